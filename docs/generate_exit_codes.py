@@ -1,0 +1,72 @@
+"""Writes docs/exit-codes.rst from the error classes, so that the page can't drift from the code.
+
+    python docs/generate_exit_codes.py
+
+A test compares the page with what :func:`page` returns.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pcircle.errors import PcircleError
+
+HEAD = """\
+.. Generated from pcircle/errors.py by docs/generate_exit_codes.py: edit the docstrings there.
+
+Exit codes
+==========
+
+All tools give the same. Where several hold, the first of these counts: {precedence}.
+All ranks of a job exit with the one code that they agreed on.
+
+"""
+
+
+def page() -> str:
+    """The page: every exit code with its meaning, and below it the narrower errors that give it."""
+    from pcircle import errors
+
+    classes = list(_narrower(errors.PcircleError))
+    codes = {error.exit_code for error in classes}
+    order: list[int] = []
+    while left := codes.difference(order):
+        order.append(errors.worst(left))
+    text = HEAD.format(precedence=", ".join(map(str, order)))
+    text += f"**{errors.EXIT_OK}**\n    All done.\n"
+    for code in sorted(codes):
+        broad, *narrow = (error for error in classes if error.exit_code == code)
+        text += f"\n**{code}**\n" + _filled(broad, "    ", "    ")
+        text += "".join("\n" + _filled(error, "    - ", "      ") for error in narrow)
+    return text
+
+
+def _narrower(error: type[PcircleError]) -> Iterator[type[PcircleError]]:
+    """All subclasses of *error* in the order of their definition, broad ones before narrow ones."""
+    for subclass in error.__subclasses__():
+        if subclass.__module__ == "pcircle.errors":  # tests may define others
+            yield subclass
+            yield from _narrower(subclass)
+
+
+def _filled(error: type[PcircleError], first: str, others: str) -> str:
+    """The docstring of *error* as one paragraph."""
+    meaning = " ".join((inspect.getdoc(error) or "").split())
+    return textwrap.fill(meaning, 88, initial_indent=first, subsequent_indent=others) + "\n"
+
+
+def main() -> None:
+    """Write the page beside this script."""
+    here = Path(__file__).resolve().parent
+    sys.path.insert(0, str(here.parent))
+    (here / "exit-codes.rst").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

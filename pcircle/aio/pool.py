@@ -1,0 +1,138 @@
+"""A pool of worker threads whose results come back to one owner thread.
+
+A rank's main thread must answer thieves at any moment, so it never touches a
+file: it submits the work here and goes on. What comes back (results, and
+whatever a worker wants said in between) is queued and handled by the owner
+when it calls `drain`; `wake` tells it that there is something. So no state of
+the owner is ever touched by two threads, and nothing above this needs a lock.
+
+Threads are for waiting, not for computing: under the interpreter lock two
+busy workers are slower than one. One is the start; the number is a parameter.
+
+`concurrent.futures` would do but for three things: its threads are joined at
+exit, so a read that hangs for ever hangs the process; its callbacks run on
+the worker; and it costs twice as much per call.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Future(Generic[T]):
+    """The outcome of a call, once it has one. Belongs to the pool's owner thread."""
+
+    __slots__ = ("_callbacks", "_error", "_value", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Future[T]], None]] = []
+
+    def result(self) -> T:
+        """The call's value, or its exception raised. RuntimeError if it is not done."""
+        if not self.done:
+            raise RuntimeError("the call has not ended yet")
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def error(self) -> BaseException | None:
+        """The exception that the call ended with, if it did."""
+        return self._error
+
+    def then(self, callback: Callable[[Future[T]], None]) -> None:
+        """Call back on the owner thread when done; at once if it is."""
+        if self.done:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def settle(self, value: T | None, error: BaseException | None) -> None:
+        """The call has ended: for the pool alone."""
+        self._value = value
+        self._error = error
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+
+class Pool:
+    """`threads` workers, begun when the first call comes."""
+
+    def __init__(self, wake: Callable[[], None], threads: int = 1) -> None:
+        if threads < 1:
+            raise ValueError("a pool has at least one thread")
+        self.threads = threads
+        self.in_flight = 0
+        self._wake = wake
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = (
+            SimpleQueue()
+        )
+        self._said: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._workers: list[threading.Thread] = []
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Have a worker call the function; takes constant time."""
+        future: Future[T] = Future()
+        self.in_flight += 1
+        self._calls.put((future, function, args))
+        if len(self._workers) < min(self.threads, self.in_flight):
+            self._begin()
+        return future
+
+    def say(self, function: Callable[..., None], *args: Any) -> None:
+        """From a worker: have the owner call the function, in the order of saying."""
+        self._said.append((function, args))
+        self._wake()
+
+    def drain(self) -> None:
+        """On the owner thread: handle all that workers have said and finished."""
+        said = self._said
+        while said:
+            function, args = said.popleft()
+            function(*args)
+
+    def close(self, patience_s: float) -> bool:
+        """End the workers; false if one is still stuck in a call after `patience_s`.
+
+        A stuck one is a daemon and dies with the process.
+        """
+        for _ in self._workers:
+            self._calls.put(None)
+        until_s = time.monotonic() + patience_s
+        for worker in self._workers:
+            worker.join(max(0.0, until_s - time.monotonic()))
+        stuck = any(worker.is_alive() for worker in self._workers)
+        self._workers.clear()
+        return not stuck
+
+    def _begin(self) -> None:
+        name = f"aio-{len(self._workers)}"
+        worker = threading.Thread(target=self._work, name=name, daemon=True)
+        self._workers.append(worker)
+        worker.start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, args = call
+            value, error = None, None
+            try:
+                value = function(*args)
+            except BaseException as caught:  # the owner decides what it means
+                error = caught
+            self.say(self._settle, future, value, error)
+            del call, future, function, args, value, error
+
+    def _settle(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+        self.in_flight -= 1
+        future.settle(value, error)

@@ -1,0 +1,12 @@
+"""The circle: work stealing and one k-ary tree, as a protocol without I/O.
+
+`Engine` is the state machine; everything else here is a part of it. See
+`pcircle.circle.engine` for the life of a job.
+"""
+
+from __future__ import annotations
+
+from pcircle.circle.engine import Activity, Engine, Settings
+from pcircle.circle.messages import Account, JoinRef, Message, Parcel, Sums
+
+__all__ = ["Account", "Activity", "Engine", "JoinRef", "Message", "Parcel", "Settings", "Sums"]

@@ -1,0 +1,586 @@
+"""The circle engine: one rank's part of a job, as a pure state machine.
+
+Events go in (a message arrived, an item finished, time passed), instructions
+come out (send this, start that). There is no I/O, no thread, no clock and no
+random generator of its own, so the same engine runs under MPI, under forked
+processes and in a simulator with thousands of ranks and virtual time, where a
+failing run is a seed that replays it.
+
+A job's life has four phases, the same on every rank:
+
+    WORKING    items run, thieves steal, waves look for quiescence
+    DRAINING   no more work: four-counter waves over *all* loose messages, so
+               that none is left in the network
+    GATHERING  one round up the tree collects every rank's account
+    STOPPED    the exit code that rank 0 made of them came down
+
+Structured work ends when the join of the seeds completes; unstructured work
+when the detector says that all is quiet. An abort floods the tree; whoever
+hears of it drops its queue, abandons its open joins and only waits for what
+is running, and rank 0 gives the final rounds a deadline.
+
+The pieces are beside this file: `queue`, `stealing`, `joins`, `termination`,
+`rounds`. This one only connects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from random import Random
+from typing import Any, Generic
+
+import msgspec
+
+from pcircle.circle.instructions import (
+    Abandon,
+    Complete,
+    Conclude,
+    Discard,
+    Fetch,
+    Instruction,
+    Notify,
+    Send,
+    Show,
+    Spill,
+    Start,
+    Stop,
+)
+from pcircle.circle.joins import ROOT, Joins
+from pcircle.circle.messages import (
+    BASIC,
+    DRAIN,
+    GATHER,
+    PROGRESS,
+    QUIESCE,
+    STOP,
+    TREE,
+    Abort,
+    Account,
+    Ask,
+    Down,
+    I,
+    JoinRef,
+    Message,
+    Notice,
+    Parcel,
+    R,
+    Refuse,
+    Results,
+    Sums,
+    Token,
+    Up,
+    Work,
+)
+from pcircle.circle.queue import Queue
+from pcircle.circle.rounds import GatherRound, ProgressRounds
+from pcircle.circle.stealing import SPLITS, Backoff, NearestVictims, RandomVictims, Victims
+from pcircle.circle.termination import Detector, FourCounter, TokenRing
+from pcircle.circle.topology import Nodes, Tree
+from pcircle.errors import Defect, StoppedEarly, worst
+
+WORKING, DRAINING, GATHERING, STOPPED = range(4)
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The engine's choices. Times in seconds.
+
+    `workers` is how many items of this rank run at once, `ahead` how many
+    more it hands out early so that a worker need not wait for the next.
+    `structured` says whether items have joins. A work reply has at most
+    `share_limit` parcels. `progress_period_s` None means no progress rounds.
+    `final_deadline_s` bounds the end of an aborted job.
+    """
+
+    workers: int = 1
+    ahead: int = 1
+    structured: bool = True
+    victims: str = "random"
+    split: str = "random"
+    termination: str = "counters"
+    arity: int = 8
+    queue_high: int = 2048
+    share_limit: int = 1024
+    first_wait_s: float = 0.0002
+    longest_wait_s: float = 0.02
+    progress_period_s: float | None = None
+    final_deadline_s: float = 10.0
+
+
+class Activity(msgspec.Struct):
+    """What a rank has done so far; the balance of a job is read from it."""
+
+    items: int = 0
+    spawned: int = 0
+    asked: int = 0
+    got: int = 0
+    refused: int = 0
+    given: int = 0
+    parcels_got: int = 0
+    messages: int = 0
+    spilled: int = 0
+
+
+class Engine(Generic[I, R]):
+    """One rank of a job.
+
+    `merge` combines two results and must be associative and commutative.
+    `measure` gives this rank's progress counters, `report` its encoded report
+    for the final account, both when asked. Call an event method, then carry
+    out what `take` returns; call `tick` no later than `wakeup_s`.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        merge: Callable[[R, R], R],
+        rng: Random,
+        settings: Settings | None = None,
+        nodes: Sequence[int] | None = None,
+        measure: Callable[[], Sums] = lambda: Sums(ranks=1),
+        report: Callable[[], bytes] = bytes,
+    ) -> None:
+        self.settings = settings = settings or Settings()
+        self.rank = rank
+        self.size = size
+        self.tree = Tree(rank, size, settings.arity)
+        self.queue: Queue[I] = Queue(settings.queue_high)
+        self.joins: Joins[I, R] = Joins(merge)
+        self.activity = Activity()
+        self.phase = WORKING
+        self.code = 0
+        self.reasons: tuple[str, ...] = ()
+        self.running: dict[int, Parcel[I]] = {}
+        self.detector: Detector = (
+            FourCounter(self.tree, QUIESCE)
+            if settings.termination == "counters"
+            else TokenRing(rank, size)
+        )
+        self.drain = FourCounter(self.tree, DRAIN)
+        self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
+        self.gather = GatherRound(
+            self.tree, settings.final_deadline_s / 4, self._own_account, self._merge_accounts
+        )
+        self.victims: Victims = (
+            RandomVictims(rank, size)
+            if settings.victims == "random"
+            else NearestVictims(Nodes(rank, nodes or [0] * size))
+        )
+        self.asked: int | None = None  # the victim that owes an answer
+        self.lost: set[int] = set()
+        self._merge = merge
+        self._rng = rng
+        self._report = report
+        self._split = SPLITS[settings.split]
+        self._backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
+        self._ask_at_s = 0.0
+        self._next_ticket = ROOT.number
+        self._value: R | None = None  # of unstructured work
+        self._result: R | None = None  # of the root join
+        self._seeded = rank != 0
+        self._aborted = False
+        self._give_up_s: float | None = None
+        self._left_open = 0  # joins, at the moment of an abort
+        self._shown: Sums | None = None
+        self._out: list[Instruction] = []
+        if rank == 0 and settings.structured:
+            self.joins.expect(ROOT.number, None, 0)
+
+    # ---- what the driver calls -------------------------------------------------
+
+    def take(self) -> list[Instruction]:
+        """The instructions since the last call, to be carried out in this order."""
+        out, self._out = self._out, []
+        return out
+
+    def seed(self, items: Iterable[I], now_s: float) -> None:
+        """On rank 0, once: the items that the job begins with, possibly none."""
+        if self._aborted:
+            return
+        if self._seeded:
+            raise Defect("a job is seeded once, on rank 0")
+        self._seeded = True
+        if self.settings.structured:
+            self._spawn(ROOT, None, items)
+            self.joins.processed(ROOT.number, None)
+            self._perhaps_complete(ROOT.number)
+        else:
+            self._spawn(None, None, items)
+        self._advance(now_s)
+
+    def spawned(self, ticket: int, items: Iterable[I], now_s: float) -> None:
+        """A running item has made more items."""
+        if self.phase == WORKING and not self._aborted:
+            structured = self.settings.structured
+            ref = JoinRef(self.rank, ticket) if structured else None
+            self._spawn(ref, self.running[ticket], items)
+        self._advance(now_s)
+
+    def finished(
+        self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()
+    ) -> None:
+        """An item, or an item's completion, has run.
+
+        `value` is its result; if it spawned, it is kept for its completion.
+        """
+        if notices:
+            self.notify(notices)
+        parcel = self.running.pop(ticket)
+        join = self.joins.processed(ticket, value)
+        if self._aborted:
+            if join is not None:
+                self._abandon_joins()
+        elif join is None:
+            self._resolve(parcel.parent, value)
+        else:
+            self._perhaps_complete(ticket)
+        self._advance(now_s)
+
+    def completed(
+        self, ticket: int, value: R, now_s: float, notices: Sequence[Any] = ()
+    ) -> None:
+        """An item's completion has run: `value` is the item's result."""
+        if notices:
+            self.notify(notices)
+        parcel = self.running.pop(ticket)
+        if not self._aborted:
+            self._resolve(parcel.parent, value)
+        self._advance(now_s)
+
+    def fetched(self, segment: int, parcels: Iterable[Parcel[I]], now_s: float) -> None:
+        """A spilled segment was read back."""
+        if not self._aborted:
+            self.queue.fetched(segment, parcels)
+        self._advance(now_s)
+
+    def notify(self, values: Sequence[Any]) -> None:
+        """Tell rank 0 something at once."""
+        if self.rank == 0:
+            self._out.append(Notify(0, tuple(values)))
+        else:
+            self._send(0, Notice(tuple(values)))
+
+    def tick(self, now_s: float) -> None:
+        """Time has passed."""
+        self._advance(now_s)
+
+    def abort(self, code: int, reason: str, now_s: float) -> None:
+        """Stop early, all ranks: this rank has a reason of its own."""
+        self._abort(code, reason, None, now_s)
+        self._advance(now_s)
+
+    def rank_lost(self, rank: int, reason: str, now_s: float) -> None:
+        """Another rank is gone and will not answer any more."""
+        self.lost.add(rank)
+        if self.phase != STOPPED:
+            code = StoppedEarly.exit_code
+            self._abort(code, f"rank {rank} was lost: {reason}", None, now_s)
+        self._advance(now_s)
+
+    def conclude(self, code: int, now_s: float) -> None:
+        """On rank 0: the job's exit code, made of the accounts. All ranks stop with it."""
+        for child in self.tree.children:
+            self._send(child, Down(STOP, 1, code))
+        self._stop(code, agreed=True)
+
+    def receive(self, source: int, message: Message, now_s: float) -> None:
+        """A message has come."""
+        if self.phase == STOPPED:
+            return
+        if not isinstance(message, TREE):
+            self.drain.received()
+        if isinstance(message, BASIC):
+            self.detector.received()
+        if isinstance(message, Ask):
+            self._asked_by(source)
+        elif isinstance(message, Work):
+            self._got(source, message.parcels)
+        elif isinstance(message, Refuse):
+            self._refused(source, now_s)
+        elif isinstance(message, Results):
+            self._result_came(message.join, message.value)
+        elif isinstance(message, Down | Up):
+            self._round(source, message, now_s)
+        elif isinstance(message, Notice):
+            self._out.append(Notify(source, message.values))
+        elif isinstance(message, Token):
+            self._send_all(self.detector.handle(source, message))
+        else:
+            self._abort(message.code, message.reason, source, now_s)
+        self._advance(now_s)
+
+    def wakeup_s(self) -> float | None:
+        """The time at which `tick` must be called although nothing happened, if any."""
+        times: list[float | None] = [self._give_up_s]
+        if self.phase == WORKING:
+            times.append(self.progress.wakeup_s())
+            if self._hungry() and self.asked is None and self.size > 1:
+                times.append(self._ask_at_s)
+            if self.passive:
+                times.append(self.detector.wakeup_s())
+        elif self.phase == DRAINING and self.passive:
+            times.append(self.drain.wakeup_s())
+        elif self.phase == GATHERING:
+            times.append(self.gather.wakeup_s())
+        return min((t for t in times if t is not None), default=None)
+
+    @property
+    def passive(self) -> bool:
+        """No queue, nothing running: only a basic message could make this rank send one."""
+        return self._seeded and not self.running and not len(self.queue)
+
+    # ---- work ------------------------------------------------------------------
+
+    def _spawn(self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]) -> None:
+        parcels = [Parcel(item, ref) for item in items]
+        if not parcels:
+            return
+        self.activity.spawned += len(parcels)
+        if ref is not None:
+            self.joins.expect(ref.number, parcel, len(parcels))
+        self._push(parcels)
+
+    def _push(self, parcels: Iterable[Parcel[I]]) -> None:
+        self.queue.push(parcels)
+        for number, spilled in self.queue.spills:
+            self.activity.spilled += len(spilled)
+            self._out.append(Spill(number, spilled))
+        self.queue.spills.clear()
+
+    def _resolve(self, parent: JoinRef | None, value: R) -> None:
+        """A result is final: hand it to whom it belongs."""
+        if parent is None:
+            self._value = value if self._value is None else self._merge(self._value, value)
+        elif parent.rank == self.rank:
+            self._result_came(parent.number, value)
+        else:
+            self._send(parent.rank, Results(parent.number, value))
+
+    def _result_came(self, number: int, value: R) -> None:
+        if self._aborted:
+            return
+        self.joins.arrived(number, value)
+        self._perhaps_complete(number)
+
+    def _perhaps_complete(self, number: int) -> None:
+        join = self.joins.peek(number)
+        if not join.complete:
+            return
+        self.joins.close(number)
+        if join.parcel is None:
+            self._result = join.merged
+            self._begin_draining()
+            return
+        self.running[number] = join.parcel
+        self._out.append(Complete(number, join.parcel.item, join.own, join.merged))
+
+    def _dispatch(self) -> None:
+        """Hand items to the workers; run ahead only where a thief could still find something."""
+        settings = self.settings
+        while len(self.running) < settings.workers + settings.ahead:
+            if len(self.running) >= settings.workers and len(self.queue) < 2:
+                break
+            parcel = self.queue.pop()
+            if parcel is None:
+                break
+            self._next_ticket += 1
+            self.running[self._next_ticket] = parcel
+            self.activity.items += 1
+            self._out.append(Start(self._next_ticket, parcel.item))
+        segment = self.queue.fetch()
+        if segment is not None:
+            self._out.append(Fetch(segment))
+
+    # ---- stealing --------------------------------------------------------------
+
+    def _hungry(self) -> bool:
+        if len(self.queue) or self._aborted:
+            return False
+        settings = self.settings
+        return len(self.running) < settings.workers + settings.ahead or (
+            self.victims.asks_for_others
+        )
+
+    def _steal(self, now_s: float) -> None:
+        if self.asked is not None or not self._hungry() or now_s < self._ask_at_s:
+            return
+        victim = self.victims.choose(self._rng)
+        if victim is None or victim in self.lost:
+            return
+        self.asked = victim
+        self.activity.asked += 1
+        self._send(victim, Ask())
+
+    def _asked_by(self, thief: int) -> None:
+        stealable = self.queue.stealable()
+        if not stealable or self.phase != WORKING or self._aborted:
+            self.victims.pleaded(thief)
+            self._send(thief, Refuse())
+            return
+        count = min(self._split(stealable, self._rng), self.settings.share_limit)
+        self.activity.given += 1
+        self._send(thief, Work(tuple(self.queue.steal(count))))
+
+    def _got(self, source: int, parcels: Sequence[Parcel[I]]) -> None:
+        self.asked = None
+        self.victims.served(source)
+        self._backoff.reset()
+        self.activity.got += 1
+        self.activity.parcels_got += len(parcels)
+        if not self._aborted:
+            self._push(parcels)
+
+    def _refused(self, source: int, now_s: float) -> None:
+        self.asked = None
+        self.victims.refused(source)
+        self.activity.refused += 1
+        self._ask_at_s = now_s + self._backoff.next_s(self._rng)
+
+    # ---- rounds and phases -----------------------------------------------------
+
+    def _round(self, source: int, message: Down | Up[Any], now_s: float) -> None:
+        kind = message.kind
+        if kind == PROGRESS:
+            if self.phase == WORKING:
+                self._send_all(self.progress.handle(source, message, now_s))
+        elif kind == QUIESCE:
+            if self.phase == WORKING:
+                self._send_all(self.detector.handle(source, message))
+        elif kind == DRAIN:
+            self._begin_draining()
+            self._send_all(self.drain.handle(source, message))
+        elif kind == GATHER and isinstance(message, Down):
+            self._begin_gathering(now_s)
+        elif kind == GATHER and isinstance(message, Up):
+            self._send_all(self.gather.handle(source, message, self.lost, now_s))
+        elif isinstance(message, Down):
+            for child in self.tree.children:
+                self._send(child, Down(STOP, 1, message.code))
+            self._stop(message.code, agreed=True)
+
+    def _advance(self, now_s: float) -> None:
+        if self.phase == WORKING:
+            if not self._aborted:
+                self._dispatch()
+                self._steal(now_s)
+                self._send_all(self.detector.advance(self.passive, now_s))
+                if self.detector.terminated:
+                    self._all_quiet(now_s)
+            self._send_all(self.progress.advance(now_s))
+            self._show()
+        if self.phase == DRAINING:
+            self._send_all(self.drain.advance(self.passive, now_s))
+            overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
+            if self.rank == 0 and (self.drain.terminated or self.lost or overdue):
+                self._begin_gathering(now_s)
+        if self.phase == GATHERING:
+            self._send_all(self.gather.advance(self.lost, now_s))
+            if self.gather.total is not None:
+                total, self.gather.total = self.gather.total, None
+                self._out.append(Conclude(total, self._result))
+        if self.phase != STOPPED:
+            overdue = self._give_up_s is not None and now_s >= self._give_up_s
+            orphan = self.tree.parent in self.lost and not self.running
+            if overdue or orphan:
+                self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
+
+    def _show(self) -> None:
+        sums = self.progress.sums
+        if sums is not None and sums is not self._shown:
+            self._shown = sums
+            self._out.append(Show(sums))
+
+    def _all_quiet(self, now_s: float) -> None:
+        """Quiescence. Only unstructured work may end like this."""
+        if not self.settings.structured:
+            self._begin_draining()
+            return
+        some = [join.parcel and join.parcel.item for join in islice(self.joins, 4)]
+        reason = f"all ranks are idle, but {len(self.joins)} joins of rank 0 are open: {some!r}"
+        self._abort(Defect.exit_code, reason, None, now_s)
+
+    def _begin_draining(self) -> None:
+        if self.phase == WORKING:
+            self.phase = DRAINING
+
+    def _begin_gathering(self, now_s: float) -> None:
+        if self.phase in (WORKING, DRAINING):
+            self.phase = GATHERING
+            self._send_all(self.gather.open(self.lost, now_s))
+
+    def _stop(self, code: int, *, agreed: bool) -> None:
+        self.phase = STOPPED
+        self._give_up_s = None
+        self._out.append(Stop(code, agreed))
+
+    def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
+        if self.phase >= GATHERING:
+            return
+        if code != self.code or reason not in self.reasons:
+            self.code = worst((self.code, code))
+            self.reasons = (*self.reasons, reason)
+        if self._aborted:
+            return
+        self._aborted = True
+        # Below the root patience is longer: its decision must have time to come down.
+        self._give_up_s = now_s + self.settings.final_deadline_s * (1 if self.rank == 0 else 2)
+        for neighbour in self.tree.neighbours:
+            if neighbour != source and neighbour not in self.lost:
+                self._send(neighbour, Abort(code, reason))
+        dropped = self.queue.clear()
+        if dropped:
+            self._out.append(Discard(tuple(dropped)))
+        self._left_open = len(self.joins)
+        self._abandon_joins()
+        self._seeded = True
+        self._begin_draining()
+
+    def _abandon_joins(self) -> None:
+        # An item that still runs keeps its join until it has finished.
+        for join in self.joins.abandon():
+            if join.parcel is not None:
+                self._out.append(Abandon(join.parcel.item, join.own))
+
+    def _drain_until_s(self) -> float:
+        assert self._give_up_s is not None
+        return self._give_up_s - self.settings.final_deadline_s / 2
+
+    # ---- accounts and sending --------------------------------------------------
+
+    def _own_account(self) -> Account[R]:
+        return Account(
+            reports=(self._report(),),
+            value=self._value,
+            code=self.code,
+            reasons=self.reasons,
+            open_joins=self._left_open,
+        )
+
+    def _merge_accounts(self, a: Account[R], b: Account[R]) -> Account[R]:
+        if a.value is None or b.value is None:
+            value = a.value if b.value is None else b.value
+        else:
+            value = self._merge(a.value, b.value)
+        new = tuple(reason for reason in b.reasons if reason not in a.reasons)
+        return Account(
+            reports=a.reports + b.reports,
+            value=value,
+            code=worst((a.code, b.code)),
+            reasons=a.reasons + new,
+            silent=a.silent + b.silent,
+            open_joins=a.open_joins + b.open_joins,
+        )
+
+    def _send(self, dest: int, message: Message) -> None:
+        if not isinstance(message, TREE):
+            self.drain.sent()
+        if isinstance(message, BASIC):
+            self.detector.sent()
+        self.activity.messages += 1
+        self._out.append(Send(dest, message))
+
+    def _send_all(self, outgoing: Iterable[tuple[int, Message]]) -> None:
+        for dest, message in outgoing:
+            self._send(dest, message)

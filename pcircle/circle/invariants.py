@@ -1,0 +1,61 @@
+"""What must hold after every step, as functions that raise AssertionError.
+
+`check_rank` looks at one engine. `check_job` looks at all of them and at the
+messages between them, which only a simulator can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pcircle.circle.engine import DRAINING, STOPPED, WORKING, Engine
+from pcircle.circle.joins import ROOT
+from pcircle.circle.messages import BASIC, TREE, Ask, Message, Refuse, Work
+
+
+def check_rank(engine: Engine[Any, Any]) -> None:
+    """The invariants of one rank."""
+    engine.queue.check()
+    engine.joins.check()
+    settings = engine.settings
+    assert engine.asked != engine.rank, "a rank asked itself"
+    if engine.phase == WORKING:
+        for number, join in engine.joins.items():
+            if number != ROOT.number:
+                assert join.processed or number in engine.running, f"join {number} is an orphan"
+                assert not join.complete, f"join {number} is complete, but open"
+        idle = not engine.running and engine.queue.in_memory
+        assert not idle, "parcels wait although nothing runs"
+    if engine.phase >= DRAINING:
+        assert not len(engine.queue), "a rank drains with work in its queue"
+    assert settings.workers > 0
+
+
+def check_job(
+    engines: Sequence[Engine[Any, Any]], in_flight: Iterable[tuple[int, int, Message]]
+) -> None:
+    """The invariants across ranks: counters balance, requests and answers pair up.
+
+    `in_flight` has (source, dest, message) of everything sent and not received.
+    """
+    flying = list(in_flight)
+    loose = sum(not isinstance(message, TREE) for _, _, message in flying)
+    sent = sum(engine.drain.counted.sent for engine in engines)
+    received = sum(engine.drain.counted.received for engine in engines)
+    assert sent - received == loose, f"{sent} sent, {received} received, {loose} in flight"
+    owed: dict[int, int] = {}
+    for source, dest, message in flying:
+        if isinstance(message, Ask):
+            owed[source] = owed.get(source, 0) + 1
+        elif isinstance(message, Work | Refuse):
+            owed[dest] = owed.get(dest, 0) + 1
+    for engine in engines:
+        expected = 1 if engine.asked is not None else 0
+        assert owed.get(engine.rank, 0) == expected, f"rank {engine.rank}'s request is lost"
+    if engines[0].phase >= DRAINING and not engines[0].reasons:
+        assert all(engine.passive or engine.reasons for engine in engines), "ended early"
+        basic = [m for _, _, m in flying if isinstance(m, BASIC)]
+        assert not basic or any(engine.reasons for engine in engines), "ended with work in flight"
+    if all(engine.phase == STOPPED for engine in engines):
+        assert not loose, "messages are left in the network"

@@ -1,0 +1,151 @@
+"""A rank's queue of parcels: worked on at one end, stolen from at the other.
+
+The own end is last-in first-out: depth first, so that a walk keeps the
+siblings of one path in memory and not the breadth of a tree. The steal end is
+first-in: what lies there is nearest the root and so the biggest. Both ends
+are in memory; past a threshold the *middle* is handed out as segments to be
+kept elsewhere, and asked for again, in order, when an end runs dry. A queue
+therefore holds at most about `1.5 x high` parcels in memory, whatever its
+length.
+
+    steal end                                                own end
+    head (memory) | segment | segment | ... | segment | tail (memory)
+
+Pure bookkeeping: `spills` and `fetch` say what should be written or read;
+who does it, and how, is no business of the queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Generic
+
+from pcircle.circle.messages import I, Parcel
+
+
+class Queue(Generic[I]):
+    """Parcels with a spilling middle.
+
+    `high` is the number of parcels that the own end may hold in memory before
+    a quarter of it, the part furthest from the end, moves to the middle.
+    """
+
+    def __init__(self, high: int = 2048) -> None:
+        if high < 4:
+            raise ValueError("a queue holds at least four parcels in memory")
+        self._high = high
+        self._segment = high // 4
+        self._head: deque[Parcel[I]] = deque()
+        self._tail: deque[Parcel[I]] = deque()
+        self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
+        self._next_segment = 0
+        self._spilled = 0
+        self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
+        self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
+
+    def __len__(self) -> int:
+        coming = self._fetching[1] if self._fetching else 0
+        return len(self._head) + self._spilled + coming + len(self._tail)
+
+    @property
+    def in_memory(self) -> int:
+        """Parcels that are held here, not in segments."""
+        return len(self._head) + len(self._tail)
+
+    @property
+    def segments_made(self) -> int:
+        """How many segments were ever spilled."""
+        return self._next_segment
+
+    def push(self, parcels: Iterable[Parcel[I]]) -> None:
+        """Add parcels at the own end; what is spilled by that is left in `spills`."""
+        tail = self._tail
+        tail.extend(parcels)
+        while len(tail) > self._high:
+            moved = [tail.popleft() for _ in range(self._segment)]
+            middle_empty = not self._segments and self._fetching is None
+            if middle_empty and len(self._head) < self._segment:
+                self._head.extend(moved)
+            else:
+                number = self._next_segment
+                self._next_segment += 1
+                self._segments.append((number, len(moved)))
+                self._spilled += len(moved)
+                self.spills.append((number, tuple(moved)))
+
+    def pop(self) -> Parcel[I] | None:
+        """Take from the own end. None if empty, or if a segment must be fetched first."""
+        if self._tail:
+            return self._tail.pop()
+        if self._segments or self._fetching:
+            return None
+        return self._head.pop() if self._head else None
+
+    def steal(self, count: int) -> list[Parcel[I]]:
+        """Take up to `count` from the steal end: what is there in memory, perhaps nothing."""
+        if not self._head and (self._segments or self._fetching):
+            return []
+        end = self._head or self._tail
+        return [end.popleft() for _ in range(min(count, len(end)))]
+
+    def stealable(self) -> int:
+        """How many parcels `steal` could give now."""
+        if self._head:
+            return len(self._head)
+        return 0 if self._segments or self._fetching else len(self._tail)
+
+    def fetch(self) -> int | None:
+        """The segment that should be read back now, if any; it is then being fetched.
+
+        One at a time. The own end comes first, because somebody waits for it.
+        """
+        if self._fetching is not None or not self._segments:
+            return None
+        if not self._tail:
+            number, count = self._segments.pop()
+            own = True
+        elif not self._head:
+            number, count = self._segments.popleft()
+            own = False
+        else:
+            return None
+        self._spilled -= count
+        self._fetching = (number, count, own)
+        return number
+
+    def fetched(self, number: int, parcels: Iterable[Parcel[I]]) -> None:
+        """A segment is back in memory."""
+        if self._fetching is None or self._fetching[0] != number:
+            raise ValueError(f"segment {number} was not asked for")
+        _, count, own = self._fetching
+        self._fetching = None
+        parcels = tuple(parcels)
+        if len(parcels) != count:
+            raise ValueError(f"segment {number} came back with {len(parcels)} of {count} parcels")
+        if own:
+            self._tail.extendleft(reversed(parcels))
+        else:
+            self._head.extend(parcels)
+
+    def clear(self) -> list[int]:
+        """Forget everything; returns the numbers of the segments that nobody will want."""
+        dropped = [number for number, _ in self._segments]
+        if self._fetching:
+            dropped.append(self._fetching[0])
+        self._head.clear()
+        self._tail.clear()
+        self._segments.clear()
+        self._spilled = 0
+        self._fetching = None
+        self.spills.clear()
+        return dropped
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert self._spilled == sum(count for _, count in self._segments)
+        assert len(self._tail) <= self._high + self._segment
+        assert all(count > 0 for _, count in self._segments)
+        numbers = [number for number, _ in islice(self._segments, None)]
+        assert numbers == sorted(numbers), "segments out of order"

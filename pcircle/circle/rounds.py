@@ -1,0 +1,150 @@
+"""Rounds that must not wait for ever: progress while the job runs, the accounts at its end.
+
+Both go down the k-ary tree as a `Down` and come back as merged `Up`s. Unlike
+a termination wave they have deadlines, because a rank that is stuck in a
+system call must silence neither the progress of the rest nor the end of the
+job. For progress a parent goes on with the last value that it had from the
+missing child, marked stale. For the final accounts it names the child as
+silent. A parent's patience shrinks with its depth, so that it answers its own
+parent while that one still listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Message, Sums, Up
+from pcircle.circle.topology import Tree
+
+Outgoing = list[tuple[int, Message]]
+
+
+class ProgressRounds:
+    """Sums of counters, now and then, with what is missing marked stale.
+
+    `measure` gives this rank's own counters. Rank 0 opens a round every
+    `period_s` (None: never) and has the sums of the latest one in `sums`.
+    """
+
+    def __init__(self, tree: Tree, period_s: float | None, measure: Callable[[], Sums]) -> None:
+        self.sums: Sums | None = None
+        self.rounds = 0
+        self._tree = tree
+        self._period_s = period_s
+        self._measure = measure
+        self._patience_s = (period_s or 1.0) * 0.8 / (tree.depth + 1)
+        self._number = 0
+        self._waiting: set[int] = set()
+        self._last: dict[int, Sums] = {}
+        self._deadline_s: float | None = None  # of the open round
+        self._due_s: float | None = 0.0 if period_s is not None and tree.parent is None else None
+
+    def handle(self, source: int, message: Down | Up[Any], now_s: float) -> Outgoing:
+        """A round opens, or a child answers, possibly too late for its round."""
+        if isinstance(message, Down):
+            return self._open(message.number, now_s)
+        assert message.sums is not None
+        self._last[source] = message.sums
+        if message.number == self._number:
+            self._waiting.discard(source)
+        return self.advance(now_s)
+
+    def _open(self, number: int, now_s: float) -> Outgoing:
+        # A round that is still open here is given up: the parent has gone on.
+        self._number = number
+        self._waiting = set(self._tree.children)
+        self._deadline_s = now_s + self._patience_s
+        out: Outgoing = [(child, Down(PROGRESS, number)) for child in self._tree.children]
+        return out + self.advance(now_s)
+
+    def advance(self, now_s: float) -> Outgoing:
+        """Close the open round if all have answered or time is up; open the next if due."""
+        if self._deadline_s is not None and (not self._waiting or now_s >= self._deadline_s):
+            return self._close()
+        if self._deadline_s is None and self._due_s is not None and now_s >= self._due_s:
+            assert self._period_s is not None
+            self._due_s = now_s + self._period_s
+            self.rounds += 1
+            return self._open(self._number + 1, now_s)
+        return []
+
+    def _close(self) -> Outgoing:
+        self._deadline_s = None
+        total = self._measure()
+        for child in self._tree.children:
+            last = self._last.get(child)
+            if last is None:
+                continue
+            if child in self._waiting:
+                last = Sums(last.counts, last.weight, last.ranks, last.ranks)
+            total = total + last
+        if self._tree.parent is not None:
+            return [(self._tree.parent, Up(PROGRESS, self._number, sums=total))]
+        self.sums = total
+        return []
+
+    def wakeup_s(self) -> float | None:
+        """When `advance` has something to do although nothing arrives."""
+        return self._deadline_s if self._deadline_s is not None else self._due_s
+
+
+class GatherRound:
+    """The one round that collects the ranks' accounts.
+
+    `account` gives this rank's own when it is asked for. A child that is
+    `lost` or does not answer within `patience_s` is named as silent; what
+    lies below it is then unknown too.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        patience_s: float,
+        account: Callable[[], Account[Any]],
+        merge: Callable[[Account[Any], Account[Any]], Account[Any]],
+    ) -> None:
+        self.total: Account[Any] | None = None
+        self._tree = tree
+        self._account = account
+        self._merge = merge
+        self._patience_s = patience_s / (tree.depth + 1)
+        self._waiting: set[int] = set()
+        self._answers: list[Account[Any]] = []
+        self._deadline_s: float | None = None
+
+    def open(self, lost: set[int], now_s: float) -> Outgoing:
+        """Begin, here and below."""
+        self._waiting = set(self._tree.children)
+        self._deadline_s = now_s + self._patience_s
+        out: Outgoing = [(child, Down(GATHER, 1)) for child in self._tree.children]
+        return out + self.advance(lost, now_s)
+
+    def handle(self, source: int, message: Up[Any], lost: set[int], now_s: float) -> Outgoing:
+        """A child's account has come."""
+        if self._deadline_s is not None and source in self._waiting:
+            assert message.account is not None
+            self._waiting.discard(source)
+            self._answers.append(message.account)
+        return self.advance(lost, now_s)
+
+    def advance(self, lost: set[int], now_s: float) -> Outgoing:
+        """Close if nobody is waited for, or no longer."""
+        if self._deadline_s is None:
+            return []
+        if self._waiting - lost and now_s < self._deadline_s:
+            return []
+        self._deadline_s = None
+        total = self._account()
+        for answer in self._answers:
+            total = self._merge(total, answer)
+        silent = Account[Any](silent=tuple(sorted(self._waiting)))
+        total = self._merge(total, silent)
+        if self._tree.parent is not None:
+            return [(self._tree.parent, Up(GATHER, 1, account=total))]
+        self.total = total
+        return []
+
+    def wakeup_s(self) -> float | None:
+        """The end of this rank's patience."""
+        return self._deadline_s

@@ -1,0 +1,151 @@
+"""The ways in which a run ends other than well, one class each.
+
+The idea: an exit code is a promise to the script that reads it, so each has one place where it
+is defined.  A class's ``exit_code`` is the process's exit code and its docstring is what that
+code means to a user; ``docs/exit-codes.rst`` is generated from here, and a test holds the two
+together.
+
+What this is not: the record of a failed entry.  A file that could not be copied is data, counted
+and returned by the work that met it; only the *job* ends by exception.
+
+A leaf of the package: it imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "EXIT_OK",
+    "Defect",
+    "EntriesFailed",
+    "IntegrityError",
+    "Interrupted",
+    "NoSpace",
+    "PcircleError",
+    "RankLost",
+    "StoppedEarly",
+    "Terminated",
+    "UsageError",
+    "worst",
+]
+
+EXIT_OK = 0
+
+
+class PcircleError(Exception):
+    """The job can't end as asked.
+
+    The base of every error that ends a job.  ``str(error)`` is the message for the user, already
+    printable: names in it were escaped by whoever raised it.
+    """
+
+    exit_code: ClassVar[int] = 70
+
+
+class UsageError(PcircleError):
+    """The command can't be carried out as it was given.
+
+    A bad option, a missing source, a copy into itself: refused before anything was touched.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+
+class EntriesFailed(PcircleError):
+    """The run finished, but some entries failed.
+
+    Each of them was named with its reason; everything else is done.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+
+class IntegrityError(PcircleError):
+    """Verification or a check found content that differs.
+
+    Each of the entries was named.
+    """
+
+    exit_code: ClassVar[int] = 3
+
+
+class StoppedEarly(PcircleError):
+    """The job stopped before it was through, and can be continued.
+
+    Going on could not have helped: what is done stays done, and the checkpoint is kept where
+    there is one.
+    """
+
+    exit_code: ClassVar[int] = 4
+
+
+class NoSpace(StoppedEarly):
+    """The destination takes no more.
+
+    It is full, over its quota or read-only; a probe write confirmed it.
+    """
+
+
+class RankLost(StoppedEarly):
+    """A process of the job died.
+
+    It was killed, or lost its connection, and the others stopped because its work can't be
+    accounted for.
+    """
+
+
+class Defect(PcircleError):
+    """A defect of this program.
+
+    What should never happen did; the report file that is named says what was known.
+    """
+
+    exit_code: ClassVar[int] = 70
+
+
+class Interrupted(PcircleError):
+    """Interrupted by SIGINT.
+
+    All ranks stopped in good order; the checkpoint is kept where there is one.
+    """
+
+    exit_code: ClassVar[int] = 130
+
+
+class Terminated(PcircleError):
+    """Ended by SIGTERM.
+
+    All ranks stopped in good order; the checkpoint is kept where there is one.
+    """
+
+    exit_code: ClassVar[int] = 143
+
+
+# Which code a job gives when its ranks, or its phases, end with several: the first that occurs.
+# Usage errors stand last because they happen before there is anything to mix them with.
+_PRECEDENCE = (
+    Defect.exit_code,
+    Terminated.exit_code,
+    Interrupted.exit_code,
+    StoppedEarly.exit_code,
+    IntegrityError.exit_code,
+    EntriesFailed.exit_code,
+    UsageError.exit_code,
+    EXIT_OK,
+)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The one exit code of a job whose parts ended with *codes*; 0 if there are none.
+
+    A code that none of the classes names can't have come from here by intent (a process killed
+    from outside, an exit called by a library): it counts as a defect, never as success.
+    """
+    seen = set(codes)
+    if not seen.issubset(_PRECEDENCE):
+        return Defect.exit_code
+    return next((code for code in _PRECEDENCE if code in seen), EXIT_OK)

@@ -1,0 +1,191 @@
+"""Where each SRC goes: the rules of cp, and what is refused before anything is touched.
+
+An existing directory DST takes `DST/basename(SRC)`; otherwise DST becomes the
+copy; several sources need an existing directory. `SRC/.` and `SRC/..` have no
+name of their own: their contents go into DST. With `-T` DST is the copy even
+where it exists.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+
+from pcircle.errors import UsageError
+from pcircle.fcp.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
+from pcircle.ui.names import show
+
+
+def resolve(
+    sources: Sequence[bytes], target: bytes, *, into: bool = False, exact: bool = False
+) -> tuple[Root, ...]:
+    """The roots of a copy.
+
+    `into`: the target must be a directory that takes the sources (`-t`);
+    `exact`: the target is the copy itself (`-T`). Raises UsageError for what
+    cp would refuse, and for what would destroy something.
+    """
+    statuses = [_source_status(source) for source in sources]
+    existing = _status(target, follow=True)
+    is_directory = existing is not None and stat.S_ISDIR(existing.st_mode)
+    if into and not is_directory:
+        raise UsageError(f"target '{show(target)}' is not a directory")
+    if len(sources) > 1 and (exact or not is_directory):
+        raise UsageError(f"several sources, but target '{show(target)}' is not a directory")
+    if is_directory and not exact:
+        roots = [_inside(s, status, target) for s, status in zip(sources, statuses, strict=True)]
+        _refuse_same_names(roots)
+    else:
+        roots = [_becoming(sources[0], statuses[0], target, existing)]
+    for root, status in zip(roots, statuses, strict=True):
+        _refuse_self(root, status)
+    return tuple(roots)
+
+
+def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot use '{show(path)}': {error.strerror}") from None
+
+
+def _source_status(source: bytes) -> os.stat_result:
+    try:
+        return os.lstat(source)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot use source '{show(source)}': {reason}") from None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return DIRECTORY
+    if stat.S_ISREG(mode):
+        return FILE
+    return LINK if stat.S_ISLNK(mode) else SPECIAL
+
+
+def _split(path: bytes) -> tuple[bytes, bytes]:
+    """Directory and name of a path; an empty name for one that ends in a dot name or is /."""
+    stripped = path.rstrip(b"/")
+    holder, name = os.path.split(stripped)
+    if name in (b"", b".", b".."):
+        return path, b""
+    return holder or b".", name
+
+
+def _absolute(path: bytes) -> bytes:
+    # Not normalised: `a/../b` means something else if `a` is a link.
+    return os.path.join(os.getcwdb(), path)
+
+
+def _root(
+    source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes
+) -> Root:
+    source_holder, source_name = _split(source)
+    if source.endswith(b"/") and stat.S_ISDIR(status.st_mode):
+        source_holder, source_name = source, b""  # a trailing slash follows a link
+    return Root(
+        source_holder=_absolute(source_holder),
+        source_name=source_name,
+        target_holder=_absolute(holder),
+        target_name=name,
+        kind=_kind(status.st_mode),
+        source_shown=source,
+        target_shown=target,
+    )
+
+
+def _inside(source: bytes, status: os.stat_result, target: bytes) -> Root:
+    name = _split(source)[1]
+    if not name and not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"source '{show(source)}' has no name of its own")
+    shown = os.path.join(target, name) if name else target
+    return _root(source, status, shown, target, name)
+
+
+def _becoming(
+    source: bytes, status: os.stat_result, target: bytes, existing: os.stat_result | None
+) -> Root:
+    directory = stat.S_ISDIR(status.st_mode)
+    holder, name = _split(target)
+    if existing is None and not name:
+        raise UsageError(f"cannot create '{show(target)}': No such file or directory")
+    if directory:
+        if existing is not None and stat.S_ISDIR(existing.st_mode):
+            return _root(source, status, target, target, b"")
+        if _status(target, follow=False) is not None:
+            raise UsageError(
+                f"cannot replace '{show(target)}', which is not a directory, "
+                f"with directory '{show(source)}'"
+            )
+    else:
+        _refuse_kind(source, target, existing)
+    parent = _status(holder, follow=True)
+    if parent is None or not stat.S_ISDIR(parent.st_mode):
+        reason = "No such file or directory" if parent is None else "Not a directory"
+        raise UsageError(f"cannot create '{show(target)}': {reason}")
+    return _root(source, status, target, holder, name)
+
+
+def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) -> None:
+    if target.endswith(b"/"):
+        raise UsageError(f"cannot create '{show(target)}': Not a directory")
+    at_name = _status(target, follow=False)
+    if existing is not None and stat.S_ISDIR(existing.st_mode):
+        raise UsageError(
+            f"cannot replace directory '{show(target)}' with '{show(source)}', which is none"
+        )
+    if at_name is not None and _kind(at_name.st_mode) == SPECIAL:
+        raise UsageError(
+            f"refusing to replace '{show(target)}': neither a regular file nor a symbolic link"
+        )
+
+
+def _refuse_same_names(roots: Sequence[Root]) -> None:
+    seen: dict[bytes, Root] = {}
+    for root in roots:
+        other = seen.setdefault(root.target_name, root)
+        if other is not root:
+            raise UsageError(
+                f"'{show(other.source_shown)}' and '{show(root.source_shown)}' "
+                f"would both become '{show(root.target_shown)}'"
+            )
+
+
+def _refuse_self(root: Root, status: os.stat_result) -> None:
+    """Refuse a file onto itself, and a directory onto or into itself."""
+    source, target = show(root.source_shown), show(root.target_shown)
+    holder, name = root.target_holder, root.target_name
+    at_target = os.path.join(holder, name) if name else holder
+    if root.kind != DIRECTORY:
+        mine = {_identity(status), _identity(_status_or_none(root.source_shown))}
+        theirs = {
+            _identity(_status(at_target, follow=False)),
+            _identity(_status_or_none(at_target)),
+        }
+        if (mine & theirs) - {None}:
+            raise UsageError(f"'{source}' and '{target}' are the same file")
+        return
+    above = os.path.realpath(at_target)
+    while True:
+        if _identity(_status(above, follow=True)) == _identity(status):
+            raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
+        if above == os.path.dirname(above):
+            return
+        above = os.path.dirname(above)
+
+
+def _status_or_none(path: bytes) -> os.stat_result | None:
+    # A dangling or looping link is nothing to compare with.
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _identity(status: os.stat_result | None) -> tuple[int, int] | None:
+    return None if status is None else (status.st_dev, status.st_ino)

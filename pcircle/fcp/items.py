@@ -1,0 +1,116 @@
+"""fcp's units of work, as they travel between ranks.
+
+An item is a batch and never one small file: a directory to scan, some
+hundred names in one directory, a large file to begin, a range of one. Names
+are packed into one byte string (a name can't contain NUL), so that a queue of
+a million names is a few thousand objects.
+
+Every item names its directory by (root, path), see `pcircle.fs.directories`,
+and carries its share of the job's `weight` of 1. Items that come back to a
+directory or a file made by another one carry its identity (device, inode):
+if something else has that name by then, the entry fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+Identity: TypeAlias = "tuple[int, int]"
+"""Device and inode."""
+
+
+class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+    """Copy a directory and all below it. `parent` identifies the target's parent, if known."""
+
+    root: int
+    path: bytes
+    weight: float
+    parent: tuple[int, int] | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
+    """Copy regular files and symbolic links of one directory."""
+
+    root: int
+    path: bytes
+    files: bytes
+    links: bytes
+    weight: float  # of each name
+    parent: tuple[int, int] | None = None
+
+
+class Single(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """Copy a root that is not a directory; its name may differ in the target."""
+
+    root: int
+    weight: float
+
+
+class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """Copy one file in chunks."""
+
+    root: int
+    path: bytes
+    name: bytes
+    target_name: bytes
+    weight: float
+    parent: tuple[int, int] | None = None
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+    """Copy a range of a file into the temporary file that stands for it."""
+
+    root: int
+    path: bytes
+    name: bytes
+    temporary: bytes
+    source: tuple[int, int]
+    target: tuple[int, int]
+    offset: int
+    length: int
+    weight: float
+
+
+Item: TypeAlias = Tree | Batch | Single | Large | Chunk
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    """An entry that could not be copied: what was tried, on which path, and why."""
+
+    path: bytes
+    doing: str
+    errno: int
+    reason: str
+
+
+class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """Something the user should know that is no failure."""
+
+    path: bytes
+    text: str
+
+
+Notice: TypeAlias = Failure | Remark
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """An item's result: entries that are accounted for, and for a chunk why it failed."""
+
+    entries: int = 0
+    cause: Failure | None = None
+
+    def __add__(self, other: Done) -> Done:
+        return Done(self.entries + other.entries, self.cause or other.cause)
+
+
+def pack(names: Sequence[bytes]) -> bytes:
+    """Names as one byte string."""
+    return b"\0".join(names)
+
+
+def unpack(packed: bytes) -> list[bytes]:
+    """The names again."""
+    return packed.split(b"\0") if packed else []

@@ -1,0 +1,47 @@
+"""What a copy is to do, decided once on rank 0 and then the same on every rank."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pcircle.fs.metadata import Keep
+
+DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
+
+CHUNK_UNIT_BYTES = 4 << 20
+"""Chunks are multiples of this: the block of the dataset signature."""
+
+
+class Root(msgspec.Struct, frozen=True, array_like=True):
+    """One SRC and where its copy goes.
+
+    Both sides are a directory, opened as the user named it, and a name in it;
+    an empty target name means that the directory itself is the copy. `shown`
+    are the two paths as the user will recognise them.
+    """
+
+    source_holder: bytes
+    source_name: bytes
+    target_holder: bytes
+    target_name: bytes
+    kind: str
+    source_shown: bytes
+    target_shown: bytes
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The roots and the resolved options of a copy.
+
+    `large_bytes` is the size above which files are copied in chunks;
+    `chunk_bytes` the chunks' size, None to adapt it. `umask` is the mask that
+    was in force, `token` marks this job's temporary names. `dry` means to
+    touch nothing, `say_each` to name every entry.
+    """
+
+    roots: tuple[Root, ...]
+    keep: Keep
+    large_bytes: int
+    chunk_bytes: int | None
+    token: bytes
+    dry: bool = False
+    say_each: bool = False

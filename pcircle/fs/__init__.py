@@ -1,0 +1,1 @@
+"""What a file is: descent by descriptors, metadata, holes, and ways to move bytes."""

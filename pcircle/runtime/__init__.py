@@ -1,0 +1,18 @@
+"""Running tasks: the loop between engine, transport and workers, and the library's front door."""
+
+from __future__ import annotations
+
+from pcircle.runtime.job import Program, Result, run, run_program
+from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task
+
+__all__ = [
+    "Here",
+    "Observer",
+    "Outcome",
+    "Program",
+    "RankReport",
+    "Result",
+    "Task",
+    "run",
+    "run_program",
+]

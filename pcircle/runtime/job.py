@@ -1,0 +1,171 @@
+"""A job from the command that starts it to the exit code: on every transport the same.
+
+Rank 0 alone looks at the arguments' meaning (`prepare`): whether a
+destination exists, for one, is a question that must have one answer, and by
+the time another rank asked, rank 0 might have created it. What it decided, or
+that it refused, is the first message down the tree; only then does a task
+exist on any rank.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pcircle.circle.engine import Settings
+from pcircle.circle.topology import Tree
+from pcircle.errors import PcircleError, StoppedEarly
+from pcircle.runtime.loop import Rank
+from pcircle.runtime.signals import Signals
+from pcircle.runtime.task import Observer, Outcome, Task
+from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.transport.launch import TransportOption, choose, start
+
+R = TypeVar("R")
+
+
+class Program(ABC):
+    """A tool, as the runtime sees it."""
+
+    @abstractmethod
+    def prepare(self, size: int) -> bytes:
+        """On rank 0: decide what is to be done, for all ranks.
+
+        May raise a `PcircleError`: the job ends with its code before it began.
+        """
+
+    @abstractmethod
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        """On every rank: the task that carries out what was decided."""
+
+    @abstractmethod
+    def observer(self, plan: bytes) -> Observer[Any]:
+        """On rank 0: who listens."""
+
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+        """The engine's choices for this job."""
+        return Settings(
+            structured=task.structured,
+            progress_period_s=None if observer is None else observer.period_s,
+        )
+
+
+class _Opening(msgspec.Struct, frozen=True, array_like=True):
+    """The first message down the tree: go on with this plan, or end with this code."""
+
+    code: int
+    plan: bytes
+
+
+def run_program(program: Program, jobs: int | None, transport: TransportOption) -> int:
+    """Run a program on the ranks that the launcher, or `jobs`, gives; returns its exit code.
+
+    Forked and launched ranks never see it return with a code of their own:
+    all return the agreed one. UsageError if options and launcher disagree.
+    """
+    choice = choose(transport, jobs, os.environ)
+    return start(choice, lambda link: _body(program, link))
+
+
+def _body(program: Program, transport: Transport) -> int:
+    opening, early = _open(program, transport)
+    if opening.code:
+        return opening.code
+    task = program.task(opening.plan, transport.rank, transport.size)
+    observer = program.observer(opening.plan) if transport.rank == 0 else None
+    settings = program.settings(observer, task)
+    return Rank(transport, task, settings, observer, early).run()
+
+
+def _open(program: Program, transport: Transport) -> tuple[_Opening, list[Delivery | Lost]]:
+    if transport.rank:
+        payload, early = _hear(transport)
+        opening = msgspec.msgpack.decode(payload, type=_Opening)
+    else:
+        early = []
+        try:
+            opening = _Opening(0, program.prepare(transport.size))
+        except PcircleError as error:
+            print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+            opening = _Opening(error.exit_code, b"")
+        payload = msgspec.msgpack.encode(opening)
+    tree = Tree(transport.rank, transport.size, Settings().arity)
+    for child in tree.children:
+        transport.send(child, payload)
+    return opening, early
+
+
+def _hear(transport: Transport) -> tuple[bytes, list[Delivery | Lost]]:
+    """Wait for the opening; what comes behind it, from ranks that had theirs sooner, is kept."""
+    parent = Tree(transport.rank, transport.size, Settings().arity).parent
+    early: list[Delivery | Lost] = []
+    with Signals(transport.wake) as signals:
+        while True:
+            for arrival in transport.poll(None):
+                early.append(arrival)
+            for place, arrival in enumerate(early):
+                if isinstance(arrival, Lost):
+                    return _ending(StoppedEarly.exit_code), []
+                if arrival.source == parent:
+                    return arrival.payload, early[:place] + early[place + 1 :]
+            if signals.code is not None:
+                return _ending(signals.code), []
+
+
+def _ending(code: int) -> bytes:
+    return msgspec.msgpack.encode(_Opening(code, b""))
+
+
+class Result(msgspec.Struct, Generic[R], frozen=True):
+    """What `run` returns: the outcome on rank 0, None elsewhere, and the exit code."""
+
+    code: int
+    outcome: Outcome[R] | None
+
+
+class _Keep(Observer[Any]):
+    """The observer of `run`: keeps the outcome."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome[Any] | None = None
+
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        self.outcome = outcome
+        return outcome.code
+
+
+class _Library(Program):
+    """A user's task as a program; every rank has made its own, so nothing is to be told."""
+
+    def __init__(self, make: Callable[[], Task[Any, Any]], keep: _Keep) -> None:
+        self._make = make
+        self._keep = keep
+
+    def prepare(self, size: int) -> bytes:
+        return b""
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        return self._make()
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        return self._keep
+
+
+def run(
+    task: Task[Any, R], jobs: int | None = None, transport: TransportOption = "auto"
+) -> Result[R]:
+    """Run a task on many ranks; the library's front door.
+
+    Under mpirun or srun every rank of the program calls this and gets a
+    result, with an outcome on rank 0 only. Otherwise `jobs` local processes
+    are forked (default: one per core, up to 8), which end in here, and only
+    the caller returns.
+    """
+    keep = _Keep()
+    code = run_program(_Library(lambda: task, keep), jobs, transport)
+    return Result(code, keep.outcome)

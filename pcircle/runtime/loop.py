@@ -1,0 +1,274 @@
+"""The only loop: between one rank's engine, its transport and its workers.
+
+Arrivals and finished file work become engine events; engine instructions
+become sends and submissions. Everything here runs on the rank's main thread
+and returns soon; whatever may take long runs in the pool.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+from pcircle.aio import Future, Pool
+from pcircle.circle.engine import Engine, Settings
+from pcircle.circle.instructions import (
+    Abandon,
+    Complete,
+    Conclude,
+    Discard,
+    Fetch,
+    Notify,
+    Send,
+    Show,
+    Spill,
+    Start,
+    Stop,
+)
+from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
+from pcircle.runtime.defect import write_report
+from pcircle.runtime.signals import Signals
+from pcircle.runtime.spill import SpillFile
+from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire_types
+from pcircle.runtime.wire import Codec
+from pcircle.transport.contract import Delivery, Lost, Transport
+
+_LAST_CALLS_S = 5.0
+
+
+class Rank:
+    """One rank of a job, from its first item to the agreed exit code.
+
+    `observer` is given on rank 0 only. Use: `Rank(...).run()`, once.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        task: Task[Any, Any],
+        settings: Settings,
+        observer: Observer[Any] | None,
+        early: Sequence[Delivery | Lost] = (),
+    ) -> None:
+        item_type, result_type = wire_types(type(task))
+        self._transport = transport
+        self._task = task
+        self._observer = observer
+        self._early = list(early)
+        self._codec = Codec(item_type, result_type, task.notice_type)
+        self._pool = Pool(transport.wake, settings.workers)
+        self._spill = SpillFile()
+        self._stopping = False
+        self._code: int | None = None
+        self._message_bytes = 0
+        self._report_decoder = msgspec.msgpack.Decoder(RankReport)
+        self._engine: Engine[Any, Any] = Engine(
+            transport.rank,
+            transport.size,
+            merge=task.merge,
+            rng=Random(f"{os.getpid()} {time.time_ns()} {transport.rank}"),
+            settings=settings,
+            nodes=transport.nodes,
+            measure=task.measure,
+            report=self._report,
+        )
+        self._act: dict[type, Any] = {
+            Send: self._send,
+            Start: self._start,
+            Complete: self._complete,
+            Spill: self._keep,
+            Fetch: self._fetch,
+            Discard: self._discard,
+            Abandon: self._abandon,
+            Notify: self._notify,
+            Show: self._show,
+            Conclude: self._conclude,
+            Stop: self._stop,
+        }
+
+    def run(self) -> int:
+        """Work until all ranks agree to stop; returns the exit code."""
+        engine, transport = self._engine, self._transport
+        with Signals(transport.wake) as signals:
+            if transport.rank == 0:
+                self._seed()
+            while self._code is None:
+                self._perform()
+                if self._code is not None:
+                    break
+                arrivals = self._early or transport.poll(self._timeout_s())
+                self._early = []
+                for arrival in arrivals:
+                    self._arrived(arrival)
+                self._pool.drain()
+                if signals.pending is not None and not self._stopping:
+                    assert signals.code is not None
+                    engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
+                self._stopping = self._stopping or bool(engine.reasons)
+                engine.tick(_now_s())
+            self._end()
+        return self._code
+
+    # ---- events ----------------------------------------------------------------
+
+    def _seed(self) -> None:
+        try:
+            self._engine.seed(list(self._task.seed()), _now_s())
+        except Exception as error:
+            self._fail(error, "seeding the job")
+
+    def _timeout_s(self) -> float | None:
+        due_s = self._engine.wakeup_s()
+        return None if due_s is None else max(0.0, due_s - _now_s())
+
+    def _arrived(self, arrival: Delivery | Lost) -> None:
+        if isinstance(arrival, Lost):
+            self._engine.rank_lost(arrival.rank, arrival.reason, _now_s())
+            return
+        try:
+            message = self._codec.message(arrival.payload)
+            self._engine.receive(arrival.source, message, _now_s())
+        except Exception as error:
+            self._fail(error, f"handling a message of rank {arrival.source}")
+        # Messages are carried out one by one: an answer must not wait for the rest.
+        self._perform()
+
+    def _ended(self, ticket: int, item: Any, phase: str, future: Future[Any]) -> None:
+        error = future.error()
+        if error is not None:
+            self._fail(error, f"{phase} {item!r}")
+            # The job is aborting: the value goes nowhere, but the ticket must be handed back.
+            self._engine.finished(ticket, None, _now_s())
+        elif phase == "joining":
+            self._engine.completed(ticket, future.result(), _now_s())
+        else:
+            self._engine.finished(ticket, future.result(), _now_s())
+        self._perform()
+
+    def _fail(self, error: BaseException, doing: str) -> None:
+        if isinstance(error, PcircleError):
+            self._engine.abort(error.exit_code, str(error), _now_s())
+        else:
+            self._engine.abort(Defect.exit_code, write_report(error, doing), _now_s())
+
+    # ---- instructions ----------------------------------------------------------
+
+    def _perform(self) -> None:
+        while instructions := self._engine.take():
+            for instruction in instructions:
+                self._act[type(instruction)](instruction)
+
+    def _send(self, send: Send) -> None:
+        payload = self._codec.encode(send.message)
+        self._message_bytes += len(payload)
+        self._transport.send(send.dest, payload)
+
+    def _start(self, start: Start) -> None:
+        here: Here[Any] = Here(
+            partial(self._pool.say, self._spawned, start.ticket),
+            partial(self._pool.say, self._engine.notify),
+            lambda: self._stopping,
+        )
+        future = self._pool.submit(self._task.process, start.item, here)
+        future.then(partial(self._ended, start.ticket, start.item, "processing"))
+
+    def _spawned(self, ticket: int, items: Sequence[Any]) -> None:
+        self._engine.spawned(ticket, items, _now_s())
+        self._perform()
+
+    def _complete(self, complete: Complete) -> None:
+        ticket, item, own, merged = complete
+        future = self._pool.submit(self._task.join, item, own, merged)
+        future.then(partial(self._ended, ticket, item, "joining"))
+
+    def _keep(self, spill: Spill) -> None:
+        try:
+            self._spill.keep(spill.segment, self._codec.pack(spill.parcels))
+        except OSError as error:
+            reason = f"the queue can't be kept in the temporary directory: {error}"
+            self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
+
+    def _fetch(self, fetch: Fetch) -> None:
+        parcels = self._codec.unpack(self._spill.fetch(fetch.segment))
+        self._engine.fetched(fetch.segment, parcels, _now_s())
+
+    def _discard(self, discard: Discard) -> None:
+        self._spill.close()
+
+    def _abandon(self, abandon: Abandon) -> None:
+        future = self._pool.submit(self._task.abandon, abandon.item, abandon.own)
+        future.then(partial(self._abandoned, abandon.item))
+
+    def _abandoned(self, item: Any, future: Future[None]) -> None:
+        error = future.error()
+        if error is not None:
+            self._fail(error, f"abandoning {item!r}")
+
+    def _notify(self, notify: Notify) -> None:
+        if self._observer is not None:
+            self._observer.notice(notify.source, notify.values)
+
+    def _show(self, show: Show) -> None:
+        if self._observer is not None:
+            self._observer.show(show.sums)
+
+    def _conclude(self, conclude: Conclude) -> None:
+        account = conclude.account
+        code = account.code
+        if account.silent:
+            code = worst((code, StoppedEarly.exit_code))
+        result = account.value if conclude.result is None else conclude.result
+        reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
+        outcome = Outcome(code, account.reasons, account.silent, reports, result)
+        if self._observer is not None:
+            code = self._observer.conclude(outcome)
+        self._engine.conclude(code, _now_s())
+
+    def _stop(self, stop: Stop) -> None:
+        self._code = stop.code
+        if not stop.agreed and self._observer is not None:
+            outcome = Outcome[Any](stop.code, self._engine.reasons, (), (), None)
+            self._code = self._observer.conclude(outcome)
+
+    # ---- the end ---------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._spill.close()
+        # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
+        self._pool.close(_LAST_CALLS_S)
+
+    def _report(self) -> bytes:
+        activity = self._engine.activity
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        report = RankReport(
+            rank=self._transport.rank,
+            node=self._transport.nodes[self._transport.rank],
+            counts=self._task.measure().counts,
+            items=activity.items,
+            spawned=activity.spawned,
+            steals_asked=activity.asked,
+            steals_got=activity.got,
+            parcels_got=activity.parcels_got,
+            messages=activity.messages,
+            message_bytes=self._message_bytes,
+            spilled=activity.spilled,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            peak_rss_bytes=usage.ru_maxrss * 1024,
+        )
+        return msgspec.msgpack.encode(report)
+
+
+def _now_s() -> float:
+    return time.monotonic()
+
+
+def _by_rank(report: RankReport) -> int:
+    return report.rank
+

@@ -1,0 +1,67 @@
+"""SIGINT, SIGTERM and SIGHUP as events of the loop.
+
+The first one asks the job to stop: the handler only takes a note and wakes
+the loop, which tells all ranks. A second SIGINT, from somebody who has had
+enough, ends the process at once; unless it comes within half a second, as
+some launchers deliver the one that was typed twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from pcircle.errors import Interrupted, Terminated
+
+_SAME_S = 0.5
+
+CODES = {
+    signal.SIGINT: Interrupted.exit_code,
+    signal.SIGTERM: Terminated.exit_code,
+    signal.SIGHUP: Terminated.exit_code,
+}
+
+
+class Signals:
+    """While entered, `pending` is the first stop signal that came, else None."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.pending: signal.Signals | None = None
+        self._wake = wake
+        self._since_s = 0.0
+        self._former: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in CODES:
+            # A command under nohup ignores SIGHUP: leave it so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._former[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self.pending is signal.SIGINT and number == signal.SIGINT:
+            if now_s - self._since_s > _SAME_S:
+                os._exit(Interrupted.exit_code)
+        elif self.pending is None:
+            self._since_s = now_s
+            self.pending = signal.Signals(number)
+        self._wake()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code that the pending signal stands for."""
+        return None if self.pending is None else CODES[self.pending]

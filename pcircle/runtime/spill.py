@@ -1,0 +1,64 @@
+"""Where the middle of a long queue is kept: one nameless file a rank.
+
+A segment is written at the file's end. The one fetched next is mostly the one
+written last (the own end is last-in first-out), so the file is cut back then;
+when all segments are gone it is empty again. It has no name, so a killed job
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import IO
+
+
+class SpillFile:
+    """Numbered byte strings on disk. OSError when the temporary directory can't take them."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._places: dict[int, tuple[int, int]] = {}
+        self._end = 0
+
+    def keep(self, number: int, data: bytes) -> None:
+        """Store a segment."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="pcircle-queue-", buffering=0)  # noqa: SIM115
+        offset, view = self._end, memoryview(data)
+        while view:
+            written = os.pwrite(self._file.fileno(), view, offset)
+            offset += written
+            view = view[written:]
+        self._places[number] = (self._end, len(data))
+        self._end = offset
+
+    def fetch(self, number: int) -> bytes:
+        """Read a segment back and forget it."""
+        assert self._file is not None
+        offset, length = self._places[number]
+        parts: list[bytes] = []
+        while length:
+            part = os.pread(self._file.fileno(), length, offset)
+            if not part:
+                raise OSError(f"the spilled segment {number} is cut short")
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        self.discard(number)
+        return b"".join(parts)
+
+    def discard(self, number: int) -> None:
+        """Forget a segment."""
+        self._places.pop(number)
+        end = max((offset + length for offset, length in self._places.values()), default=0)
+        if end < self._end and self._file is not None:
+            os.ftruncate(self._file.fileno(), end)
+            self._end = end
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._places.clear()

@@ -1,0 +1,168 @@
+"""What a user of the engine writes: a task.
+
+A task says what the work begins with (`seed`), what one item comes to and
+which further items it makes (`process`), how two results become one
+(`merge`), and what is to be done when all that an item spawned is complete
+(`join`). Where items run, how they travel and when all is done is the
+engine's affair. After LaFon et al. 2012, whose library had create and
+process callbacks; joins are ours.
+
+    class Walk(Task[bytes, int]):
+        def seed(self): return [b"/usr"]
+        @abstractmethod
+    def process(self, path, here): ...; here.spawn(subdirectories); return files
+        @abstractmethod
+    def merge(self, a, b): return a + b
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+import msgspec
+
+from pcircle.circle import Sums
+
+I = TypeVar("I")  # noqa: E741 - item
+R = TypeVar("R")  # result
+
+
+class Here(Generic[I]):
+    """An item's surroundings while it is processed; used on the worker thread.
+
+    `spawn` and `note` may be called any number of times, the sooner the
+    better: what is spawned can be stolen at once.
+    """
+
+    __slots__ = ("_note", "_spawn", "_stop")
+
+    def __init__(
+        self,
+        spawn: Callable[[Sequence[I]], None],
+        note: Callable[[Sequence[Any]], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        self._spawn = spawn
+        self._note = note
+        self._stop = stop
+
+    def spawn(self, items: Sequence[I]) -> None:
+        """Make more items: children of this one."""
+        if items:
+            self._spawn(items)
+
+    def note(self, notices: Sequence[Any]) -> None:
+        """Have rank 0 told something now."""
+        if notices:
+            self._note(notices)
+
+    @property
+    def stopping(self) -> bool:
+        """The job stops early: leave things tidy and return soon; the result is not used."""
+        return self._stop()
+
+
+class Task(ABC, Generic[I, R]):
+    """The work of a job. Subclass as `Task[Item, Result]`.
+
+    Item and Result are types that msgspec can encode (numbers, bytes, tuples,
+    Structs, unions of tagged Structs). With `structured` each item has a
+    join, so completion is known item by item; without, results merge rank by
+    rank, which saves a message for every stolen item. An exception that
+    leaves one of the methods ends the job: a `PcircleError` with its exit
+    code, any other as a defect. What concerns one entry alone is a result.
+    """
+
+    structured: ClassVar[bool] = True
+    notice_type: ClassVar[Any] = str
+
+    @abstractmethod
+    def seed(self) -> Iterable[I]:
+        """On rank 0: the items to begin with."""
+
+    def process(self, item: I, here: Here[I]) -> Any:
+        """Do one item, on a worker thread of whichever rank has it.
+
+        Returns the item's result; or, if it spawned in a structured task,
+        anything at all: `join` gets it on the same rank.
+        """
+
+    def join(self, item: I, own: Any, merged: R) -> R:
+        """All that `item` spawned is complete: its result, of its `own` and its children's."""
+        return self.merge(own, merged)
+
+    def merge(self, a: R, b: R) -> R:
+        """Two results as one; associative and commutative."""
+
+    def abandon(self, item: I, own: Any) -> None:
+        """The job stops early: undo what `item` began and its `join` would have ended."""
+
+    def measure(self) -> Sums:
+        """This rank's counters for the progress rounds; called on the main thread."""
+        return Sums(ranks=1)
+
+
+def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
+    """The Item and the Result that a task class was subclassed with."""
+    for ancestor in task.__mro__:
+        for base in getattr(ancestor, "__orig_bases__", ()):
+            arguments = get_args(base)
+            if len(arguments) == 2 and not any(isinstance(a, TypeVar) for a in arguments):
+                return arguments[0], arguments[1]
+    raise TypeError(f"{task.__name__} must be subclassed as Task[Item, Result]")
+
+
+class RankReport(msgspec.Struct, frozen=True):
+    """What one rank tells of itself at the end."""
+
+    rank: int
+    node: int
+    counts: tuple[int, ...]
+    items: int
+    spawned: int
+    steals_asked: int
+    steals_got: int
+    parcels_got: int
+    messages: int
+    message_bytes: int
+    spilled: int
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+class Outcome(msgspec.Struct, Generic[R], frozen=True):
+    """How a job ended, as rank 0 knows it.
+
+    `code` is the exit code as far as the engine can tell; `reasons` say why
+    it stopped early; `silent` are ranks that could not be heard at the end;
+    `result` is the merged result, None if there is none.
+    """
+
+    code: int
+    reasons: tuple[str, ...]
+    silent: tuple[int, ...]
+    reports: tuple[RankReport, ...]
+    result: R | None
+
+
+class Observer(Generic[R]):
+    """Rank 0's ears: what a front end does with a job's news. The default says notices aloud."""
+
+    period_s: float | None = None
+    """Seconds between progress rounds; None: none are held."""
+
+    def show(self, sums: Sums) -> None:
+        """A progress round has ended."""
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """Notices of a rank have come."""
+        import sys
+
+        for value in values:
+            print(value, file=sys.stderr)
+
+    def conclude(self, outcome: Outcome[R]) -> int:
+        """The job has ended: report, and say the exit code that all ranks end with."""
+        return outcome.code

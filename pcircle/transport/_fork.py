@@ -1,0 +1,262 @@
+"""Starting and ending the processes of a local job.
+
+The idea: the process that the user started becomes rank 0 and the parent of all the others, so
+it is the one who can say why a rank is gone, whom the shell waits for, and who leaves no process
+behind: children that don't end by themselves are ended.  The children notice the parent's death
+by their sockets, as they notice anybody's.
+
+A child is forked with everything that the parent has imported, in a millisecond, and before any
+thread exists.  It never returns into its parent's code.
+
+The cost: waiting for children is a loop of short sleeps, because it has to be bounded.  What this
+is not: a supervisor.  A rank that dies isn't started again; the job ends, and can be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import sys
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, NoReturn
+
+from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
+from pcircle.transport._exit import explain_escape, flush_standard_streams
+from pcircle.transport._local import LocalTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pcircle.transport.contract import Body
+
+__all__ = ["launch_local"]
+
+# What a process needs beside its sockets while it starts: standard streams, epoll, wake pipe.
+_SPARE_DESCRIPTORS = 16
+# How long the children may take to end after rank 0 has.
+_REAP_DEADLINE_S = 10.0
+# Between SIGTERM and SIGKILL, and how long even the latter may take (a stuck file system).
+_TERM_GRACE_S = 0.5
+_KILL_GRACE_S = 5.0
+# How long a child whose socket has ended may take to be gone.
+_EXPLAIN_DEADLINE_S = 1.0
+_FIRST_SLEEP_S = 0.0005
+_LONGEST_SLEEP_S = 0.02
+_HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Children:
+    """The forked ranks: who still runs, and how the others ended."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, int] = {}  # rank: pid
+        self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
+
+    def add(self, rank: int, pid: int) -> None:
+        self._running[rank] = pid
+
+    def explain(self, rank: int) -> str:
+        """Why the socket of *rank* ended, as far as that shows within a second."""
+        self.reap(_EXPLAIN_DEADLINE_S, [rank])
+        if rank not in self._ended:
+            return f"closed its connection (pid {self._running[rank]})"
+        pid, code = self._ended[rank]
+        if code >= 0:
+            return f"ended with exit code {code} (pid {pid})"
+        return f"killed by {_signal_name(-code)} (pid {pid})"
+
+    def reap(self, deadline_s: float, ranks: Iterable[int] | None = None) -> bool:
+        """Wait for *ranks* (all) to end, up to *deadline_s* seconds; whether they did."""
+        awaited = set(self._running if ranks is None else ranks)
+        ends_at = monotonic() + deadline_s
+        sleep_s = _FIRST_SLEEP_S
+        while True:
+            for rank in awaited & self._running.keys():
+                self._look(rank)
+            if not awaited & self._running.keys():
+                return True
+            if monotonic() >= ends_at:
+                return False
+            sleep(sleep_s)
+            sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
+
+    def kill(self) -> None:
+        """End all that run: asked first, then forced."""
+        for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
+            for pid in self._running.values():
+                os.kill(pid, number)  # not reaped yet, so the number is still its own
+            if self.reap(grace_s):
+                return
+
+    def finish(self, agreed: int) -> int:
+        """Wait for all to end, ending those who don't; the job's code, where *agreed* is rank 0's.
+
+        A child that ended with another code than the agreed one is worth telling: the job can
+        at best have stopped early.
+        """
+        late = not self.reap(_REAP_DEADLINE_S)
+        late_ranks = sorted(self._running)
+        if late:
+            self.kill()
+        codes = [agreed]
+        for rank, (pid, code) in sorted(self._ended.items()):
+            if rank in late_ranks:
+                how = f"did not end within {_REAP_DEADLINE_S:.0f} s and was killed (pid {pid})"
+            elif code != agreed:
+                how = self.explain(rank)
+            else:
+                continue
+            codes.append(RankLost.exit_code)
+            if code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
+                codes.append(code)
+            elif agreed != RankLost.exit_code:  # which rank 0 has explained already
+                print(f"rank {rank}: {how}", file=sys.stderr)
+        if self._running:
+            codes.append(RankLost.exit_code)
+            print(f"rank {min(self._running)}: can't be killed", file=sys.stderr)
+        return worst(codes) if len(codes) > 1 else agreed
+
+    def _look(self, rank: int) -> None:
+        """Take note if *rank* has ended."""
+        pid = self._running[rank]
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            del self._running[rank]
+            self._ended[rank] = (pid, os.waitstatus_to_exitcode(status))
+
+
+def launch_local(size: int, body: Body) -> int:
+    """Run *body* as *size* ranks on this machine: here as rank 0, the others in forked children.
+
+    Returns, in the parent only, the code of rank 0's body, or a worse one if a child ended with
+    another.  An exception from rank 0's body passes through after the children were killed.  Must
+    be called from the main thread while it is the only one.
+
+    Raises UsageError where the system doesn't allow that many processes or descriptors.
+    """
+    if size < 1:
+        raise UsageError(f"a job needs at least one process, not {size}")
+    _reserve_descriptors(size)
+    children = _Children()
+    ends = _start(size, body, children)
+    transport = LocalTransport(
+        0, size, ends, explain_loss=children.explain, kill_others=children.kill
+    )
+    try:
+        code = int(body(transport))
+        transport.close()
+        return children.finish(code)
+    except BaseException:
+        children.kill()
+        raise
+    finally:
+        transport.release()
+
+
+def _reserve_descriptors(size: int) -> None:
+    """Raise the soft limit of open files as far as the mesh needs it, or refuse *size*."""
+    needed = len(os.listdir("/proc/self/fd")) + size * (size - 1) + _SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise UsageError(
+            f"{size} processes need {needed} open files while they start, and the hard limit is "
+            f"{hard} (ulimit -Hn); use fewer"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _start(size: int, body: Body, children: _Children) -> dict[int, int]:
+    """Fork the children; rank 0's ends of the mesh, in the parent only.
+
+    Signals are held back meanwhile, so that an interrupt finds either no child or all of them.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # Inherited from a parent that doesn't want to know: the kernel would reap our children
+        # and their exit codes would be lost.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    flush_standard_streams()  # or each child would write out its copy of what is buffered
+    ends = _mesh(size)
+    former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
+    try:
+        for rank in range(1, size):
+            pid = os.fork()
+            if pid == 0:
+                _run_child(rank, ends, body, former_mask)
+            children.add(rank, pid)
+    except OSError as error:
+        _close_ends(ends)
+        children.kill()
+        raise UsageError(
+            f"can't start {size} processes: {error.strerror} (see ulimit -u); use fewer"
+        ) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
+    mine = ends[0]
+    _close_ends(ends[1:])
+    return mine
+
+
+def _mesh(size: int) -> list[dict[int, int]]:
+    """A socket between each two ranks: ``ends[a][b]`` is what *a* has of the one to *b*."""
+    ends: list[dict[int, int]] = [{} for _ in range(size)]
+    try:
+        for low in range(size):
+            for high in range(low + 1, size):
+                one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+                ends[low][high] = one.detach()
+                ends[high][low] = other.detach()
+    except OSError as error:
+        _close_ends(ends)
+        raise UsageError(
+            f"can't connect {size} processes: {error.strerror} (see ulimit -n); use fewer"
+        ) from error
+    return ends
+
+
+def _close_ends(ends: Iterable[dict[int, int]]) -> None:
+    for of_rank in ends:
+        for fd in of_rank.values():
+            os.close(fd)
+
+
+def _run_child(
+    rank: int, ends: list[dict[int, int]], body: Body, mask: Iterable[int]
+) -> NoReturn:
+    """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
+    code = Defect.exit_code
+    try:
+        _default_signals()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        # The other ranks' ends as well: held open here, they would hide a rank's death.
+        _close_ends(ends[:rank] + ends[rank + 1 :])
+        transport = LocalTransport(rank, len(ends), ends[rank])
+        code = int(body(transport))
+        transport.close()
+    except BaseException as error:
+        # No goodbye: to the others this rank is lost.
+        code = explain_escape(error, rank)
+    finally:
+        try:
+            flush_standard_streams()
+        finally:  # an interrupt even now must not lead out of here
+            os._exit(code & 0xFF)
+
+
+def _default_signals() -> None:
+    """Forget the handlers of the parent's program; what is ignored (nohup) stays ignored."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupt else signal.SIG_DFL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"

@@ -1,0 +1,298 @@
+"""Ranks on one machine: forked processes, and a stream socket between each two of them.
+
+The idea: all sockets are made before the first fork, so there is nothing to find, to name or to
+clean up, and the kernel is the one who notices that a rank died: its sockets end.  A rank waits
+in one epoll for all its peers; when idle it costs nothing.
+
+A frame is its length (8 bytes) and that many bytes.  A length that no frame can have is the
+goodbye of a rank that closes: an end of file after it is an orderly end, without it a loss.
+
+No send ever waits: what the kernel doesn't take at once stays in a queue per peer and leaves
+during later polls.  Every rank reads whenever it polls, also while it closes, so two ranks that
+send each other more than the sockets hold can't block each other.
+
+The cost: size * (size - 1) descriptors while starting, size - 1 in each rank afterwards.  What
+this is not: a network.  It reaches no other machine.
+
+``_fork`` starts the processes; here is only what a rank does with its sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections import deque
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, NoReturn
+
+from pcircle.transport._exit import flush_standard_streams
+from pcircle.transport._wake import Wakeup
+from pcircle.transport.contract import Delivery, Lost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["LocalTransport"]
+
+_HEADER = struct.Struct("<Q")
+_GOODBYE_LENGTH = 2**64 - 1
+_SCRATCH_BYTES = 256 * 1024
+# How often one peer is read from before the others get their turn.
+_READS_PER_TURN = 16
+# Buffers handed to one sendmsg; the kernel takes at most 1024.
+_BUFFERS_PER_SEND = 64
+# close() gives up when nothing has moved for this many waits of this length.  Counted in waits
+# and not by the clock, so that a job stopped by Ctrl-Z for an hour isn't mistaken for a stuck one.
+_CLOSE_WAIT_S = 0.1
+_CLOSE_STALLED_WAITS = 50
+
+
+class _Peer:
+    """One socket: what is still to leave, and the message that is half here."""
+
+    __slots__ = ("armed", "body", "departed", "fd", "filled", "head", "outgoing", "rank", "sock")
+
+    def __init__(self, rank: int, fd: int) -> None:
+        self.rank = rank
+        self.fd = fd
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
+        self.sock.setblocking(False)
+        self.outgoing: deque[memoryview] = deque()
+        self.armed = False  # whether epoll watches for room to write
+        self.departed = False  # it said goodbye
+        self.head = b""  # the beginning of a header
+        self.body: memoryview | None = None  # a payload that is larger than what came at once
+        self.filled = 0  # how much of body is here
+
+
+class LocalTransport:
+    """One rank of a mesh of stream sockets; see ``contract.Transport``."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        ends: Mapping[int, int],
+        *,
+        explain_loss: Callable[[int], str] | None = None,
+        kill_others: Callable[[], None] | None = None,
+    ) -> None:
+        """Take over the descriptors *ends*, one for each other rank.
+
+        *explain_loss* says why a rank's socket ended, *kill_others* ends the other processes:
+        the parent of them all knows how.
+        """
+        self.rank = rank
+        self.size = size
+        self.nodes: tuple[int, ...] = (0,) * size
+        self._explain_loss = explain_loss
+        self._kill_others = kill_others
+        self._own: list[Delivery | Lost] = []
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._sent_bytes = 0
+        self._closed = False
+        self._wakeup = Wakeup()
+        self._epoll = select.epoll()
+        self._epoll.register(self._wakeup.fd, select.EPOLLIN)
+        # Who is still there, by rank and by descriptor.
+        self._peers = {other: _Peer(other, fd) for other, fd in ends.items()}
+        self._by_fd = {peer.fd: peer for peer in self._peers.values()}
+        for fd in self._by_fd:
+            self._epoll.register(fd, select.EPOLLIN)
+
+    # -- the contract
+
+    def send(self, dest: int, payload: bytes) -> None:
+        """Hand *payload* to the kernel as far as it takes it, queue the rest."""
+        if dest == self.rank:
+            self._own.append(Delivery(dest, payload))
+            return
+        peer = self._peers.get(dest)
+        if peer is None:
+            if not 0 <= dest < self.size:
+                raise ValueError(f"no rank {dest} in a job of {self.size}")
+            return  # it is lost or has closed
+        self._queue(peer, _HEADER.pack(len(payload)), payload)
+
+    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+        """Read and write what can be, until something is complete, a wake, or the time is over."""
+        arrivals, self._own = self._own, []
+        if arrivals or (timeout_s is not None and timeout_s <= 0):
+            self._turn(0, arrivals)
+            return arrivals
+        ends_at = None if timeout_s is None else monotonic() + timeout_s
+        wait_s = timeout_s
+        while True:
+            woken = self._turn(wait_s, arrivals)
+            if arrivals or woken:
+                return arrivals
+            if ends_at is not None:
+                wait_s = ends_at - monotonic()
+                if wait_s <= 0:
+                    return arrivals
+
+    def wake(self) -> None:
+        """End the current or the next poll."""
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """Send what is queued and a goodbye to everybody, dropping what arrives meanwhile."""
+        if self._closed:
+            return
+        for peer in list(self._peers.values()):
+            self._queue(peer, _HEADER.pack(_GOODBYE_LENGTH))
+        stalled_waits = 0
+        dropped: list[Delivery | Lost] = []
+        while stalled_waits < _CLOSE_STALLED_WAITS:
+            if not any(peer.outgoing for peer in self._peers.values()):
+                break
+            before_bytes = self._sent_bytes
+            self._turn(_CLOSE_WAIT_S, dropped)
+            dropped.clear()
+            stalled_waits = 0 if self._sent_bytes > before_bytes else stalled_waits + 1
+        self.release()
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """Kill the others if this is their parent (else they lose this rank), and end."""
+        if self._kill_others is not None:
+            self._kill_others()
+        flush_standard_streams()
+        os._exit(exit_code & 0xFF)
+
+    # -- beyond the contract, for who started the processes
+
+    def release(self) -> None:
+        """Close all descriptors as they are, without a goodbye.  Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for peer in self._peers.values():
+            peer.sock.close()
+        self._peers.clear()
+        self._by_fd.clear()
+        self._epoll.close()
+        self._wakeup.close()
+
+    # -- one turn
+
+    def _turn(self, wait_s: float | None, arrivals: list[Delivery | Lost]) -> bool:
+        """Wait once, move what can be moved, append what became complete; whether woken."""
+        woken = False
+        for fd, mask in self._epoll.poll(wait_s, self.size):
+            peer = self._by_fd.get(fd)
+            if peer is None:
+                self._wakeup.clear()
+                woken = True
+                continue
+            if mask & select.EPOLLOUT:
+                self._push(peer)
+            if mask & ~select.EPOLLOUT:
+                self._receive(peer, arrivals)
+        return woken
+
+    # -- outgoing
+
+    def _queue(self, peer: _Peer, *buffers: bytes) -> None:
+        waiting = bool(peer.outgoing)
+        peer.outgoing.extend(memoryview(buffer) for buffer in buffers if buffer)
+        if not waiting:
+            self._push(peer)
+
+    def _push(self, peer: _Peer) -> None:
+        """Hand the kernel what it takes of the peer's queue; watch for room if some stays."""
+        outgoing = peer.outgoing
+        while outgoing:
+            try:
+                taken_bytes = peer.sock.sendmsg(islice(outgoing, _BUFFERS_PER_SEND))
+            except BlockingIOError:
+                break
+            except (BrokenPipeError, ConnectionResetError):
+                # It doesn't read any more.  Whether it closed or died is for the receiving side
+                # to find out, behind all that it sent before.
+                outgoing.clear()
+                break
+            self._sent_bytes += taken_bytes
+            while taken_bytes:
+                first = outgoing[0]
+                if taken_bytes < len(first):
+                    outgoing[0] = first[taken_bytes:]
+                    break
+                taken_bytes -= len(first)
+                outgoing.popleft()
+        if bool(outgoing) != peer.armed:
+            peer.armed = bool(outgoing)
+            events = select.EPOLLIN | select.EPOLLOUT if peer.armed else select.EPOLLIN
+            self._epoll.modify(peer.fd, events)
+
+    # -- incoming
+
+    def _receive(self, peer: _Peer, arrivals: list[Delivery | Lost]) -> None:
+        """Read from *peer* what is there, some turns at most, and append what is complete."""
+        for _ in range(_READS_PER_TURN):
+            # A large payload is read straight to its place, so that each byte is moved once
+            # however many reads it takes.
+            if peer.body is not None:
+                space = peer.body[peer.filled :]
+            else:
+                space = self._scratch[len(peer.head) :]
+            try:
+                count_bytes = peer.sock.recv_into(space)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                count_bytes = 0  # it went away without having read all that it was sent
+            if count_bytes == 0:
+                self._forget(peer)
+                if not peer.departed:
+                    arrivals.append(Lost(peer.rank, self._reason(peer.rank)))
+                return
+            if peer.body is not None:
+                peer.filled += count_bytes
+                if peer.filled == len(peer.body):
+                    arrivals.append(Delivery(peer.rank, bytes(peer.body)))
+                    peer.body = None
+            else:
+                self._parse(peer, count_bytes, arrivals)
+            if peer.departed:
+                self._forget(peer)
+                return
+            if count_bytes < len(space):
+                return  # the socket is empty; if not, epoll says so again
+
+    def _parse(self, peer: _Peer, count_bytes: int, arrivals: list[Delivery | Lost]) -> None:
+        """Take the frames out of the scratch buffer, where *count_bytes* came behind the head."""
+        scratch = self._scratch
+        head_bytes = len(peer.head)
+        scratch[:head_bytes] = peer.head
+        peer.head = b""
+        end = head_bytes + count_bytes
+        at = 0
+        while end - at >= _HEADER.size:
+            (length_bytes,) = _HEADER.unpack_from(scratch, at)
+            if length_bytes == _GOODBYE_LENGTH:
+                peer.departed = True
+                return
+            at += _HEADER.size
+            if end - at < length_bytes:
+                peer.body = memoryview(bytearray(length_bytes))
+                peer.filled = end - at
+                peer.body[: peer.filled] = scratch[at:end]
+                return
+            arrivals.append(Delivery(peer.rank, bytes(scratch[at : at + length_bytes])))
+            at += length_bytes
+        peer.head = bytes(scratch[at:end])
+
+    def _forget(self, peer: _Peer) -> None:
+        """Drop *peer*: it sends no more, and nothing more can be sent to it."""
+        del self._peers[peer.rank]
+        del self._by_fd[peer.fd]
+        self._epoll.unregister(peer.fd)
+        peer.sock.close()
+
+    def _reason(self, rank: int) -> str:
+        if self._explain_loss is not None:
+            return self._explain_loss(rank)
+        return "closed its connection"

@@ -1,0 +1,317 @@
+"""Ranks that an MPI launcher started, on one machine or many; the only module that names mpi4py.
+
+The idea: of MPI's thousand functions this uses non-blocking sends, matched probes and tests, so
+that no call ever waits for another rank and no cycle of ranks can block.  A message longer than
+16 MiB travels in fragments (MPI counts in 32 bits, and small parts keep the pipe moving); the tag
+says whether more follow, and MPI keeps the order per pair of ranks, so nothing needs a header.
+
+MPI has no descriptor to wait for and its own waits burn a core.  A rank that has nothing to do
+therefore sleeps between looks, longer the longer it has been quiet: an answer that comes soon is
+seen soon, and an idle rank costs next to nothing.  The sleep is a wait on the wake pipe, so a
+worker thread that finished something ends it at once.
+
+The cost: a message that arrives after a long silence waits up to 5 ms.  What this is not:
+tolerant of deaths.  A rank that dies is the launcher's business, and it ends the job.
+
+Importing this module loads the MPI library, but does not initialise it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections import deque
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import mpi4py
+
+# Must be said before MPI is imported: launch_mpi() starts and ends it at its own moment, for the
+# library's own end at exit would hang after an exception in one rank.
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+
+from mpi4py import MPI  # noqa: E402
+
+from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
+from pcircle.transport._exit import explain_escape, flush_standard_streams  # noqa: E402
+from pcircle.transport._wake import Wakeup  # noqa: E402
+from pcircle.transport.contract import Delivery, Lost  # noqa: E402
+from pcircle.transport.launch import Launch, check_library, check_world  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pcircle.transport.contract import Body
+
+__all__ = ["MpiTransport", "launch_mpi"]
+
+_FRAGMENT_BYTES = 16 * 1024 * 1024
+_TAG_MORE = 1  # a fragment that is not the message's last
+_TAG_LAST = 2
+# How many messages are taken per poll before the caller gets to see them.
+_MATCHES_PER_TURN = 256
+# The sleep between two looks is this share of the silence so far, within these bounds.
+_SLEEP_SHARE = 1 / 8
+_SHORTEST_SLEEP_S = 50e-6
+# Not slept on at all: the shortest sleep takes the kernel longer than this.
+_NO_SLEEP_S = 200e-6
+_LONGEST_SLEEP_S = 2e-3
+_IDLE_AFTER_S = 1.0
+_IDLE_SLEEP_S = 5e-3
+# While a transfer is under way the library moves it only when it is called; so long without any
+# progress it isn't slept on.
+_TRANSFER_PATIENCE_S = 5e-3
+# How long close() waits for the last sends to leave, counted in sleeps that moved nothing, so
+# that a stopped job isn't mistaken for a stuck one; then how long for all ranks to come to the end.
+_CLOSE_STALLED_S = 5.0
+_LEAVE_DEADLINE_S = 30.0
+
+
+class _Incoming(NamedTuple):
+    """A fragment that was matched and is being received."""
+
+    request: MPI.Request
+    buffer: bytearray
+    tag: int
+
+
+class MpiTransport:
+    """One rank of an MPI communicator; see ``contract.Transport``."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        """Use *comm* for this transport's messages alone.  Collective over *comm*."""
+        self.rank = comm.Get_rank()
+        self.size = comm.Get_size()
+        self.nodes = _number_nodes(comm.allgather(MPI.Get_processor_name()))
+        self._comm = comm
+        self._own: list[Delivery | Lost] = []
+        # A request keeps its buffer alive, so these lists are what holds the payloads as well.
+        self._sends: list[MPI.Request] = []
+        self._incoming: dict[int, deque[_Incoming]] = {}  # by source, in the order of matching
+        self._fragments: dict[int, list[bytearray]] = {}  # by source, of a message half here
+        self._status = MPI.Status()
+        self._last_traffic = monotonic()
+        self._wakeup = Wakeup()
+        self._closed = False
+
+    # -- the contract
+
+    def send(self, dest: int, payload: bytes) -> None:
+        """Start sending *payload*; later polls see it through."""
+        if dest == self.rank:
+            self._own.append(Delivery(dest, payload))
+            return
+        rest = memoryview(payload)
+        while len(rest) > _FRAGMENT_BYTES:
+            self._start_send(dest, rest[:_FRAGMENT_BYTES], _TAG_MORE)
+            rest = rest[_FRAGMENT_BYTES:]
+        self._start_send(dest, rest, _TAG_LAST)
+        self._last_traffic = monotonic()  # an answer may come soon
+
+    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+        """Look for messages, and sleep between looks until there is one or the time is over."""
+        arrivals, self._own = self._own, []
+        self._turn(arrivals)
+        wakeup = self._wakeup
+        if wakeup.is_set():
+            wakeup.clear()
+            return arrivals
+        if arrivals or timeout_s == 0:
+            return arrivals
+        ends_at = None if timeout_s is None else monotonic() + timeout_s
+        while not arrivals:
+            sleep_s = self._sleep_s()
+            if ends_at is not None:
+                left_s = ends_at - monotonic()
+                if left_s <= 0:
+                    break
+                sleep_s = min(sleep_s, left_s)
+            if sleep_s <= 0:
+                os.sched_yield()  # the message may come from a rank that needs this core
+            woken = wakeup.wait(sleep_s)
+            self._turn(arrivals)
+            if woken:
+                wakeup.clear()
+                break
+        return arrivals
+
+    def wake(self) -> None:
+        """End the current or the next poll.  Calls nothing of MPI."""
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """See all sends through, dropping what arrives meanwhile."""
+        if self._closed:
+            return
+        self._closed = True
+        stalled_s = 0.0
+        while self._sends and stalled_s < _CLOSE_STALLED_S:
+            quiet_since = self._last_traffic
+            self._turn([])
+            if self._last_traffic > quiet_since:
+                stalled_s = 0.0
+            else:
+                sleep_s = self._sleep_s()
+                sleep(sleep_s)
+                stalled_s += sleep_s
+        self._wakeup.close()
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """Have MPI end all ranks with *exit_code*."""
+        flush_standard_streams()
+        MPI.COMM_WORLD.Abort(exit_code)
+        os._exit(exit_code & 0xFF)  # a library that lets Abort return must not let us go on
+
+    # -- beyond the contract, for launch_mpi
+
+    def leave(self) -> bool:
+        """After ``close``: wait until all ranks have closed; False if some don't come in time.
+
+        What arrives from those who are still at work is dropped.  When this returns True nothing
+        is under way in the communicator, so that MPI can end without waiting for anybody.
+        """
+        everybody = self._comm.Ibarrier()
+        ends_at = monotonic() + _LEAVE_DEADLINE_S
+        while not (everybody.Test() and not self._sends and not self._incoming):
+            if monotonic() > ends_at:
+                return False
+            self._turn([])
+            sleep(self._sleep_s())
+        self._turn([])
+        self._comm.Free()
+        return True
+
+    # -- one turn
+
+    def _turn(self, arrivals: list[Delivery | Lost]) -> None:
+        """Let MPI make progress, and append the messages that became complete."""
+        if self._sends:
+            self._finish_sends()
+        moved = len(arrivals)
+        for _ in range(_MATCHES_PER_TURN):
+            message = self._comm.Improbe(MPI.ANY_SOURCE, MPI.ANY_TAG, self._status)
+            if message is None:
+                break
+            self._receive(message, arrivals)
+        if self._incoming:
+            for source in list(self._incoming):
+                self._finish_receives(source, arrivals)
+        if len(arrivals) > moved:
+            self._last_traffic = monotonic()
+
+    def _sleep_s(self) -> float:
+        """How long to sleep before the next look, by how long nothing has moved."""
+        quiet_s = monotonic() - self._last_traffic
+        if quiet_s < _NO_SLEEP_S:
+            return 0.0
+        if quiet_s < _TRANSFER_PATIENCE_S and (self._sends or self._incoming):
+            return 0.0
+        if quiet_s > _IDLE_AFTER_S:
+            return _IDLE_SLEEP_S
+        return min(max(quiet_s * _SLEEP_SHARE, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S)
+
+    # -- outgoing
+
+    def _start_send(self, dest: int, part: memoryview, tag: int) -> None:
+        self._sends.append(self._comm.Isend([part, len(part), MPI.BYTE], dest, tag))
+
+    def _finish_sends(self) -> None:
+        """Forget the sends that are complete."""
+        done = MPI.Request.Testsome(self._sends)
+        if done:
+            gone = set(done)
+            self._sends = [send for at, send in enumerate(self._sends) if at not in gone]
+            self._last_traffic = monotonic()
+
+    # -- incoming
+
+    def _receive(self, message: MPI.Message, arrivals: list[Delivery | Lost]) -> None:
+        """Start to receive a matched *message*; most are complete at once.
+
+        Never a blocking receive: the rest of a long message comes only if its sender polls too.
+        """
+        status = self._status
+        source, tag = status.Get_source(), status.Get_tag()
+        buffer = bytearray(status.Get_count(MPI.BYTE))
+        request = message.Irecv([buffer, len(buffer), MPI.BYTE])
+        waiting = self._incoming.get(source)
+        if waiting is None:
+            if request.Test():
+                self._complete(source, buffer, tag, arrivals)
+                return
+            waiting = self._incoming[source] = deque()
+        waiting.append(_Incoming(request, buffer, tag))
+
+    def _finish_receives(self, source: int, arrivals: list[Delivery | Lost]) -> None:
+        """Take the complete ones of *source* in their order, up to the first that isn't."""
+        waiting = self._incoming[source]
+        while waiting and waiting[0].request.Test():
+            incoming = waiting.popleft()
+            self._complete(source, incoming.buffer, incoming.tag, arrivals)
+            self._last_traffic = monotonic()
+        if not waiting:
+            del self._incoming[source]
+
+    def _complete(
+        self, source: int, buffer: bytearray, tag: int, arrivals: list[Delivery | Lost]
+    ) -> None:
+        """A fragment is here: keep it, or deliver the message that it ends."""
+        if tag == _TAG_MORE:
+            self._fragments.setdefault(source, []).append(buffer)
+            self._last_traffic = monotonic()
+        elif source in self._fragments:
+            arrivals.append(Delivery(source, b"".join([*self._fragments.pop(source), buffer])))
+        else:
+            arrivals.append(Delivery(source, bytes(buffer)))
+
+
+def launch_mpi(launch: Launch, body: Body) -> int:
+    """Run *body* on this rank of MPI's world; the exit code of this process.
+
+    An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
+    would leave the others hanging.
+
+    Raises UsageError if the MPI library and the launcher don't belong together.
+    """
+    check_library(launch, MPI.get_vendor()[0])
+    if MPI.Is_finalized():
+        raise UsageError("MPI was used up by an earlier job in this process")
+    starts_mpi = not MPI.Is_initialized()
+    if starts_mpi:
+        _initialise()
+    try:
+        check_world(launch, MPI.COMM_WORLD.Get_size())
+    except UsageError:
+        if starts_mpi:
+            MPI.Finalize()
+        raise
+    transport = MpiTransport(MPI.COMM_WORLD.Dup())
+    try:
+        code = int(body(transport))
+        transport.close()
+        if not transport.leave():
+            message = f"other ranks did not end within {_LEAVE_DEADLINE_S:.0f} s after this one"
+            print(f"rank {transport.rank}: {message}", file=sys.stderr)
+            transport.abort(worst([code, RankLost.exit_code]))
+    except BaseException as error:
+        transport.abort(explain_escape(error, transport.rank))
+    if starts_mpi:
+        MPI.Finalize()
+    return code
+
+
+def _initialise() -> None:
+    with warnings.catch_warnings():
+        # mpi4py has its own guess whether launcher and library fit; check_world() knows, and
+        # says what to do.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        # Only the thread that makes the transport calls MPI, though there are others.
+        MPI.Init_thread(MPI.THREAD_FUNNELED)
+
+
+def _number_nodes(names: Sequence[str]) -> tuple[int, ...]:
+    """The number of each name, counted from 0 in the order of first appearance."""
+    numbers: dict[str, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)

@@ -1,0 +1,418 @@
+"""A network that is only simulated: seeded randomness, virtual time, thousands of ranks.
+
+The idea: a rank is a generator that yields where a real one would wait, so one thread can play
+all ranks of a job, in any order that a network permits, and play it again from the same seed.
+What the contract promises holds (whole, once, ordered per pair of ranks); what it does not
+promise is used against the program: any interleaving across pairs, delays of any length, ranks
+that are slow, that are stuck for a while or for ever, that are killed in the middle.
+
+It costs one heap operation per message and one per wait, whatever the number of ranks.
+
+What this is not: a model of any real network's speed.  Latencies are drawn to be nasty first and
+plausible second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+
+from pcircle.errors import Defect
+from pcircle.transport.contract import Delivery, Lost
+
+__all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]
+
+Wait: TypeAlias = "Generator[float | None, list[Delivery | Lost], Any]"
+Program: TypeAlias = "Callable[[SimTransport], Wait]"
+
+_DELIVER, _RESUME, _LOST, _KILL = range(4)
+# (virtual time, tie breaker, kind, rank, other rank or generation, payload)
+_Event: TypeAlias = "tuple[float, int, int, int, int, Any]"
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """Rank `rank` makes no step from `from_s` until `until_s` (infinity: never again)."""
+
+    rank: int
+    from_s: float
+    until_s: float = inf
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """Rank `rank` dies at `at_s`; a part of what it sent just before is lost with it."""
+
+    rank: int
+    at_s: float
+    reason: str = "killed by the simulation"
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """How nasty the network and the machines are. Times in seconds of virtual time.
+
+    A message takes `near_s` on its node, `far_s` between nodes, times one plus
+    an exponential of mean `jitter`. A share `tail` of them takes up to
+    `tail_s` longer. With the chance `burst` a message opens a burst: it and
+    the next `burst_messages` of the job are each delayed by up to `burst_s`.
+    A step of a rank costs `step_s`, or what `slow` says for it as (rank,
+    seconds) pairs. Ranks begin within `start_s` of each other, and hear of a
+    dead one about `detect_s` after its death.
+    """
+
+    near_s: float = 2e-6
+    far_s: float = 2e-5
+    jitter: float = 0.5
+    tail: float = 0.0
+    tail_s: float = 0.01
+    burst: float = 0.0
+    burst_messages: int = 16
+    burst_s: float = 0.2
+    step_s: float = 1e-6
+    start_s: float = 0.0
+    detect_s: float = 0.001
+    slow: tuple[tuple[int, float], ...] = ()
+    stalls: tuple[Stall, ...] = ()
+    kills: tuple[Kill, ...] = ()
+
+
+class _JobAborted(BaseException):
+    """Leaves a program whose transport was told to end the job: `abort` does not return."""
+
+
+class _Rank:
+    """What the network knows about one rank."""
+
+    __slots__ = (
+        "cut_s",
+        "ended",
+        "generation",
+        "inbox",
+        "program",
+        "ready_s",
+        "result",
+        "roused",
+        "stalls",
+        "step_s",
+        "transport",
+        "waiting",
+        "woken",
+    )
+
+    def __init__(self, transport: SimTransport, step_s: float) -> None:
+        self.transport = transport
+        self.step_s = step_s
+        self.program: Wait | None = None
+        self.result: Any = None
+        self.inbox: list[Delivery | Lost] = []
+        self.waiting = False
+        self.woken = False
+        self.roused = False  # a resumption is on its way already
+        self.ended = False
+        self.generation = 0  # of its waits: a timer of an older one means nothing
+        self.ready_s = 0.0  # when the step it makes is over
+        self.cut_s = inf  # what a dead rank sent and would arrive later is lost
+        self.stalls: list[Stall] = []
+
+    def free_s(self, now_s: float) -> float:
+        """The earliest time from `now_s` on at which this rank can make a step."""
+        free_s = max(now_s, self.ready_s)
+        for stall in self.stalls:
+            if stall.from_s <= free_s < stall.until_s:
+                free_s = stall.until_s
+        return free_s
+
+
+class SimTransport:
+    """One rank's end of the network; see `contract.Transport`.
+
+    A program waits by yielding: `arrivals = yield timeout_s` is what
+    `arrivals = transport.poll(timeout_s)` is elsewhere. Payloads may be any
+    objects; they must not change once they were sent.
+    """
+
+    __slots__ = ("_network", "closed", "nodes", "rank", "size")
+
+    def __init__(self, network: Network, rank: int, nodes: tuple[int, ...]) -> None:
+        self._network = network
+        self.rank = rank
+        self.size = len(nodes)
+        self.nodes = nodes
+        self.closed = False
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time."""
+        return self._network.now_s
+
+    def send(self, dest: int, payload: Any) -> None:
+        """Put a message on its way."""
+        self._network.send(self.rank, dest, payload)
+
+    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+        """What has arrived, for `timeout_s` 0 only: to wait, a program yields."""
+        if timeout_s != 0:
+            raise ValueError("a simulated rank waits by yielding the timeout")
+        return self._network.taken(self.rank)
+
+    def wake(self) -> None:
+        """Make the current or the next wait of this rank end at once."""
+        self._network.wake(self.rank)
+
+    def close(self) -> None:
+        """What arrives from now on is dropped; what was sent still leaves."""
+        self.closed = True
+
+    def abort(self, exit_code: int) -> NoReturn:
+        """End the whole job here and now."""
+        self._network.aborted = (self.rank, exit_code)
+        raise _JobAborted
+
+
+class Network:
+    """The ranks of one job and all that is between them.
+
+    `observe` is called with a rank after each of its steps. With `decoder`
+    every payload goes through msgpack and back, as it would between
+    processes. A run that goes beyond `limit_s` of virtual time is a Defect,
+    and so is one in which all ranks wait for ever.
+
+    `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts
+    what was sent.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        rng: Random,
+        conditions: Conditions | None = None,
+        *,
+        decoder: msgspec.msgpack.Decoder[Any] | None = None,
+        observe: Callable[[int], None] | None = None,
+        limit_s: float = inf,
+    ) -> None:
+        self.conditions = conditions = conditions or Conditions()
+        self.now_s = 0.0
+        self.messages = 0
+        self.steps = 0
+        self.aborted: tuple[int, int] | None = None
+        self.dropped: list[tuple[int, int, Any]] = []  # came to a rank that had closed
+        self._nodes = tuple(nodes)
+        self._rng = rng
+        self._decoder = decoder
+        self._observe = observe
+        self._limit_s = limit_s
+        self._events: list[_Event] = []
+        self._serial = 0
+        self._alive = 0
+        self._burst_left = 0
+        # When the last message of a pair arrives, for pairs with messages under way.
+        self._last_s: dict[tuple[int, int], float] = {}
+        slow = dict(conditions.slow)
+        self._ranks = [
+            _Rank(SimTransport(self, rank, self._nodes), slow.get(rank, conditions.step_s))
+            for rank in range(len(self._nodes))
+        ]
+        for stall in sorted(conditions.stalls, key=lambda stall: stall.from_s):
+            self._ranks[stall.rank].stalls.append(stall)
+
+    # ---- for the ranks' transports -----------------------------------------------------------
+
+    def send(self, source: int, dest: int, payload: Any) -> None:
+        """Draw when `payload` arrives, and put it on its way."""
+        if self._decoder is not None:
+            payload = self._decoder.decode(msgspec.msgpack.encode(payload))
+        self.messages += 1
+        target = self._ranks[dest]
+        if target.ended:
+            if target.cut_s == inf:
+                self.dropped.append((source, dest, payload))
+            return
+        self._push(self._arrival_s(source, dest), _DELIVER, dest, source, payload)
+
+    def _arrival_s(self, source: int, dest: int) -> float:
+        conditions = self.conditions
+        rng = self._rng
+        near = self._nodes[source] == self._nodes[dest]
+        delay_s = conditions.near_s if near else conditions.far_s
+        delay_s *= 1.0 + conditions.jitter * rng.expovariate(1.0)
+        if conditions.tail and rng.random() < conditions.tail:
+            delay_s += conditions.tail_s * rng.random()
+        if self._burst_left:
+            self._burst_left -= 1
+            delay_s += conditions.burst_s * rng.random()
+        elif conditions.burst and rng.random() < conditions.burst:
+            self._burst_left = conditions.burst_messages
+            delay_s += conditions.burst_s * rng.random()
+        arrival_s = self.now_s + delay_s
+        pair = (source, dest)
+        last_s = self._last_s.get(pair)
+        if last_s is not None and last_s > arrival_s:
+            arrival_s = last_s
+        self._last_s[pair] = arrival_s
+        return arrival_s
+
+    def taken(self, rank: int) -> list[Delivery | Lost]:
+        """The arrivals of `rank`, which are then gone from its inbox."""
+        state = self._ranks[rank]
+        arrivals, state.inbox = state.inbox, []
+        state.woken = False
+        return arrivals
+
+    def wake(self, rank: int) -> None:
+        """Let `rank` resume, now or when it next waits."""
+        state = self._ranks[rank]
+        state.woken = True
+        if state.waiting:
+            self._attempt(rank, state, deferred=True)
+
+    # ---- looking at it -----------------------------------------------------------------------
+
+    def in_flight(self) -> Iterator[tuple[int, int, Any]]:
+        """(source, dest, payload) of all that was sent and not yet taken by its rank."""
+        for dest, state in enumerate(self._ranks):
+            for arrival in state.inbox:
+                if isinstance(arrival, Delivery):
+                    yield arrival.source, dest, arrival.payload
+        for _, _, kind, dest, source, payload in sorted(self._events, key=lambda e: e[:2]):
+            if kind == _DELIVER:
+                yield source, dest, payload
+
+    def left(self) -> list[tuple[int, int, Any]]:
+        """What no rank has received, after a run: still in flight, or dropped by a closed rank."""
+        return [*self.dropped, *self.in_flight()]
+
+    # ---- running -----------------------------------------------------------------------------
+
+    def run(self, programs: Sequence[Program]) -> list[Any]:
+        """Play all ranks to their ends; what each returned, None for those that were cut off."""
+        self._begin(programs)
+        events = self._events
+        while self._alive and self.aborted is None:
+            if not events:
+                raise Defect(f"ranks {self._unfinished()} wait for ever")
+            time_s, _, kind, rank, other, payload = heappop(events)
+            if time_s > self._limit_s:
+                raise Defect(f"ranks {self._unfinished()} have not ended after {self._limit_s} s")
+            self.now_s = time_s
+            state = self._ranks[rank]
+            if kind == _DELIVER:
+                self._deliver(rank, state, other, payload)
+            elif kind == _RESUME:
+                if state.waiting and other == state.generation:
+                    state.roused = False
+                    self._attempt(rank, state)
+            elif kind == _LOST:
+                self._arrived(rank, state, Lost(other, payload))
+            else:
+                self._kill(rank, state, payload)
+        for state in self._ranks:
+            if state.program is not None:
+                state.program.close()
+        return [state.result for state in self._ranks]
+
+    def _begin(self, programs: Sequence[Program]) -> None:
+        if len(programs) != len(self._ranks):
+            raise ValueError(f"{len(programs)} programs for {len(self._ranks)} ranks")
+        self._alive = len(programs)
+        for rank, (state, program) in enumerate(zip(self._ranks, programs, strict=True)):
+            state.program = program(state.transport)
+            # Nothing but this event begins it, whatever arrives before.
+            state.waiting = state.roused = True
+            self._push(self.conditions.start_s * self._rng.random(), _RESUME, rank, 0, None)
+        for kill in self.conditions.kills:
+            self._push(kill.at_s, _KILL, kill.rank, 0, kill.reason)
+
+    def _unfinished(self) -> str:
+        ranks = [rank for rank, state in enumerate(self._ranks) if not state.ended]
+        return ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
+
+    def _push(self, time_s: float, kind: int, rank: int, other: int, payload: Any) -> None:
+        self._serial += 1
+        heappush(self._events, (time_s, self._serial, kind, rank, other, payload))
+
+    def _deliver(self, dest: int, state: _Rank, source: int, payload: Any) -> None:
+        pair = (source, dest)
+        if self._last_s.get(pair) == self.now_s:
+            del self._last_s[pair]  # a later one in this instant still has the later serial
+        if self.now_s > self._ranks[source].cut_s:
+            return
+        if state.ended or state.transport.closed:
+            if state.cut_s == inf:
+                self.dropped.append((source, dest, payload))
+            return
+        self._arrived(dest, state, Delivery(source, payload))
+
+    def _arrived(self, rank: int, state: _Rank, arrival: Delivery | Lost) -> None:
+        if state.ended:
+            return
+        state.inbox.append(arrival)
+        if state.waiting and not state.roused:
+            self._attempt(rank, state)
+
+    def _attempt(self, rank: int, state: _Rank, *, deferred: bool = False) -> None:
+        """Let a waiting rank make a step now, or as soon as it can."""
+        now_s = self.now_s
+        free_s = state.free_s(now_s) if state.stalls else state.ready_s
+        if free_s <= now_s and not deferred:
+            self._step(rank, state)
+        elif free_s < inf and not state.roused:
+            state.roused = True
+            self._push(max(free_s, now_s), _RESUME, rank, state.generation, None)
+
+    def _step(self, rank: int, state: _Rank) -> None:
+        assert state.program is not None
+        arrivals, state.inbox = state.inbox, []
+        state.waiting = state.woken = False
+        self.steps += 1
+        begun = state.generation > 0
+        try:
+            timeout_s = state.program.send(arrivals) if begun else next(state.program)
+        except StopIteration as stop:
+            state.result = stop.value
+            self._end(state)
+        except _JobAborted:
+            self._end(state)
+        else:
+            self._wait(rank, state, timeout_s, arrivals if not begun else [])
+        if self._observe is not None:
+            self._observe(rank)
+
+    def _wait(
+        self, rank: int, state: _Rank, timeout_s: float | None, unseen: list[Delivery | Lost]
+    ) -> None:
+        state.waiting = True
+        state.roused = False
+        state.generation += 1
+        state.ready_s = self.now_s + state.step_s
+        # What came before a program's first wait was not given to it.
+        state.inbox = [*unseen, *state.inbox]
+        if state.woken or state.inbox or timeout_s == 0:
+            state.roused = True
+            self._push(state.ready_s, _RESUME, rank, state.generation, None)
+        elif timeout_s is not None:
+            resume_s = max(state.ready_s, self.now_s + timeout_s)
+            self._push(resume_s, _RESUME, rank, state.generation, None)
+
+    def _end(self, state: _Rank) -> None:
+        state.ended = True
+        state.waiting = False
+        self._alive -= 1
+
+    def _kill(self, rank: int, state: _Rank, reason: str) -> None:
+        if state.ended:
+            return
+        assert state.program is not None
+        state.program.close()
+        self._end(state)
+        detect_s = self.conditions.detect_s
+        state.cut_s = self.now_s + detect_s * self._rng.random()
+        for other, survivor in enumerate(self._ranks):
+            if survivor.ended:
+                continue
+            heard_s = self.now_s + detect_s * (1.0 + self._rng.random())
+            # After all that it sent and that is not lost.
+            self._push(heard_s, _LOST, other, rank, reason)

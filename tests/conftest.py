@@ -1,0 +1,192 @@
+"""What all tests share: the interpreter's path, programs run safely, mpirun, and a leak check.
+
+Fixtures:
+
+- ``run``: runs a program with a deadline, and ends all of its processes when that passes.
+- ``mpirun``: the command that starts N ranks, or a skip that says why there is none.
+
+Every test is checked for descriptors, child processes and threads that it leaves behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# How long a program of a test may run.  Not a measure of speed: it only ends what hangs, well
+# before the deadline of the whole test that pyproject.toml sets.
+DEADLINE_S = 120.0
+# How long what a test leaves behind may take to go away by itself.
+GRACE_S = 5.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what every test, and every program that a test starts, depends on."""
+    # Programs import the pcircle of this checkout, as the tests do, installed or not.
+    paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # The same examples in each run, and no clock: a test fails because of the code or not at all.
+    # HYPOTHESIS_PROFILE=explore looks further, with new examples every time.
+    fixed = settings(
+        deadline=None,
+        derandomize=True,
+        database=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("fixed", fixed)
+    settings.register_profile("explore", fixed, derandomize=False, max_examples=2000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With PCIRCLE_REQUIRE_MPI set, as under tox, a skipped test of MPI is a failed one."""
+    report = yield
+    if report.skipped and item.get_closest_marker("mpi") and os.environ.get("PCIRCLE_REQUIRE_MPI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although PCIRCLE_REQUIRE_MPI is set: {report.longrepr}"
+    return report
+
+
+class Run(Protocol):
+    """Runs *command*; standard input is empty, output and errors are captured as bytes."""
+
+    def __call__(
+        self,
+        command: Sequence[str | bytes | os.PathLike[str]],
+        *,
+        env: dict[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> subprocess.CompletedProcess[bytes]: ...
+
+
+def _run(
+    command: Sequence[str | bytes | os.PathLike[str]],
+    *,
+    env: dict[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> subprocess.CompletedProcess[bytes]:
+    with subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            # The session, not only its first process: mpirun's ranks hold the pipes open too.
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(
+                f"not done within {deadline_s} s: {command}\n{_text(out)}\n{_text(err)}",
+                pytrace=False,
+            )
+        except BaseException:  # as after Ctrl-C: nothing of it must go on
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Run a program to its end, or fail the test when it hangs."""
+    return _run
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> Callable[[int], list[str]]:
+    """The command that starts N ranks: ``run([*mpirun(4), sys.executable, ...])``.
+
+    Found beside the interpreter, then on PATH, and tried once; skips where none works.
+    """
+    found = _find_mpirun()
+    if isinstance(found, str):
+        pytest.skip(found)
+    return lambda ranks: [*found, "-np", str(ranks)]
+
+
+def _find_mpirun() -> list[str] | str:
+    """The command without a number of ranks, or why there is none."""
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("mpirun", path=beside) or shutil.which("mpirun")
+    if program is None:
+        return "no mpirun, neither beside the interpreter nor on PATH"
+    command = [program]
+    if re.search(rb"Open MPI|OpenRTE|PRRTE", _run([program, "--version"]).stdout):
+        # More ranks than cores, and root, as in a container: it asks to be told that this is meant.
+        command += ["--oversubscribe", "--allow-run-as-root"]
+    trial = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
+    done = _run([*command, "-np", "2", sys.executable, "-c", trial])
+    # Launchers may mix the output of ranks, "22" and two ends of lines: the digits tell enough.
+    if done.returncode != 0 or b"".join(done.stdout.split()) != b"22":
+        said = _text(done.stdout[-99:] + done.stderr[-300:])
+        return f"{program} starts no two ranks that see each other: {said!r}"
+    return command
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves descriptors, child processes or threads of its process behind."""
+    before = _held()
+    yield
+    patient_until_s = time.monotonic() + GRACE_S
+    while left := _held() - before:
+        if time.monotonic() > patient_until_s:
+            pytest.fail(f"left behind: {', '.join(sorted(left))}", pytrace=False)
+        gc.collect()  # an exception kept by the test's frames may hold what its end would release
+        time.sleep(0.02)
+
+
+def _held() -> set[str]:
+    """What this process holds that a test could leave behind, described."""
+    return {*_descriptors(), *_children(), *_threads()}
+
+
+def _descriptors() -> Iterator[str]:
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # the one that listed them
+            continue
+        yield f"descriptor {number} of {target}"
+
+
+def _children() -> Iterator[str]:
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except FileNotFoundError:  # the thread has ended, or the kernel keeps no such lists
+            continue
+        yield from (f"child process {pid}" for pid in children)
+
+
+def _threads() -> Iterator[str]:
+    return (f"thread {thread.name}" for thread in threading.enumerate())

@@ -1,0 +1,81 @@
+"""Fixtures of the fcp tests: where trees are built, and the trees that several tests copy.
+
+Trees stand on ``/dev/shm`` where there is one (a tmpfs is fast and keeps all times), and are
+removed by our own remover, because pytest's can't delete the deep ones.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .trees import build_deep_tree, build_odd_tree, remove_tree
+
+SHARED_MEMORY = b"/dev/shm"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "mpi: needs mpirun and mpi4py")
+    config.addinivalue_line("markers", "slow: takes more than a few seconds")
+
+
+def _make_place() -> bytes:
+    usable = os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK)
+    return tempfile.mkdtemp(prefix=b"fcp-test-", dir=SHARED_MEMORY if usable else None)
+
+
+@pytest.fixture
+def place() -> Iterator[bytes]:
+    """An empty directory of this test's own, in memory where possible."""
+    path = _make_place()
+    yield path
+    remove_tree(path)
+
+
+@pytest.fixture(scope="session")
+def shared_place() -> Iterator[bytes]:
+    """The same for all tests of a session: what lies here must not be changed."""
+    path = _make_place()
+    yield path
+    remove_tree(path)
+
+
+@pytest.fixture(scope="session")
+def odd_tree(shared_place: bytes) -> bytes:
+    """The tree of everything rare; read only."""
+    return build_odd_tree(os.path.join(shared_place, b"odd"))
+
+
+@pytest.fixture(scope="session")
+def deep_tree(shared_place: bytes) -> bytes:
+    """3,000 levels, 27,000 bytes of path; read only."""
+    return build_deep_tree(os.path.join(shared_place, b"deep"), 3000)
+
+
+@pytest.fixture
+def mount_tmpfs(place: bytes) -> Iterator[Callable[[str], bytes]]:
+    """A function that mounts a tmpfs with the given options and returns its path (root only)."""
+    mounted: list[bytes] = []
+
+    def mount(options: str) -> bytes:
+        if os.geteuid() != 0:
+            pytest.skip("only root can mount a small tmpfs")
+        path = os.path.join(place, b"mount %d" % len(mounted))
+        os.mkdir(path)
+        finished = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path],
+            check=False,
+            capture_output=True,
+        )
+        if finished.returncode != 0:
+            pytest.skip(f"this system lets root mount no tmpfs: {finished.stderr!r}")
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in reversed(mounted):
+        subprocess.run(["umount", "-l", path], check=True)

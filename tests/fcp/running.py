@@ -1,0 +1,271 @@
+"""How the tests start fcp: alone, with local workers, and under a launcher of MPI.
+
+Every process of a run carries a tag in its environment, so that a test can find the ranks of its
+own run among all others (launchers put them in sessions of their own) and can prove that none is
+left. Nothing here waits without a limit: a run that hangs is killed and fails its test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+HANG_S = 90.0
+TAG = "FCP_TEST_RUN"
+# What a launcher gives its processes: the tests may themselves run under one.
+LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_MPI_", "MPI_")
+
+
+class Launcher(NamedTuple):
+    """A way to start fcp: `jobs` local processes, or `ranks` under mpirun."""
+
+    jobs: int = 0
+    ranks: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.jobs or self.ranks
+
+    def __str__(self) -> str:
+        return f"j{self.jobs}" if self.jobs else f"np{self.ranks}"
+
+
+class Finished(NamedTuple):
+    """A run that ended: exit code (negative for a signal), both outputs."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def said(self) -> str:
+        """Standard error as text; bytes that are not UTF-8 would be a defect of fcp."""
+        return self.err.decode()
+
+
+ONE = Launcher(jobs=1)
+TWO = Launcher(jobs=2)
+FOUR = Launcher(jobs=4)
+
+
+def launchers(jobs: Sequence[int], ranks: Sequence[int]) -> list[Any]:
+    """Parameters for ``pytest.mark.parametrize("launcher", …)``."""
+    local = [pytest.param(Launcher(jobs=size), id=f"j{size}") for size in jobs]
+    mpi = [
+        pytest.param(Launcher(ranks=size), id=f"np{size}", marks=pytest.mark.mpi) for size in ranks
+    ]
+    return local + mpi
+
+
+every_launcher = pytest.mark.parametrize("launcher", launchers([1, 4], [1, 2, 4, 8]))
+some_launchers = pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
+
+
+@cache
+def mpirun_command() -> tuple[tuple[str, ...], str]:
+    """The launcher and its options, or the reason why there is none that fits our mpi4py."""
+    beside = Path(sys.executable).with_name("mpirun")
+    mpirun = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if mpirun is None:
+        return (), "no mpirun beside this Python nor on PATH"
+    if importlib.util.find_spec("mpi4py") is None:
+        return (), "mpi4py is not installed"
+    version = subprocess.run([mpirun, "--version"], check=False, capture_output=True).stdout
+    openmpi = b"Open MPI" in version or b"OpenRTE" in version
+    # More ranks than cores, and root as in a container, want to be meant.
+    options = ["--oversubscribe", "--allow-run-as-root"] if openmpi else []
+    probe = [sys.executable, "-c", "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"]
+    answer = subprocess.run(
+        [mpirun, *options, "-np", "2", *probe],
+        check=False,
+        capture_output=True,
+        timeout=HANG_S,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+    )
+    if answer.stdout.split() != [b"2", b"2"]:
+        return (), f"{mpirun} and mpi4py do not belong together: {answer.stderr[-300:]!r}"
+    return (mpirun, *options), ""
+
+
+def clean_environment() -> dict[str, str]:
+    """Our environment without a launcher's variables, and with the package on the path."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
+    found = importlib.util.find_spec("pcircle")
+    if found is not None and found.submodule_search_locations:
+        home = str(Path(next(iter(found.submodule_search_locations))).parent)
+        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (home, kept.get("PYTHONPATH"))))
+    return kept
+
+
+def command(launcher: Launcher | None, arguments: Sequence[str | bytes]) -> list[str | bytes]:
+    """The command line of a run; skips the test where the launcher is not to be had."""
+    fcp: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp.cli"]
+    if launcher is None:
+        return [*fcp, *arguments]
+    if launcher.jobs:
+        return [*fcp, "-j", str(launcher.jobs), *arguments]
+    prefix, reason = mpirun_command()
+    if not prefix:
+        pytest.skip(reason)
+    return [*prefix, "-np", str(launcher.ranks), *fcp, *arguments]
+
+
+class Run:
+    """A run of fcp that is under way; a context manager that leaves no process behind."""
+
+    def __init__(
+        self,
+        launcher: Launcher | None,
+        *arguments: str | bytes,
+        cwd: bytes | None = None,
+        umask: int = 0o022,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        stderr: int = subprocess.PIPE,
+    ) -> None:
+        self.tag = f"{TAG}={uuid.uuid4()}".encode()
+        self.process = subprocess.Popen(
+            [*prefix, *command(launcher, arguments)],
+            cwd=cwd,
+            umask=umask,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+            env={
+                **clean_environment(),
+                TAG: self.tag.decode().partition("=")[2],
+                **(environment or {}),
+            },
+        )
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for pid in (self.process.pid, *self.processes()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # It ended by itself, which is the usual case.
+        self.process.communicate()
+
+    def finish(self, timeout_s: float = HANG_S) -> Finished:
+        """Wait for the end; a run that takes longer than `timeout_s` fails the test."""
+        try:
+            out, err = self.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"hung: {len(self.processes())} processes are alive after {timeout_s} s")
+        return Finished(self.process.returncode, out, err)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process group, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def processes(self) -> list[int]:
+        """Living processes of this run by process id, the launcher's included."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                environment = Path("/proc", entry, "environ").read_bytes()
+            except OSError:
+                continue  # The process ended meanwhile, or belongs to somebody else.
+            if self.tag in environment.split(b"\0"):
+                found.append(int(entry))
+        return sorted(found)
+
+    def wait_until_gone(self, timeout_s: float = 15.0) -> list[int]:
+        """Processes of this run that outlive it by `timeout_s`; none is the expected answer."""
+        deadline = time.monotonic() + timeout_s
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return left
+
+    def wait_for(self, path: bytes, timeout_s: float = HANG_S) -> bool:
+        """Whether `path` came to exist (a directory: with an entry in it) before the run ended."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if os.path.isdir(path):
+                with os.scandir(path) as entries:
+                    if any(entries):
+                        return True
+            elif os.path.lexists(path):
+                return True
+            if self.process.poll() is not None:
+                return False
+            time.sleep(0.0005)
+        pytest.fail(f"nothing appeared at {path!r} within {timeout_s} s")
+
+
+def run_fcp(
+    launcher: Launcher | None,
+    *arguments: str | bytes,
+    cwd: bytes | None = None,
+    umask: int = 0o022,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = HANG_S,
+) -> Finished:
+    """Run fcp to its end."""
+    run = Run(launcher, *arguments, cwd=cwd, umask=umask, prefix=prefix, environment=environment)
+    with run:
+        return run.finish(timeout_s)
+
+
+def copy(launcher: Launcher | None, *arguments: str | bytes, umask: int = 0o022) -> Finished:
+    """Run fcp and demand success."""
+    finished = run_fcp(launcher, *arguments, umask=umask)
+    assert finished.code == 0, finished.said
+    return finished
+
+
+def document(path: bytes) -> dict[str, Any]:
+    """The JSON document that fcp wrote to `path`."""
+    with open(path, "rb") as stream:
+        loaded = json.load(stream)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+@cache
+def ordinary_prefix() -> tuple[tuple[str, ...], str]:
+    """A prefix under which permissions bind, or the reason why there is none.
+
+    Root without the capabilities to override permissions is bound by modes as a user is, yet can
+    still read a virtual environment in a private directory.
+    """
+    if os.geteuid() != 0:
+        return (), ""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        return (), "setpriv is not installed: root would read everything"
+    caps = "-dac_override,-dac_read_search"
+    prefix = (setpriv, f"--bounding-set={caps}", f"--inh-caps={caps}", "--")
+    probe = subprocess.run([*prefix, "cat", "/dev/null"], check=False, capture_output=True)
+    if probe.returncode != 0:
+        return (), f"setpriv can't drop capabilities here: {probe.stderr!r}"
+    return prefix, ""
+
+
+def as_ordinary_user() -> tuple[str, ...]:
+    """`ordinary_prefix`, or a skipped test."""
+    prefix, reason = ordinary_prefix()
+    if reason:
+        pytest.skip(reason)
+    return prefix

@@ -1,0 +1,184 @@
+"""Signals: an interrupted copy ends soon, with the right code, and leaves nothing behind.
+
+Nothing means no process, wherever the launcher put it, and no temporary file beside the copies;
+what stands under its final name is whole. A rank that is killed takes the job down with a message
+that names it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .running import FOUR, ONE, TWO, Finished, Launcher, Run, launchers
+from .trees import MIB, build_flat_tree, content, make_directory, walk, write_file
+
+ATTEMPTS = 5
+signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+
+
+@pytest.fixture(scope="module")
+def many_files(shared_place: bytes) -> bytes:
+    return build_flat_tree(shared_place + b"/many", 60, 500, 2000)
+
+
+@pytest.fixture(scope="module")
+def large_files(shared_place: bytes) -> bytes:
+    root = make_directory(shared_place, b"large")
+    data = content("large", 16 * MIB)
+    for number in range(4):
+        write_file(root + b"/%d" % number, data * 8)
+    return root
+
+
+def _interrupt(
+    launcher: Launcher, source: bytes, place: bytes, strike: Callable[[Run], None]
+) -> tuple[Finished, bytes]:
+    """Start a copy, `strike` when it has begun, and return its end and its destination.
+
+    A copy that was done before the blow fell is tried again.
+    """
+    for attempt in range(ATTEMPTS):
+        target = place + b"/copy %d" % attempt
+        with Run(launcher, "--chunksize", "4M", source, target) as run:
+            if run.wait_for(target):
+                strike(run)
+            finished = run.finish(timeout_s=30)
+            assert run.wait_until_gone() == []
+        if finished.code != 0:
+            return finished, target
+    pytest.fail(f"the copy was always faster than the signal, {ATTEMPTS} times")
+
+
+def _assert_only_whole_files(source: bytes, target: bytes) -> None:
+    """Every entry of the copy has the name and the size of one of the source."""
+    names = {
+        (visit.depth, visit.name): visit.status.st_size
+        for visit in walk(source)
+        if stat.S_ISREG(visit.status.st_mode)
+    }
+    for visit in walk(target):
+        if stat.S_ISREG(visit.status.st_mode):
+            assert names.get((visit.depth, visit.name)) == visit.status.st_size, visit.name
+
+
+@signals
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+@pytest.mark.parametrize("tree", ["many_files", "large_files"])
+def test_interrupted(
+    launcher: Launcher,
+    number: signal.Signals,
+    tree: str,
+    place: bytes,
+    request: pytest.FixtureRequest,
+) -> None:
+    source: bytes = request.getfixturevalue(tree)
+    finished, target = _interrupt(launcher, source, place, lambda run: run.signal(number))
+    assert finished.code == 128 + number, finished.said
+    assert "Traceback" not in finished.said
+    _assert_only_whole_files(source, target)
+
+
+@signals
+def test_main_process_alone_is_signalled(
+    number: signal.Signals, many_files: bytes, place: bytes
+) -> None:
+    """As ``kill PID`` and batch systems do it: the workers end with it."""
+    finished, target = _interrupt(
+        FOUR, many_files, place, lambda run: os.kill(run.process.pid, number)
+    )
+    assert finished.code == 128 + number, finished.said
+    _assert_only_whole_files(many_files, target)
+
+
+def test_second_signal_while_ending(many_files: bytes, place: bytes) -> None:
+    def strike(run: Run) -> None:
+        run.signal(signal.SIGINT)
+        if run.process.poll() is None:
+            run.signal(signal.SIGINT)
+
+    finished, _target = _interrupt(FOUR, many_files, place, strike)
+    assert finished.code == 130, finished.said
+    assert "Traceback" not in finished.said
+
+
+@signals
+@pytest.mark.parametrize("launcher", launchers([], [1, 4]))
+def test_interrupted_under_mpirun(
+    launcher: Launcher, number: signal.Signals, many_files: bytes, place: bytes
+) -> None:
+    """The exit code is the launcher's affair; that all ends is ours."""
+    finished, _target = _interrupt(launcher, many_files, place, lambda run: run.signal(number))
+    assert finished.code != 0
+
+
+def _children(pid: int) -> list[int]:
+    """The children of `pid` in the order of their making."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+        except OSError:
+            continue  # It ended between the listing and now.
+        if int(text.rpartition(")")[2].split()[1]) == pid:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("launcher", [TWO, FOUR], ids=str)
+@pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
+def test_killed_worker(launcher: Launcher, which: int, many_files: bytes, place: bytes) -> None:
+    killed: list[int] = []
+
+    def strike(run: Run) -> None:
+        workers = _children(run.process.pid)
+        assert len(workers) == launcher.size - 1
+        os.kill(workers[which], signal.SIGKILL)
+        killed.append(workers[which])
+
+    began = time.monotonic()
+    finished, _target = _interrupt(launcher, many_files, place, strike)
+    assert finished.code == 4, finished.said
+    lost = re.search(r"rank (\d+)", finished.said)
+    assert lost is not None, finished.said
+    assert 0 < int(lost[1]) < launcher.size
+    assert "Traceback" not in finished.said
+    assert time.monotonic() - began < 30
+
+
+def test_killed_main_process(many_files: bytes, place: bytes) -> None:
+    """Workers whose parent died end by themselves."""
+    finished, _target = _interrupt(
+        FOUR, many_files, place, lambda run: os.kill(run.process.pid, signal.SIGKILL)
+    )
+    assert finished.code == -signal.SIGKILL
+
+
+def _rank(pid: int) -> bytes | None:
+    environment = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+    for line in environment:
+        name, _, value = line.partition(b"=")
+        if name in (b"PMI_RANK", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK"):
+            return value
+    return None
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("victim", [b"0", b"2"])
+def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes) -> None:
+    def strike(run: Run) -> None:
+        ranks = [pid for pid in run.processes() if _rank(pid) == victim]
+        assert len(ranks) == 1
+        os.kill(ranks[0], signal.SIGKILL)
+
+    finished, _target = _interrupt(Launcher(ranks=4), many_files, place, strike)
+    assert finished.code != 0

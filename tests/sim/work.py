@@ -1,0 +1,111 @@
+"""Synthetic trees: any shape and size from a seed, without a table of what is in them.
+
+A directory is a range of numbers (first, last): `first` is its own, and what lies below it are
+ranges that share out the rest. So each subtree's exact result is arithmetic (how many numbers,
+their sum, the sum of their squares), every rank can work out its share by hashing, and nobody has
+to enumerate the tree to judge a run.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+import msgspec
+
+Item = tuple[int, int]
+# How many directories, the sum of their numbers, the sum of their numbers' squares.
+Result = tuple[int, int, int]
+
+_MASK = (1 << 64) - 1
+
+
+def mix(number: int) -> int:
+    """A well-mixed 64-bit hash (the finaliser of splitmix64)."""
+    number = (number + 0x9E3779B97F4A7C15) & _MASK
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK
+    return number ^ (number >> 31)
+
+
+def unit(number: int) -> float:
+    """A hash between 0 and 1."""
+    return mix(number) / (_MASK + 1)
+
+
+def merge(a: Result, b: Result) -> Result:
+    """Results of disjoint sets of directories, together."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def own_result(item: Item) -> Result:
+    """What processing the directory itself comes to."""
+    number = item[0]
+    return 1, number, number * number
+
+
+def _below(n: int) -> Result:
+    return n, n * (n - 1) // 2, n * (n - 1) * (2 * n - 1) // 6
+
+
+def expected(first: int, last: int) -> Result:
+    """The result of all directories from `first` until `last`."""
+    high, low = _below(last), _below(first)
+    return high[0] - low[0], high[1] - low[1], high[2] - low[2]
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """A synthetic job: `size` directories under `seeds` roots.
+
+    A directory has up to `fan` subdirectories, of random sizes or, if `even`,
+    of equal ones. A chain has a fan of 1, a star one of `size`. An item takes
+    `item_s` on average, exponentially distributed and up to 20 times that.
+    Of its children it spawns the share `early` before it ends.
+    """
+
+    salt: int = 0
+    size: int = 40
+    seeds: int = 1
+    fan: int = 4
+    even: bool = False
+    item_s: float = 0.001
+    early: float = 0.5
+
+    def roots(self) -> list[Item]:
+        """The items that the job begins with."""
+        return self._share(0, self.size, min(self.seeds, self.size), -1)
+
+    def children(self, item: Item) -> list[Item]:
+        """The subdirectories of a directory."""
+        first, last = item
+        below = last - first - 1
+        if not below:
+            return []
+        most = min(self.fan, below)
+        count = most if self.even else 1 + mix(self.salt ^ first * 3) % most
+        return self._share(first + 1, last, count, first)
+
+    def _share(self, first: int, last: int, count: int, key: int) -> list[Item]:
+        below = last - first
+        if not below:
+            return []
+        if self.even:
+            cuts = [first + below * i // count for i in range(count + 1)]
+            return list(zip(cuts[:-1], cuts[1:], strict=True))
+        inner = {
+            first + mix(self.salt + 7919 * key + i) % below if below > 1 else first
+            for i in range(count - 1)
+        }
+        edges = sorted(inner | {first, last})
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def duration_s(self, item: Item) -> float:
+        """How long processing the directory takes."""
+        return self.item_s * min(20.0, -log(1.0 - unit(self.salt + 31 * item[0] + 17)))
+
+    def completion_s(self, item: Item) -> float:
+        """How long its completion takes."""
+        return self.item_s * 0.2 * unit(self.salt + 37 * item[0] + 23)
+
+    def work_s(self) -> float:
+        """What one worker alone would need for all, completions aside."""
+        return sum(self.duration_s((number, number + 1)) for number in range(self.size))

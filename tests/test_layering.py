@@ -1,0 +1,218 @@
+"""The shape of the package: who may import whom, what starting up may load, how long things are.
+
+Read from the source with ``ast``, imports inside functions included.  A module that the table does
+not place fails, so nothing escapes by being new.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+
+PACKAGE = ROOT / "pcircle"
+LEAVES = {"errors", "units"}
+TOOLS = {"fcp", "fsum", "fprof"}
+BELOW_TOOLS = {*LEAVES, "circle", "transport", "aio", "fs", "runtime", "signature", "ui"}
+# What each part of the package may import, besides itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "": set(),  # pcircle/__init__.py
+    "errors": set(),
+    "units": set(),
+    "circle": {"errors"},
+    "transport": {"errors", "circle"},
+    "aio": {"errors"},
+    "fs": {"aio", "errors"},
+    "runtime": {"circle", "transport", "aio", "errors"},
+    "signature": {"fs", "errors"},
+    "ui": {"units", "errors"},
+    **dict.fromkeys(TOOLS, BELOW_TOOLS),
+}
+# The transports know what a message is, and nothing else of the engine.
+TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}
+MPI_MODULE = PACKAGE / "transport" / "_mpi.py"
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 60
+SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+in_package = pytest.mark.parametrize("path", _sources("pcircle"), ids=_name)
+in_project = pytest.mark.parametrize(
+    "path", _sources("pcircle", "tests", "examples", "docs"), ids=_name
+)
+
+
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), filename=_name(path))
+
+
+def _module_of(path: Path) -> list[str]:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def _imported(path: Path, tree: ast.AST) -> Iterator[str]:
+    """The full name of every module that *tree* imports; of what may be a module, too.
+
+    ``from pcircle import errors`` gives both ``pcircle`` and ``pcircle.errors``.
+    """
+    module = _module_of(path)
+    package = module if path.name == "__init__.py" else module[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            full = ".".join([*base, *filter(None, [node.module])])
+            yield full
+            yield from (f"{full}.{alias.name}" for alias in node.names)
+
+
+def _part(module: str) -> str:
+    """The part of the package that *module* (``pcircle.fs.walk``) belongs to: ``fs``."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def _forbidden(path: Path, tree: ast.AST) -> list[str]:
+    part = _part(".".join(_module_of(path)))
+    assert part in MAY_IMPORT, f"{_name(path)}: the table does not place {part!r}"
+    wrong = []
+    for imported in _imported(path, tree):
+        if imported.split(".")[0] != "pcircle":
+            continue
+        other = _part(imported)
+        # What is no part of its own is a name of the package itself, as __version__ is.
+        if other in ("", part) or not _is_part(other):
+            continue
+        if other not in MAY_IMPORT[part] or not _transport_is_modest(part, imported):
+            wrong.append(imported)
+    return wrong
+
+
+def _is_part(name: str) -> bool:
+    return name in MAY_IMPORT or (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+
+
+def _transport_is_modest(part: str, imported: str) -> bool:
+    if part != "transport" or _part(imported) != "circle":
+        return True
+    return any(
+        f"{imported}.".startswith(f"{allowed}.") for allowed in TRANSPORT_MAY_IMPORT_OF_CIRCLE
+    )
+
+
+@in_package
+def test_imports_follow_the_table(path: Path) -> None:
+    assert _forbidden(path, _tree(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "source", "wrong"),
+    [
+        ("circle/engine.py", "import pcircle.transport", ["pcircle.transport"]),
+        ("circle/engine.py", "from ..fs import walk", ["pcircle.fs", "pcircle.fs.walk"]),
+        ("circle/engine.py", "from pcircle import units", ["pcircle.units"]),
+        ("circle/__init__.py", "from ..aio import x", ["pcircle.aio", "pcircle.aio.x"]),
+        ("fs/walk.py", "def f():\n    import pcircle.ui.names", ["pcircle.ui.names"]),
+        ("fcp/cli.py", "import pcircle.fsum.cli", ["pcircle.fsum.cli"]),
+        ("ui/table.py", "if TYPE_CHECKING:\n    import pcircle.fcp.x", ["pcircle.fcp.x"]),
+        ("transport/_local.py", "import pcircle.circle.engine", ["pcircle.circle.engine"]),
+        ("units.py", "from . import errors", ["pcircle.errors"]),
+        ("circle/engine.py", "from pcircle import __version__\nfrom . import queue", []),
+        ("transport/_local.py", "from pcircle.circle.messages import Work", []),
+        ("fcp/cli.py", "from ..runtime.loop import run\nimport pcircle.ui.names", []),
+    ],
+)
+def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:
+    """The rules above refuse what they should, and nothing else."""
+    assert _forbidden(PACKAGE / where, ast.parse(source)) == wrong
+
+
+def test_every_folder_of_the_package_is_a_package() -> None:
+    """Without its ``__init__.py`` a folder would be missing from the wheel."""
+    folders = {path.parent for path in _sources("pcircle")}
+    assert [_name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+@in_package
+def test_only_its_transport_names_mpi4py(path: Path) -> None:
+    """Names it in code, that is: comments and docstrings may explain."""
+    if path == MPI_MODULE:
+        return
+    prose = (tokenize.COMMENT, tokenize.STRING)
+    with tokenize.open(path) as file:
+        lines = [
+            token.start[0]
+            for token in tokenize.generate_tokens(file.readline)
+            if "mpi4py" in token.string
+            and (token.type not in prose or token.string.strip("rb'\"").startswith("mpi4py"))
+        ]
+    assert lines == []
+
+
+def test_the_mpi_transport_is_where_this_file_says() -> None:
+    assert "mpi4py" in {name.split(".")[0] for name in _imported(MPI_MODULE, _tree(MPI_MODULE))}
+
+
+@in_project
+def test_no_module_level_state_is_rebound(path: Path) -> None:
+    assert [node.lineno for node in ast.walk(_tree(path)) if isinstance(node, ast.Global)] == []
+
+
+@in_project
+def test_every_module_says_why_it_exists(path: Path) -> None:
+    assert (ast.get_docstring(_tree(path)) or "").strip()
+
+
+@in_project
+def test_files_and_functions_are_short(path: Path) -> None:
+    lines = len(path.read_bytes().splitlines())
+    assert lines <= MAX_FILE_LINES
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(_tree(path))
+        if isinstance(node, Function)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= MAX_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
+def test_answers_at_once_load_nothing_slow(run: Run, arguments: list[str]) -> None:
+    """Help, version and usage errors of fcp import neither mpi4py, numpy nor rich."""
+    program = (
+        "import sys\n"
+        "from pcircle.fcp.cli import main\n"
+        "sys.argv = ['fcp', *sys.argv[1:]]\n"
+        "try:\n"
+        "    code = main()\n"
+        "except SystemExit as exit:\n"
+        "    code = exit.code\n"
+        "print('LOADED', *{name.partition('.')[0] for name in sys.modules})\n"
+        "sys.exit(code)\n"
+    )
+    done = run([sys.executable, "-c", program, *arguments])
+    assert done.returncode == (0 if arguments in (["--help"], ["--version"]) else 2), done.stderr
+    loaded = re.search(r"^LOADED (.*)$", done.stdout.decode(), re.MULTILINE)
+    assert loaded is not None
+    assert SLOW_TO_IMPORT.intersection(loaded[1].split()) == set()

@@ -1,0 +1,1 @@
+"""Tests of single modules, that need no MPI and no second process."""

@@ -1,0 +1,86 @@
+"""The exit codes: their numbers, which of several wins, and that the manual's page agrees."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle import errors
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CODES = (0, 1, 2, 3, 4, 70, 130, 143)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.EntriesFailed, 1),
+        (errors.UsageError, 2),
+        (errors.IntegrityError, 3),
+        (errors.StoppedEarly, 4),
+        (errors.NoSpace, 4),
+        (errors.RankLost, 4),
+        (errors.Defect, 70),
+        (errors.Interrupted, 130),
+        (errors.Terminated, 143),
+    ],
+)
+def test_codes_are_those_promised(error: type[errors.PcircleError], code: int) -> None:
+    assert error("why").exit_code == code
+    assert str(error("why")) == "why"
+    assert (error.__doc__ or "").strip()
+
+
+def test_every_class_is_public() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    assert defined <= set(errors.__all__)
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, 1, 0], 1),
+        ([1, 3], 3),
+        ([3, 4, 1], 4),
+        ([4, 130], 130),
+        ([130, 143], 143),
+        ([143, 70, 4], 70),
+        ([0, 2], 2),
+    ],
+)
+def test_worst(codes: list[int], expected: int) -> None:
+    assert errors.worst(codes) == expected
+
+
+@given(st.lists(st.sampled_from(CODES)), st.lists(st.sampled_from(CODES)))
+def test_worst_can_be_taken_in_any_grouping(left: list[int], right: list[int]) -> None:
+    """As a tree of ranks does it: of parts first, in any order."""
+    together = errors.worst(left + right)
+    assert together == errors.worst([errors.worst(right), errors.worst(left)])
+    assert (together == 0) == (not any(left + right))
+
+
+@given(st.integers().filter(lambda code: code not in CODES), st.sampled_from(CODES))
+def test_an_unknown_code_is_a_defect(unknown: int, known: int) -> None:
+    assert errors.worst([unknown, known]) == 70
+
+
+def test_the_page_of_exit_codes_is_up_to_date() -> None:
+    """If this fails: python docs/generate_exit_codes.py"""
+    path = DOCS / "generate_exit_codes.py"
+    spec = importlib.util.spec_from_file_location("generate_exit_codes", path)
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert (DOCS / "exit-codes.rst").read_text(encoding="utf-8") == generator.page()
