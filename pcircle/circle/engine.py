@@ -259,7 +259,7 @@ class Engine(Generic[I, R]):
         """Tell rank 0 something at once."""
         if self.rank == 0:
             self._out.append(Notify(0, tuple(values)))
-        else:
+        elif self.phase < GATHERING:  # later nobody would wait for it
             self._send(0, Notice(tuple(values)))
 
     def tick(self, now_s: float) -> None:
@@ -320,8 +320,11 @@ class Engine(Generic[I, R]):
                 times.append(self._ask_at_s)
             if self.passive:
                 times.append(self.detector.wakeup_s())
-        elif self.phase == DRAINING and self.passive:
-            times.append(self.drain.wakeup_s())
+        elif self.phase == DRAINING:
+            if self.passive:
+                times.append(self.drain.wakeup_s())
+            if self._give_up_s is not None and self.rank == 0:
+                times.append(self._drain_until_s())
         elif self.phase == GATHERING:
             times.append(self.gather.wakeup_s())
         return min((t for t in times if t is not None), default=None)
@@ -398,10 +401,9 @@ class Engine(Generic[I, R]):
     def _hungry(self) -> bool:
         if len(self.queue) or self._aborted:
             return False
-        settings = self.settings
-        return len(self.running) < settings.workers + settings.ahead or (
-            self.victims.asks_for_others
-        )
+        # Only with a worker idle: who asks ahead takes the last items of ranks that ask back, and
+        # they travel to and fro for as long as the workers are busy.
+        return len(self.running) < self.settings.workers or self.victims.asks_for_others
 
     def _steal(self, now_s: float) -> None:
         if self.asked is not None or not self._hungry() or now_s < self._ask_at_s:
@@ -454,7 +456,7 @@ class Engine(Generic[I, R]):
         elif kind == GATHER and isinstance(message, Down):
             self._begin_gathering(now_s)
         elif kind == GATHER and isinstance(message, Up):
-            self._send_all(self.gather.handle(source, message, self.lost, now_s))
+            self.gather.handle(source, message)
         elif isinstance(message, Down):
             for child in self.tree.children:
                 self._send(child, Down(STOP, 1, message.code))
@@ -476,14 +478,14 @@ class Engine(Generic[I, R]):
             if self.rank == 0 and (self.drain.terminated or self.lost or overdue):
                 self._begin_gathering(now_s)
         if self.phase == GATHERING:
-            self._send_all(self.gather.advance(self.lost, now_s))
+            self._send_all(self.gather.advance(self.lost, not self.running, now_s))
             if self.gather.total is not None:
                 total, self.gather.total = self.gather.total, None
                 self._out.append(Conclude(total, self._result))
         if self.phase != STOPPED:
             overdue = self._give_up_s is not None and now_s >= self._give_up_s
-            orphan = self.tree.parent in self.lost and not self.running
-            if overdue or orphan:
+            orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
+            if overdue or (orphan and not self.running):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
 
     def _show(self) -> None:
@@ -508,7 +510,9 @@ class Engine(Generic[I, R]):
     def _begin_gathering(self, now_s: float) -> None:
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
-            self._send_all(self.gather.open(self.lost, now_s))
+            self._send_all(self.gather.open())
+            if self._aborted:
+                self.gather.hurry(now_s)
 
     def _stop(self, code: int, *, agreed: bool) -> None:
         self.phase = STOPPED
@@ -516,6 +520,8 @@ class Engine(Generic[I, R]):
         self._out.append(Stop(code, agreed))
 
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
+        if self.phase == GATHERING:
+            self._hurry(now_s)
         if self.phase >= GATHERING:
             return
         if code != self.code or reason not in self.reasons:
@@ -524,8 +530,7 @@ class Engine(Generic[I, R]):
         if self._aborted:
             return
         self._aborted = True
-        # Below the root patience is longer: its decision must have time to come down.
-        self._give_up_s = now_s + self.settings.final_deadline_s * (1 if self.rank == 0 else 2)
+        self._hurry(now_s)
         for neighbour in self.tree.neighbours:
             if neighbour != source and neighbour not in self.lost:
                 self._send(neighbour, Abort(code, reason))
@@ -536,6 +541,14 @@ class Engine(Generic[I, R]):
         self._abandon_joins()
         self._seeded = True
         self._begin_draining()
+
+    def _hurry(self, now_s: float) -> None:
+        """From now on, what does not end by itself ends at a deadline."""
+        if self.phase == GATHERING:
+            self.gather.hurry(now_s)
+        if self._give_up_s is None:
+            # Below the root patience is longer: its decision must have time to come down.
+            self._give_up_s = now_s + self.settings.final_deadline_s * (2 if self.rank else 1)
 
     def _abandon_joins(self) -> None:
         # An item that still runs keeps its join until it has finished.

@@ -27,7 +27,7 @@ class Start(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """All that an item spawned is done: run its completion. Comes back as `finished`."""
+    """All that an item spawned is done: run its completion. Comes back as `completed`."""
 
     ticket: int
     item: Any

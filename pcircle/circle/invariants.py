@@ -25,8 +25,8 @@ def check_rank(engine: Engine[Any, Any]) -> None:
             if number != ROOT.number:
                 assert join.processed or number in engine.running, f"join {number} is an orphan"
                 assert not join.complete, f"join {number} is complete, but open"
-        idle = not engine.running and engine.queue.in_memory
-        assert not idle, "parcels wait although nothing runs"
+        idle = not engine.running and not engine.queue.fetching
+        assert not (idle and len(engine.queue)), "parcels wait although nothing runs"
     if engine.phase >= DRAINING:
         assert not len(engine.queue), "a rank drains with work in its queue"
     assert settings.workers > 0

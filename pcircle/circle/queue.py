@@ -55,6 +55,11 @@ class Queue(Generic[I]):
         return len(self._head) + len(self._tail)
 
     @property
+    def fetching(self) -> bool:
+        """Whether a segment is on its way back, so that an end may have to wait."""
+        return self._fetching is not None
+
+    @property
     def segments_made(self) -> int:
         """How many segments were ever spilled."""
         return self._next_segment
@@ -130,10 +135,11 @@ class Queue(Generic[I]):
             self._head.extend(parcels)
 
     def clear(self) -> list[int]:
-        """Forget everything; returns the numbers of the segments that nobody will want."""
+        """Forget everything; returns the numbers of the segments that nobody will want.
+
+        One that is being fetched is not among them: who reads it back forgets it anyway.
+        """
         dropped = [number for number, _ in self._segments]
-        if self._fetching:
-            dropped.append(self._fetching[0])
         self._head.clear()
         self._tail.clear()
         self._segments.clear()

@@ -4,9 +4,10 @@ Both go down the k-ary tree as a `Down` and come back as merged `Up`s. Unlike
 a termination wave they have deadlines, because a rank that is stuck in a
 system call must silence neither the progress of the rest nor the end of the
 job. For progress a parent goes on with the last value that it had from the
-missing child, marked stale. For the final accounts it names the child as
-silent. A parent's patience shrinks with its depth, so that it answers its own
-parent while that one still listens.
+missing child, marked stale. For the final accounts of an aborted job it names
+the child as silent; a job that ends well waits for all of them, because none
+may be left out and nobody is in a hurry. A parent's patience shrinks with its
+depth, so that it answers its own parent while that one still listens.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ProgressRounds:
         self._tree = tree
         self._period_s = period_s
         self._measure = measure
-        self._patience_s = (period_s or 1.0) * 0.8 / (tree.depth + 1)
+        self._patience_s = (period_s or 1.0) * 0.8 * tree.patience()
         self._number = 0
         self._waiting: set[int] = set()
         self._last: dict[int, Sums] = {}
@@ -92,9 +93,10 @@ class ProgressRounds:
 class GatherRound:
     """The one round that collects the ranks' accounts.
 
-    `account` gives this rank's own when it is asked for. A child that is
-    `lost` or does not answer within `patience_s` is named as silent; what
-    lies below it is then unknown too.
+    `account` gives this rank's own when it is asked for, which is when its
+    children's are there and it is idle. A child that is `lost`, or that does
+    not answer within `patience_s` of `hurry`, is named as silent; what lies
+    below it is then unknown too.
     """
 
     def __init__(
@@ -108,33 +110,38 @@ class GatherRound:
         self._tree = tree
         self._account = account
         self._merge = merge
-        self._patience_s = patience_s / (tree.depth + 1)
+        self._patience_s = patience_s * tree.patience()
+        self._open = False
         self._waiting: set[int] = set()
         self._answers: list[Account[Any]] = []
         self._deadline_s: float | None = None
 
-    def open(self, lost: set[int], now_s: float) -> Outgoing:
+    def open(self) -> Outgoing:
         """Begin, here and below."""
+        self._open = True
         self._waiting = set(self._tree.children)
-        self._deadline_s = now_s + self._patience_s
-        out: Outgoing = [(child, Down(GATHER, 1)) for child in self._tree.children]
-        return out + self.advance(lost, now_s)
+        return [(child, Down(GATHER, 1)) for child in self._tree.children]
 
-    def handle(self, source: int, message: Up[Any], lost: set[int], now_s: float) -> Outgoing:
+    def hurry(self, now_s: float) -> None:
+        """The job was aborted: from now on, patience has an end."""
+        if self._deadline_s is None:
+            self._deadline_s = now_s + self._patience_s
+
+    def handle(self, source: int, message: Up[Any]) -> None:
         """A child's account has come."""
-        if self._deadline_s is not None and source in self._waiting:
+        if self._open and source in self._waiting:
             assert message.account is not None
             self._waiting.discard(source)
             self._answers.append(message.account)
-        return self.advance(lost, now_s)
 
-    def advance(self, lost: set[int], now_s: float) -> Outgoing:
-        """Close if nobody is waited for, or no longer."""
-        if self._deadline_s is None:
+    def advance(self, lost: set[int], idle: bool, now_s: float) -> Outgoing:
+        """Close if neither a child nor this rank's own work is waited for, or no longer."""
+        if not self._open:
             return []
-        if self._waiting - lost and now_s < self._deadline_s:
+        overdue = self._deadline_s is not None and now_s >= self._deadline_s
+        if (not idle or self._waiting - lost) and not overdue:
             return []
-        self._deadline_s = None
+        self._open = False
         total = self._account()
         for answer in self._answers:
             total = self._merge(total, answer)
@@ -147,4 +154,4 @@ class GatherRound:
 
     def wakeup_s(self) -> float | None:
         """The end of this rank's patience."""
-        return self._deadline_s
+        return self._deadline_s if self._open else None

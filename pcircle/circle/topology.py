@@ -21,11 +21,24 @@ class Tree:
         self.parent = (rank - 1) // arity if rank else None
         first = arity * rank + 1
         self.children = tuple(range(first, min(first + arity, size)))
-        depth, above = 0, rank
-        while above:
-            above = (above - 1) // arity
-            depth += 1
-        self.depth = depth
+        self.ancestors = self._path(rank)
+        self.depth = len(self.ancestors)
+        self.height = len(self._path(size - 1))
+
+    def _path(self, rank: int) -> tuple[int, ...]:
+        above = []
+        while rank:
+            rank = (rank - 1) // self.arity
+            above.append(rank)
+        return tuple(above)
+
+    def patience(self) -> float:
+        """The share of a time limit that this rank may wait for its children, 0 to 1.
+
+        It shrinks by the same step with each level, so that a rank that gives
+        up can still answer its parent in time, however deep the tree is.
+        """
+        return 1 - self.depth / (self.height + 1)
 
     @property
     def neighbours(self) -> tuple[int, ...]:

@@ -82,9 +82,7 @@ def _absolute(path: bytes) -> bytes:
     return os.path.join(os.getcwdb(), path)
 
 
-def _root(
-    source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes
-) -> Root:
+def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes) -> Root:
     source_holder, source_name = _split(source)
     if source.endswith(b"/") and stat.S_ISDIR(status.st_mode):
         source_holder, source_name = source, b""  # a trailing slash follows a link

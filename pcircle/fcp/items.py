@@ -13,6 +13,7 @@ if something else has that name by then, the entry fails.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -97,20 +98,19 @@ Notice: TypeAlias = Failure | Remark
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result: entries that are accounted for, and for a chunk why it failed."""
+    """An item's result. For the chunks of a file: why one of them failed, if one did.
 
-    entries: int = 0
+    What was copied is in the ranks' counters; results say *that* all is done.
+    """
+
     cause: Failure | None = None
 
-    def __add__(self, other: Done) -> Done:
-        return Done(self.entries + other.entries, self.cause or other.cause)
 
-
-def pack(names: Sequence[bytes]) -> bytes:
-    """Names as one byte string."""
-    return b"\0".join(names)
+def pack(names: Sequence[str]) -> bytes:
+    """Names, as `os.scandir` gives them, as one byte string."""
+    return os.fsencode("\0".join(names))
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """The names again."""
+    """The names as bytes."""
     return packed.split(b"\0") if packed else []

@@ -43,5 +43,10 @@ class Plan(msgspec.Struct, frozen=True):
     large_bytes: int
     chunk_bytes: int | None
     token: bytes
+    umask: int
     dry: bool = False
     say_each: bool = False
+
+
+DEFAULT_LARGE_BYTES = 32 << 20
+"""Files above this are copied in chunks unless a chunk size is given."""

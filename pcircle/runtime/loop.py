@@ -170,13 +170,22 @@ class Rank:
         self._message_bytes += len(payload)
         self._transport.send(send.dest, payload)
 
-    def _start(self, start: Start) -> None:
-        here: Here[Any] = Here(
-            partial(self._pool.say, self._spawned, start.ticket),
-            partial(self._pool.say, self._engine.notify),
-            lambda: self._stopping,
+    def _here(self, ticket: int) -> Here[Any]:
+        return Here(
+            partial(self._pool.say, self._spawned, ticket),
+            partial(self._pool.say, self._noted),
+            self._is_stopping,
         )
-        future = self._pool.submit(self._task.process, start.item, here)
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
+
+    def _noted(self, notices: Sequence[Any]) -> None:
+        self._engine.notify(notices)
+        self._perform()
+
+    def _start(self, start: Start) -> None:
+        future = self._pool.submit(self._task.process, start.item, self._here(start.ticket))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
     def _spawned(self, ticket: int, items: Sequence[Any]) -> None:
@@ -185,7 +194,7 @@ class Rank:
 
     def _complete(self, complete: Complete) -> None:
         ticket, item, own, merged = complete
-        future = self._pool.submit(self._task.join, item, own, merged)
+        future = self._pool.submit(self._task.join, item, own, merged, self._here(ticket))
         future.then(partial(self._ended, ticket, item, "joining"))
 
     def _keep(self, spill: Spill) -> None:
@@ -271,4 +280,3 @@ def _now_s() -> float:
 
 def _by_rank(report: RankReport) -> int:
     return report.rank
-

@@ -36,7 +36,7 @@ class Here(Generic[I]):
     better: what is spawned can be stolen at once.
     """
 
-    __slots__ = ("_note", "_spawn", "_stop")
+    __slots__ = ("_note", "_spawn", "is_stopping", "spawned")
 
     def __init__(
         self,
@@ -46,11 +46,13 @@ class Here(Generic[I]):
     ) -> None:
         self._spawn = spawn
         self._note = note
-        self._stop = stop
+        self.is_stopping = stop
+        self.spawned = 0
 
     def spawn(self, items: Sequence[I]) -> None:
-        """Make more items: children of this one."""
+        """Make more items: children of this one. `spawned` counts them."""
         if items:
+            self.spawned += len(items)
             self._spawn(items)
 
     def note(self, notices: Sequence[Any]) -> None:
@@ -61,7 +63,7 @@ class Here(Generic[I]):
     @property
     def stopping(self) -> bool:
         """The job stops early: leave things tidy and return soon; the result is not used."""
-        return self._stop()
+        return self.is_stopping()
 
 
 class Task(ABC, Generic[I, R]):
@@ -82,6 +84,7 @@ class Task(ABC, Generic[I, R]):
     def seed(self) -> Iterable[I]:
         """On rank 0: the items to begin with."""
 
+    @abstractmethod
     def process(self, item: I, here: Here[I]) -> Any:
         """Do one item, on a worker thread of whichever rank has it.
 
@@ -89,10 +92,14 @@ class Task(ABC, Generic[I, R]):
         anything at all: `join` gets it on the same rank.
         """
 
-    def join(self, item: I, own: Any, merged: R) -> R:
-        """All that `item` spawned is complete: its result, of its `own` and its children's."""
+    def join(self, item: I, own: Any, merged: R, here: Here[I]) -> R:
+        """All that `item` spawned is complete: its result, of its `own` and its children's.
+
+        Runs on a worker thread of the rank that processed the item; may note, not spawn.
+        """
         return self.merge(own, merged)
 
+    @abstractmethod
     def merge(self, a: R, b: R) -> R:
         """Two results as one; associative and commutative."""
 

@@ -223,9 +223,7 @@ def _close_ends(ends: Iterable[dict[int, int]]) -> None:
             os.close(fd)
 
 
-def _run_child(
-    rank: int, ends: list[dict[int, int]], body: Body, mask: Iterable[int]
-) -> NoReturn:
+def _run_child(rank: int, ends: list[dict[int, int]], body: Body, mask: Iterable[int]) -> NoReturn:
     """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
     code = Defect.exit_code
     try:

@@ -103,6 +103,8 @@ class MpiTransport:
         if dest == self.rank:
             self._own.append(Delivery(dest, payload))
             return
+        if not 0 <= dest < self.size:  # MPI takes -1 for a rank that swallows everything
+            raise ValueError(f"no rank {dest} in a job of {self.size}")
         rest = memoryview(payload)
         while len(rest) > _FRAGMENT_BYTES:
             self._start_send(dest, rest[:_FRAGMENT_BYTES], _TAG_MORE)
@@ -118,7 +120,7 @@ class MpiTransport:
         if wakeup.is_set():
             wakeup.clear()
             return arrivals
-        if arrivals or timeout_s == 0:
+        if arrivals or (timeout_s is not None and timeout_s <= 0):
             return arrivals
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         while not arrivals:

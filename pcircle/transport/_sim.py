@@ -31,7 +31,7 @@ Wait: TypeAlias = "Generator[float | None, list[Delivery | Lost], Any]"
 Program: TypeAlias = "Callable[[SimTransport], Wait]"
 
 _DELIVER, _RESUME, _LOST, _KILL = range(4)
-# (virtual time, tie breaker, kind, rank, other rank or generation, payload)
+# (virtual time, tie breaker, kind, rank, other rank, payload)
 _Event: TypeAlias = "tuple[float, int, int, int, int, Any]"
 
 
@@ -87,14 +87,15 @@ class _Rank:
     """What the network knows about one rank."""
 
     __slots__ = (
+        "alarm_s",
+        "begun",
         "cut_s",
+        "due_s",
         "ended",
-        "generation",
         "inbox",
         "program",
         "ready_s",
         "result",
-        "roused",
         "stalls",
         "step_s",
         "transport",
@@ -110,9 +111,10 @@ class _Rank:
         self.inbox: list[Delivery | Lost] = []
         self.waiting = False
         self.woken = False
-        self.roused = False  # a resumption is on its way already
+        self.begun = False
         self.ended = False
-        self.generation = 0  # of its waits: a timer of an older one means nothing
+        self.due_s = inf  # when it should resume though nothing comes
+        self.alarm_s = inf  # the earliest event that looks whether it should
         self.ready_s = 0.0  # when the step it makes is over
         self.cut_s = inf  # what a dead rank sent and would arrive later is lost
         self.stalls: list[Stall] = []
@@ -223,6 +225,8 @@ class Network:
 
     def send(self, source: int, dest: int, payload: Any) -> None:
         """Draw when `payload` arrives, and put it on its way."""
+        if not 0 <= dest < len(self._ranks):
+            raise ValueError(f"no rank {dest} in a job of {len(self._ranks)}")
         if self._decoder is not None:
             payload = self._decoder.decode(msgspec.msgpack.encode(payload))
         self.messages += 1
@@ -230,6 +234,9 @@ class Network:
         if target.ended:
             if target.cut_s == inf:
                 self.dropped.append((source, dest, payload))
+            return
+        if source == dest:
+            target.inbox.append(Delivery(source, payload))  # for its next wait
             return
         self._push(self._arrival_s(source, dest), _DELIVER, dest, source, payload)
 
@@ -267,7 +274,7 @@ class Network:
         state = self._ranks[rank]
         state.woken = True
         if state.waiting:
-            self._attempt(rank, state, deferred=True)
+            self._resume(rank, state, state.free_s(self.now_s))
 
     # ---- looking at it -----------------------------------------------------------------------
 
@@ -277,9 +284,9 @@ class Network:
             for arrival in state.inbox:
                 if isinstance(arrival, Delivery):
                     yield arrival.source, dest, arrival.payload
-        for _, _, kind, dest, source, payload in sorted(self._events, key=lambda e: e[:2]):
-            if kind == _DELIVER:
-                yield source, dest, payload
+        for event in self._events:
+            if event[2] == _DELIVER:
+                yield event[4], event[3], event[5]
 
     def left(self) -> list[tuple[int, int, Any]]:
         """What no rank has received, after a run: still in flight, or dropped by a closed rank."""
@@ -288,11 +295,17 @@ class Network:
     # ---- running -----------------------------------------------------------------------------
 
     def run(self, programs: Sequence[Program]) -> list[Any]:
-        """Play all ranks to their ends; what each returned, None for those that were cut off."""
+        """Play all ranks to their ends; what each returned, None for those that were cut off.
+
+        Cut off are ranks that were killed, all that are left when one calls `abort`, and those
+        that are stuck for ever or wait for one that is when nothing can happen any more.
+        """
         self._begin(programs)
         events = self._events
         while self._alive and self.aborted is None:
             if not events:
+                if any(stall.until_s == inf for stall in self.conditions.stalls):
+                    break
                 raise Defect(f"ranks {self._unfinished()} wait for ever")
             time_s, _, kind, rank, other, payload = heappop(events)
             if time_s > self._limit_s:
@@ -302,9 +315,7 @@ class Network:
             if kind == _DELIVER:
                 self._deliver(rank, state, other, payload)
             elif kind == _RESUME:
-                if state.waiting and other == state.generation:
-                    state.roused = False
-                    self._attempt(rank, state)
+                self._alarm(rank, state)
             elif kind == _LOST:
                 self._arrived(rank, state, Lost(other, payload))
             else:
@@ -320,9 +331,8 @@ class Network:
         self._alive = len(programs)
         for rank, (state, program) in enumerate(zip(self._ranks, programs, strict=True)):
             state.program = program(state.transport)
-            # Nothing but this event begins it, whatever arrives before.
-            state.waiting = state.roused = True
-            self._push(self.conditions.start_s * self._rng.random(), _RESUME, rank, 0, None)
+            state.waiting = True
+            self._resume(rank, state, self.conditions.start_s * self._rng.random())
         for kill in self.conditions.kills:
             self._push(kill.at_s, _KILL, kill.rank, 0, kill.reason)
 
@@ -350,52 +360,64 @@ class Network:
         if state.ended:
             return
         state.inbox.append(arrival)
-        if state.waiting and not state.roused:
+        if state.waiting and state.begun:
             self._attempt(rank, state)
 
-    def _attempt(self, rank: int, state: _Rank, *, deferred: bool = False) -> None:
+    def _alarm(self, rank: int, state: _Rank) -> None:
+        if self.now_s != state.alarm_s:
+            return  # an earlier one was set since
+        state.alarm_s = inf
+        if not state.waiting:
+            return
+        if state.due_s <= self.now_s:
+            self._attempt(rank, state)
+        else:
+            self._resume(rank, state, state.due_s)
+
+    def _attempt(self, rank: int, state: _Rank) -> None:
         """Let a waiting rank make a step now, or as soon as it can."""
-        now_s = self.now_s
-        free_s = state.free_s(now_s) if state.stalls else state.ready_s
-        if free_s <= now_s and not deferred:
+        free_s = state.free_s(self.now_s) if state.stalls else state.ready_s
+        if free_s <= self.now_s:
             self._step(rank, state)
-        elif free_s < inf and not state.roused:
-            state.roused = True
-            self._push(max(free_s, now_s), _RESUME, rank, state.generation, None)
+        else:
+            state.due_s = inf
+            self._resume(rank, state, free_s)
+
+    def _resume(self, rank: int, state: _Rank, due_s: float) -> None:
+        """Have a waiting rank make a step at `due_s`: at most one alarm is set for it."""
+        state.due_s = min(state.due_s, due_s)
+        if state.due_s < state.alarm_s:
+            state.alarm_s = state.due_s
+            self._push(state.due_s, _RESUME, rank, 0, None)
 
     def _step(self, rank: int, state: _Rank) -> None:
-        assert state.program is not None
-        arrivals, state.inbox = state.inbox, []
+        program = state.program
+        assert program is not None
         state.waiting = state.woken = False
         self.steps += 1
-        begun = state.generation > 0
         try:
-            timeout_s = state.program.send(arrivals) if begun else next(state.program)
+            if state.begun:
+                arrivals, state.inbox = state.inbox, []
+                timeout_s = program.send(arrivals)
+            else:
+                # What came before its first wait is for that.
+                state.begun = True
+                timeout_s = next(program)
         except StopIteration as stop:
             state.result = stop.value
             self._end(state)
         except _JobAborted:
             self._end(state)
         else:
-            self._wait(rank, state, timeout_s, arrivals if not begun else [])
+            state.waiting = True
+            state.ready_s = self.now_s + state.step_s
+            state.due_s = inf
+            if state.woken or state.inbox:
+                timeout_s = 0.0
+            if timeout_s is not None:
+                self._resume(rank, state, max(state.ready_s, self.now_s + timeout_s))
         if self._observe is not None:
             self._observe(rank)
-
-    def _wait(
-        self, rank: int, state: _Rank, timeout_s: float | None, unseen: list[Delivery | Lost]
-    ) -> None:
-        state.waiting = True
-        state.roused = False
-        state.generation += 1
-        state.ready_s = self.now_s + state.step_s
-        # What came before a program's first wait was not given to it.
-        state.inbox = [*unseen, *state.inbox]
-        if state.woken or state.inbox or timeout_s == 0:
-            state.roused = True
-            self._push(state.ready_s, _RESUME, rank, state.generation, None)
-        elif timeout_s is not None:
-            resume_s = max(state.ready_s, self.now_s + timeout_s)
-            self._push(resume_s, _RESUME, rank, state.generation, None)
 
     def _end(self, state: _Rank) -> None:
         state.ended = True

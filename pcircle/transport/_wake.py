@@ -45,9 +45,7 @@ class Wakeup:
         self._lock = threading.RLock()
         self._former_signal_fd: int | None = None
         if threading.current_thread() is threading.main_thread():
-            self._former_signal_fd = signal.set_wakeup_fd(
-                self._write_fd, warn_on_full_buffer=False
-            )
+            self._former_signal_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def set(self) -> None:
         """Make ``fd`` readable; from any thread, from signal handlers, and after ``close``."""

@@ -55,6 +55,7 @@ class Transport(Protocol):
 
         Ordered per pair of ranks.  A message to oneself is delivered by a later ``poll``; one to
         a rank that is lost or has closed is dropped.  *payload* must not change afterwards.
+        Raises ValueError if there is no rank *dest*.
         """
 
     def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:

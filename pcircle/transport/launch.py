@@ -39,6 +39,7 @@ OPEN_MPI = "Open MPI's mpirun"
 INTEL_MPI = "Intel MPI's mpirun"
 MPICH = "MPICH's mpirun"
 SRUN = "srun"
+PMI = "a PMI launcher"
 PMIX = "a PMIx launcher"
 # As mpi4py calls them.
 _MPICH_FAMILY = ("MPICH", "Intel MPI", "MVAPICH", "MVAPICH2")
@@ -84,8 +85,7 @@ def detect(environ: Mapping[str, str]) -> Launch:
             return NOT_LAUNCHED
         return Launch("mpi", SRUN, slurm_tasks, _number(environ, "SLURM_PROCID"))
     if "PMI_SIZE" in environ and "PMI_RANK" in environ:
-        name = INTEL_MPI if "I_MPI_MPIRUN" in environ else MPICH
-        return _launch(environ, name, "PMI_SIZE", "PMI_RANK")
+        return _launch(environ, _hydra_name(environ), "PMI_SIZE", "PMI_RANK")
     if "PMIX_NAMESPACE" in environ and "PMIX_RANK" in environ:
         return Launch("mpi", PMIX, None, _number(environ, "PMIX_RANK"))
     return NOT_LAUNCHED
@@ -93,6 +93,13 @@ def detect(environ: Mapping[str, str]) -> Launch:
 
 def _launch(environ: Mapping[str, str], launcher: str, size: str, rank: str) -> Launch:
     return Launch("mpi", launcher, _number(environ, size), _number(environ, rank))
+
+
+def _hydra_name(environ: Mapping[str, str]) -> str:
+    """Whose PMI handles these are: Hydra's, in one of its two makes, or somebody else's."""
+    if "MPI_LOCALNRANKS" not in environ:
+        return PMI
+    return INTEL_MPI if "I_MPI_MPIRUN" in environ else MPICH
 
 
 def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:

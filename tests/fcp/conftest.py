@@ -16,6 +16,7 @@ import pytest
 from .trees import build_deep_tree, build_odd_tree, remove_tree
 
 SHARED_MEMORY = b"/dev/shm"
+ROOM_BYTES = 3 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,7 +25,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _make_place() -> bytes:
-    usable = os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK)
+    usable = False
+    if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK):
+        # Containers often have one of 64 MiB: the trees would not fit.
+        status = os.statvfs(SHARED_MEMORY)
+        usable = status.f_bavail * status.f_frsize > ROOM_BYTES
     return tempfile.mkdtemp(prefix=b"fcp-test-", dir=SHARED_MEMORY if usable else None)
 
 

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,18 +140,17 @@ def test_killed_worker(launcher: Launcher, which: int, many_files: bytes, place:
 
     def strike(run: Run) -> None:
         workers = _children(run.process.pid)
-        assert len(workers) == launcher.size - 1
-        os.kill(workers[which], signal.SIGKILL)
-        killed.append(workers[which])
+        if len(workers) == launcher.size - 1:  # Else they have done their work: try again.
+            os.kill(workers[which], signal.SIGKILL)
+            killed.append(workers[which])
 
-    began = time.monotonic()
     finished, _target = _interrupt(launcher, many_files, place, strike)
+    assert killed
     assert finished.code == 4, finished.said
     lost = re.search(r"rank (\d+)", finished.said)
     assert lost is not None, finished.said
     assert 0 < int(lost[1]) < launcher.size
     assert "Traceback" not in finished.said
-    assert time.monotonic() - began < 30
 
 
 def test_killed_main_process(many_files: bytes, place: bytes) -> None:
@@ -164,8 +162,11 @@ def test_killed_main_process(many_files: bytes, place: bytes) -> None:
 
 
 def _rank(pid: int) -> bytes | None:
-    environment = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-    for line in environment:
+    try:
+        environment = Path("/proc", str(pid), "environ").read_bytes()
+    except OSError:
+        return None  # It ended meanwhile.
+    for line in environment.split(b"\0"):
         name, _, value = line.partition(b"=")
         if name in (b"PMI_RANK", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK"):
             return value
@@ -175,10 +176,14 @@ def _rank(pid: int) -> bytes | None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("victim", [b"0", b"2"])
 def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes) -> None:
+    killed: list[int] = []
+
     def strike(run: Run) -> None:
         ranks = [pid for pid in run.processes() if _rank(pid) == victim]
-        assert len(ranks) == 1
-        os.kill(ranks[0], signal.SIGKILL)
+        if len(ranks) == 1:  # Else it has done its work: try again.
+            os.kill(ranks[0], signal.SIGKILL)
+            killed.append(ranks[0])
 
     finished, _target = _interrupt(Launcher(ranks=4), many_files, place, strike)
+    assert killed
     assert finished.code != 0

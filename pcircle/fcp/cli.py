@@ -1,0 +1,141 @@
+"""The command line of fcp: what was typed.
+
+Only the standard library is imported here, and of that little, so that
+`--help`, `--version` and a mistyped option answer at once. What the options
+mean is decided in `pcircle.fcp.command`, which is imported once they are known
+to be well formed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from pcircle import __version__
+from pcircle.errors import Defect, PcircleError, UsageError
+from pcircle.transport.launch import detect
+
+BARE_PRESERVE = "mode,ownership,timestamps"
+
+DESCRIPTION = """\
+Copy files and whole trees on many processors or nodes at once.
+
+Where the copies go follows cp: an existing directory DST takes DST/basename(SRC);
+otherwise DST becomes the copy; several sources need an existing directory.
+Directories are copied with all that is in them. Existing files are replaced, each
+at the moment its copy is complete."""
+
+EPILOG = """\
+Sizes are 4096, 64k, 1M, 1MiB or 2GB; durations 30, 0.5s, 5m or 2h.
+
+Without MPI, fcp starts its own processes on this machine: one per core up to 8, or
+--jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fcp SRC DST.
+
+Exit codes: 0 all copied; 1 some entries failed, each one named; 2 refused, nothing was
+touched; 4 stopped early (no space, a lost rank); 70 a defect of fcp; 130 and 143
+interrupted."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of fcp."""
+    p = _Parser(
+        prog="fcp",
+        usage="fcp [OPTION]... SRC... DST",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument("operands", nargs="*", metavar="SRC... DST", help=argparse.SUPPRESS)
+    add = p.add_argument_group("where and what").add_argument
+    add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
+    add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
+    add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
+    add("-p", dest="preserve_some", action="store_true", help=f"as --preserve={BARE_PRESERVE}")
+    add(
+        "--preserve",
+        metavar="LIST",
+        action="append",
+        help=f"keep these, of {BARE_PRESERVE} or all of them if =LIST is left out",
+    )
+    add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
+    add = p.add_argument_group("how").add_argument
+    add("-j", "--jobs", metavar="N", help="processes on this machine")
+    add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
+    add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
+    add = p.add_argument_group("what is said").add_argument
+    add("-q", "--quiet", action="store_true", help="only failures")
+    add("-v", "--verbose", action="count", default=0, help="the ranks' shares; -vv: more of them")
+    add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
+    add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
+    add("--version", action="version", version=f"fcp (pcircle) {__version__}")
+    return p
+
+
+def _spell_out(arguments: Sequence[str]) -> list[str]:
+    """Give a bare `--preserve` its value: one that may be left out is given only with `=`."""
+    out = list(arguments)
+    end = out.index("--") if "--" in out else len(out)
+    bare = {"--preserve": f"--preserve={BARE_PRESERVE}"}
+    out[:end] = [bare.get(word, word) for word in out[:end]]
+    return out
+
+
+def _explain(error: UsageError, arguments: Sequence[str]) -> str:
+    """The message, with the option that was probably meant."""
+    known = parser().format_help()
+    for word in arguments:
+        name = word.split("=")[0]
+        if word.startswith("--") and len(name) > 2 and name in str(error):
+            import difflib
+            import re
+
+            options = sorted(set(re.findall(r"--[a-z-]+", known)))
+            near = difflib.get_close_matches(name, options, 1)
+            if near and near[0] != name:
+                return f"{error}; did you mean {near[0]}?"
+    return str(error)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run fcp; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    speaks = not detect(os.environ).rank
+    try:
+        return _run(arguments, speaks)
+    except UsageError as error:
+        if speaks:
+            text = _explain(error, arguments)
+            print(f"fcp: {text}\nTry 'fcp --help'.", file=sys.stderr)
+        return error.exit_code
+    except PcircleError as error:
+        print(f"fcp: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(arguments: Sequence[str], speaks: bool) -> int:
+    try:
+        if not speaks:
+            sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
+        typed = parser().parse_intermixed_args(_spell_out(arguments))
+        if not speaks:
+            sys.stdout.close()
+            sys.stdout = standard
+    except SystemExit as end:  # --help and --version
+        return end.code if isinstance(end.code, int) else Defect.exit_code
+    from pcircle.fcp.command import copy_typed
+
+    return copy_typed(typed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

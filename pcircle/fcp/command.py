@@ -1,0 +1,188 @@
+"""What the options of fcp mean, and running a copy with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fcp.cli import BARE_PRESERVE
+from pcircle.fcp.console import Console
+from pcircle.fcp.destination import resolve
+from pcircle.fcp.dry import DryTask
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DEFAULT_LARGE_BYTES, Plan
+from pcircle.fcp.task import CopyTask
+from pcircle.fs.metadata import Keep
+from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.transport.launch import TransportOption
+from pcircle.ui import jsonout
+from pcircle.ui.progress import Mode
+from pcircle.units import parse_duration, parse_size
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy, as asked for: every option with its meaning.
+
+    `target` None means that it is `target_directory`. Sizes in bytes, times
+    in seconds.
+    """
+
+    sources: tuple[bytes, ...]
+    target: bytes
+    into: bool = False
+    exact: bool = False
+    keep: Keep = Keep()
+    chunk_bytes: int | None = None
+    dry: bool = False
+    jobs: int | None = None
+    transport: TransportOption = "auto"
+    quiet: bool = False
+    verbose: int = 0
+    progress: Mode = "auto"
+    interval_s: float = 10.0
+    json: str | None = None
+
+
+class CopyProgram(Program):
+    """fcp, for the runtime."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def prepare(self, size: int) -> bytes:
+        options = self._options
+        if options.json is not None:
+            jsonout.check(options.json)
+        roots = resolve(options.sources, options.target, into=options.into, exact=options.exact)
+        chunk = options.chunk_bytes
+        umask = os.umask(0o077)
+        os.umask(umask)
+        plan = Plan(
+            roots=roots,
+            keep=options.keep,
+            large_bytes=DEFAULT_LARGE_BYTES if chunk is None else chunk,
+            chunk_bytes=chunk,
+            token=os.urandom(4).hex().encode(),
+            umask=umask,
+            dry=options.dry,
+            say_each=options.dry and options.verbose > 0,
+        )
+        return msgspec.msgpack.encode(plan)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        decided = msgspec.msgpack.decode(plan, type=Plan)
+        make = DryTask if decided.dry else CopyTask
+        return make(decided, rank, size)
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            quiet=options.quiet,
+            verbose=options.verbose,
+            progress=options.progress,
+            interval_s=options.interval_s,
+            json=options.json,
+            dry=options.dry,
+            sources=options.sources,
+            target=options.target,
+        )
+
+
+def copy_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    options = _options(typed)
+    return run_program(CopyProgram(options), options.jobs, options.transport)
+
+
+def _options(typed: argparse.Namespace) -> Options:
+    operands = [os.fsencode(word) for word in typed.operands]
+    into = typed.target_directory is not None
+    if into and typed.no_target_directory:
+        raise UsageError("-t and -T exclude each other")
+    target = os.fsencode(typed.target_directory) if into else None
+    if not operands:
+        raise UsageError("nothing to copy: SRC and DST are missing")
+    if target is None:
+        if len(operands) == 1:
+            raise UsageError(f"DST is missing after '{typed.operands[0]}'")
+        target = operands.pop()
+    if typed.no_target_directory and len(operands) > 1:
+        raise UsageError(f"-T takes one SRC and one DST: '{typed.operands[2]}' is too much")
+    if not target or not all(operands):
+        raise UsageError("an empty name is no file's")
+    return Options(
+        sources=tuple(operands),
+        target=target,
+        into=into,
+        exact=typed.no_target_directory,
+        keep=_keep(typed),
+        chunk_bytes=None if typed.chunksize is None else _chunk_bytes(typed.chunksize),
+        dry=typed.dry_run,
+        jobs=None if typed.jobs is None else _jobs(typed.jobs),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        verbose=typed.verbose,
+        progress=typed.progress,
+        interval_s=_interval_s(typed.interval),
+        json=typed.json,
+    )
+
+
+def _keep(typed: argparse.Namespace) -> Keep:
+    lists = list(typed.preserve or ())
+    if typed.preserve_some:
+        lists.append(BARE_PRESERVE)
+    known = BARE_PRESERVE.split(",")
+    wanted: set[str] = set()
+    for name in (name.strip() for text in lists for name in text.split(",")):
+        if name not in known:
+            raise UsageError(f"--preserve: '{name}' is none of {', '.join(known)}")
+        wanted.add(name)
+    return Keep(**dict.fromkeys(wanted, True))
+
+
+def _chunk_bytes(text: str) -> int:
+    size = _number("--chunksize", text, parse_size)
+    if size < 1:
+        raise UsageError("--chunksize: chunks have at least one byte")
+    return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+
+
+def _interval_s(text: str) -> float:
+    interval_s = _number("--interval", text, parse_duration)
+    if interval_s <= 0:
+        raise UsageError("--interval: it must be longer than nothing")
+    return interval_s
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"--jobs: '{text}' is not a number of processes")
+    return int(text)
+
+
+def _number(option: str, text: str, parse: Any) -> float:
+    try:
+        number: float = parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    return number
+
+
+def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:
+    """Copy as the command does, from a program; returns the exit code.
+
+    `choices` are fields of `Options`. Without `into` or `exact` the target
+    follows cp's rules. UsageError for what would be refused before it began
+    on this rank.
+    """
+    options = Options(
+        sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
+    )
+    sys.stdout.flush()
+    return run_program(CopyProgram(options), options.jobs, options.transport)

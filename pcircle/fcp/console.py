@@ -1,0 +1,178 @@
+"""Rank 0's side of a copy that a person sees: failures as they come, progress, the summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle import __version__
+from pcircle.circle import Sums
+from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.items import Done, Failure, Remark
+from pcircle.fcp.report import (
+    FAILURES_KEPT,
+    SCHEMA,
+    FailedEntry,
+    Report,
+    add_up,
+    describe_failure,
+    failed_entry,
+    rank_share,
+    shares,
+    summary,
+)
+from pcircle.runtime import Observer, Outcome
+from pcircle.ui import jsonout, progress
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+
+_RATE_WINDOW_S = 10.0
+_SURE_AFTER_S = 1.0
+
+
+class Console(Observer[Done]):
+    """Tells the user of a copy's failures, progress and end."""
+
+    def __init__(
+        self,
+        *,
+        quiet: bool,
+        verbose: int,
+        progress: progress.Mode,
+        interval_s: float,
+        json: str | None,
+        dry: bool,
+        sources: Sequence[bytes],
+        target: bytes,
+    ) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        self._json = json
+        self._dry = dry
+        self._sources = sources
+        self._target = target
+        self._began_s = time.monotonic()
+        self._failures: list[FailedEntry] = []
+        self._window: deque[tuple[float, Totals]] = deque([(0.0, Totals())])
+        self._progress = _make_progress(progress, quiet, interval_s)
+        self.period_s = None if progress == "never" or (quiet and progress == "auto") else 0.2
+
+    # ---- while it runs ---------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, Failure):
+                if len(self._failures) < FAILURES_KEPT:
+                    self._failures.append(failed_entry(value))
+                self._progress.note(describe_failure(value))
+            elif isinstance(value, Remark) and not self._quiet:
+                self._progress.note(f"fcp: '{show(value.path)}' {value.text}")
+
+    def show(self, sums: Sums) -> None:
+        elapsed_s = time.monotonic() - self._began_s
+        now = totals(sums.counts)
+        window = self._window
+        window.append((elapsed_s, now))
+        while len(window) > 2 and elapsed_s - window[0][0] > _RATE_WINDOW_S:
+            window.popleft()
+        since_s, before = window[0]
+        span_s = max(elapsed_s - since_s, 1e-6)
+        fraction = _fraction(now, sums.weight)
+        left_s = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
+        self._progress.update(
+            progress.ProgressView(
+                fraction=fraction,
+                exact=now.walked and not sums.stale,
+                bytes_done=now.bytes_done,
+                bytes_total=now.bytes_found if now.walked else None,
+                entries_done=now.settled,
+                elapsed_s=elapsed_s,
+                rate_bytes_s=(now.bytes_done - before.bytes_done) / span_s,
+                rate_entries_s=(now.settled - before.settled) / span_s,
+                remaining_s=left_s if elapsed_s > _SURE_AFTER_S else None,
+                stale_ranks=sums.stale,
+                failed=now.failed,
+            )
+        )
+
+    # ---- the end ---------------------------------------------------------------
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        self._progress.close()
+        total = add_up(outcome.reports) if outcome.reports else Totals()
+        code = outcome.code
+        reasons = list(outcome.reasons)
+        if outcome.silent:
+            code = worst((code, StoppedEarly.exit_code))
+            names = ", ".join(map(str, outcome.silent))
+            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+        if not code and total.found != total.settled:
+            code = Defect.exit_code
+            reasons.append(f"{total.found} entries were found, but {total.settled} accounted for")
+        if total.failed:
+            code = worst((code, EntriesFailed.exit_code))
+        report = self._report(code, total, tuple(reasons), outcome)
+        for reason in reasons:
+            self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+        return self._tell(report)
+
+    def _report(
+        self, code: int, total: Totals, reasons: tuple[str, ...], outcome: Outcome[Done]
+    ) -> Report:
+        elapsed_s = max(time.monotonic() - self._began_s, 1e-6)
+        return Report(
+            schema=SCHEMA,
+            tool="fcp",
+            version=__version__,
+            exit_code=code,
+            dry_run=self._dry,
+            sources=tuple(map(show, self._sources)),
+            target=show(self._target),
+            entries=total.copied,
+            files=total.files,
+            directories=total.directories,
+            links=total.links,
+            bytes=total.bytes_done,
+            found=total.found,
+            failed=total.failed,
+            elapsed_s=round(elapsed_s, 6),
+            bytes_per_s=round(total.bytes_done / elapsed_s, 3),
+            entries_per_s=round(total.copied / elapsed_s, 3),
+            reasons=reasons,
+            failures=tuple(self._failures),
+            ranks=tuple(map(rank_share, outcome.reports)),
+        )
+
+    def _tell(self, report: Report) -> int:
+        """Write what was asked for; a result that can't be written is a failure as well."""
+        code = report.exit_code
+        if self._json is not None:
+            try:
+                jsonout.write(report, self._json, sys.stdout.buffer)
+            except OSError as error:
+                self._progress.note(f"fcp: cannot write '{self._json}': {error.strerror}")
+                code = worst((code, EntriesFailed.exit_code))
+        if not self._quiet:
+            text = summary(report) + "\n"
+            if self._verbose:
+                text = shares(report, self._verbose) + text
+            # Standard output carries the JSON document then.
+            Output(sys.stderr if self._json == "-" else sys.stdout).write(text)
+        return code
+
+
+def _fraction(now: Totals, weight: float) -> float:
+    """The share that is done: by bytes where all are known, else by weight."""
+    if not now.walked:
+        return min(1.0, weight)
+    if now.bytes_found:
+        return min(1.0, now.bytes_done / now.bytes_found)
+    return now.settled / now.found if now.found else 0.0
+
+
+def _make_progress(mode: progress.Mode, quiet: bool, interval_s: float) -> progress.Progress:
+    return progress.make(mode, sys.stderr, quiet=quiet, interval_s=interval_s)

@@ -1,0 +1,304 @@
+"""Copying files, links and the ranges of large files, one at a time: the hot path.
+
+For a small file the kernel is asked seven times (open, fstat, create, read,
+write, close, close) and as little as possible is done besides: no path
+strings, no objects, no second look-up. Attributes to keep add three.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+
+from pcircle.fcp import target
+from pcircle.fcp.counters import Counters
+from pcircle.fcp.items import Chunk, Failure, Identity
+from pcircle.fcp.plan import Plan
+from pcircle.fcp.target import Creation, Names
+from pcircle.fs.data import Mover, data_ranges, may_have_holes, write_all
+from pcircle.fs.metadata import settle_name
+
+SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ONE_READ_BYTES = 128 << 10
+_SLICE_BYTES = 16 << 20
+_CHUNK_SPLIT_S = 0.25
+
+
+class Changed(OSError):
+    """The source was not the same from the beginning of its copy to the end."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(errno.ESTALE, how)
+
+
+class Copier:
+    """A rank's means to copy entries between two open directories."""
+
+    def __init__(self, plan: Plan, counters: Counters, rank: int) -> None:
+        self.names = Names(plan.token, rank)
+        self.doing = ""  # what the last operation that raised was about
+        self._plan = plan
+        self._counters = counters
+        self._mover = Mover()
+
+    def file(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+        """Copy a regular file; False, with nothing done, if it is to be copied in chunks.
+
+        OSError, with `doing` saying at what, if it can't be; NoSpace if no file could.
+        """
+        self.doing = "open"
+        fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is not a regular file any more")
+            size = status.st_size
+            if size > self._plan.large_bytes:
+                return False
+            try:
+                self._whole(fd, status, target_fd, name)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                # There was room for a probe: perhaps others have made some meanwhile.
+                os.lseek(fd, 0, os.SEEK_SET)
+                self._whole(fd, status, target_fd, name)
+        finally:
+            os.close(fd)
+        counters = self._counters
+        counters.files += 1
+        counters.sized += 1
+        counters.bytes_found += size
+        counters.bytes_done += size
+        return True
+
+    def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
+        self.doing = "create the copy of"
+        try:
+            creation = target.create(target_fd, name, status, self._plan, self.names)
+        except OSError as error:
+            target.stop_if_full(error, target_fd, self.names)
+            raise
+        try:
+            self._fill(fd, status, creation)
+            self.doing = "put in place the copy of"
+            target.publish(creation, target_fd)
+        except OSError as error:
+            self._give_up(creation, target_fd, error)
+            raise
+
+    def _fill(self, fd: int, status: os.stat_result, creation: Creation) -> None:
+        try:
+            self.doing = "copy"
+            self._content(fd, creation.fd, status)
+            if self._plan.keep.any or creation.written != creation.name:
+                self.doing = "set the attributes of the copy of"
+                target.settle(creation, status, self._plan)
+        except BaseException:
+            os.close(creation.fd)
+            raise
+        self.doing = "finish the copy of"
+        os.close(creation.fd)
+
+    def _content(self, fd: int, out: int, status: os.stat_result) -> None:
+        size = status.st_size
+        if size <= _ONE_READ_BYTES:
+            if size and may_have_holes(status):
+                self._sparse(fd, out, status)
+                return
+            # One byte more is asked for than there should be, so growth is seen as well.
+            data = os.read(fd, size + 1)
+            if len(data) == size:
+                if size:
+                    write_all(out, data)
+            elif size:
+                raise Changed("it changed while it was copied")
+            else:
+                self._unsized(fd, out, data)
+        elif may_have_holes(status):
+            self._sparse(fd, out, status)
+        else:
+            if self._mover.move(fd, out, 0, size) != size:
+                raise Changed("it shrank while it was copied")
+            self._unchanged(fd, status)
+
+    def _unsized(self, fd: int, out: int, data: bytes) -> None:
+        """Files of /proc and the like have content but no size: copy up to the end."""
+        while data:
+            write_all(out, data)
+            data = os.read(fd, _ONE_READ_BYTES)
+
+    def _sparse(self, fd: int, out: int, status: os.stat_result) -> None:
+        os.ftruncate(out, status.st_size)
+        for offset, length in data_ranges(fd, 0, status.st_size):
+            if self._mover.move(fd, out, offset, length) != length:
+                raise Changed("it shrank while it was copied")
+        self._unchanged(fd, status)
+
+    def _unchanged(self, fd: int, before: os.stat_result) -> None:
+        now = os.fstat(fd)
+        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise Changed("it changed while it was copied")
+
+    def link(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> None:
+        """Copy a symbolic link itself. OSError, with `doing`, if it can't be."""
+        keep = self._plan.keep
+        self.doing = "read the link"
+        text = os.readlink(source, dir_fd=source_fd)
+        self.doing = "create the copy of"
+        written = name
+        try:
+            try:
+                os.symlink(text, name, dir_fd=target_fd)
+            except FileExistsError:
+                target.replaceable(target_fd, name)
+                written = self.names.next()
+                os.symlink(text, written, dir_fd=target_fd)
+            if keep.any:
+                self.doing = "set the attributes of the copy of"
+                status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+                settle_name(written, target_fd, status, keep)
+            if written != name:
+                self.doing = "put in place the copy of"
+                os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+        except OSError as error:
+            target.stop_if_full(error, target_fd, self.names)
+            if written != name:
+                target.discard(written, target_fd)
+            raise
+        self._counters.links += 1
+        self._counters.sized += 1
+
+    def begin(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes
+    ) -> tuple[os.stat_result, Creation, Identity]:
+        """Make the temporary file that a large file's chunks go to, of its full size, closed."""
+        self.doing = "open"
+        status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise Changed("it is not a regular file any more")
+        self.doing = "create the copy of"
+        try:
+            creation = target.create_beside(target_fd, name, status, self._plan, self.names)
+        except OSError as error:
+            target.stop_if_full(error, target_fd, self.names)
+            raise
+        try:
+            os.ftruncate(creation.fd, status.st_size)
+            made = os.fstat(creation.fd)
+        except OSError as error:
+            os.close(creation.fd)
+            self._give_up(creation, target_fd, error)
+            raise
+        os.close(creation.fd)
+        self._counters.sized += 1
+        self._counters.bytes_found += status.st_size
+        return status, creation, (made.st_dev, made.st_ino)
+
+    def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
+        """Remove what was made; NoSpace if the reason is that there is none for anything."""
+        try:
+            target.stop_if_full(error, target_fd, self.names)
+        finally:
+            target.discard(creation.written, target_fd)
+
+    def chunk(
+        self, item: Chunk, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
+    ) -> tuple[int, OSError | None]:
+        """Copy a chunk; returns where it got to, and the error that it stopped at, if any.
+
+        With `split` it stops, after a quarter of a second, at a slice's end,
+        so that the rest can be shared. NoSpace if nothing could be written.
+        """
+        self.doing = "open"
+        fd = os.open(item.name, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            _check_identity(fd, item.source, "the file was replaced while it was copied")
+            self.doing = "reach the copy of"
+            flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            out = os.open(item.temporary, flags, dir_fd=target_fd)
+            reached = item.offset
+            error: OSError | None = None
+            try:
+                _check_identity(out, item.target, "its copy was replaced while it was made")
+                self.doing = "copy"
+                for after in self._slices(item, fd, out, split, stop):
+                    reached = after
+            except OSError as caught:
+                target.stop_if_full(caught, target_fd, self.names)
+                error = caught
+            finally:
+                os.close(out)
+            return reached, error
+        finally:
+            os.close(fd)
+
+    def _slices(
+        self, item: Chunk, fd: int, out: int, split: bool, stop: Callable[[], bool]
+    ) -> Iterator[int]:
+        """Copy slice by slice, giving where each ends."""
+        until_s = time.monotonic() + _CHUNK_SPLIT_S
+        offset, end = item.offset, item.offset + item.length
+        while offset < end and not stop():
+            after = min(end, offset + _SLICE_BYTES)
+            for start, length in data_ranges(fd, offset, after - offset):
+                if self._mover.move(fd, out, start, length) != length:
+                    raise Changed("it shrank while it was copied")
+            self._counters.bytes_done += after - offset
+            self._counters.weight += item.weight * (after - offset) / item.length
+            offset = after
+            yield offset
+            if split and time.monotonic() > until_s:
+                return
+
+    def finish(
+        self,
+        before: os.stat_result,
+        creation: Creation,
+        identity: Identity,
+        names: tuple[int, bytes, int],
+        cause: Failure | None,
+    ) -> None:
+        """All chunks are done: set the attributes and rename; or remove it, if one has failed.
+
+        `names` are the source's directory and name and the target's
+        directory. OSError if the source is not what it was, or as of the rest.
+        """
+        source_fd, name, target_fd = names
+        try:
+            if cause is not None:
+                target.discard(creation.written, target_fd)
+                return
+            self.doing = "copy"
+            now = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+            same = (now.st_ino, now.st_size, now.st_mtime_ns)
+            if same != (before.st_ino, before.st_size, before.st_mtime_ns):
+                raise Changed("it changed while it was copied")
+            self._settle_again(before, creation, identity, target_fd)
+            self.doing = "put in place the copy of"
+            target.replaceable(target_fd, creation.name)
+            target.publish(creation, target_fd)
+        except OSError as error:
+            self._give_up(creation, target_fd, error)
+            raise
+
+    def _settle_again(
+        self, before: os.stat_result, creation: Creation, identity: Identity, target_fd: int
+    ) -> None:
+        self.doing = "set the attributes of the copy of"
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
+        try:
+            _check_identity(creation.fd, identity, "its copy was replaced while it was made")
+            target.settle(creation, before, self._plan)
+        finally:
+            os.close(creation.fd)
+
+
+def _check_identity(fd: int, identity: Identity, otherwise: str) -> None:
+    status = os.fstat(fd)
+    if (status.st_dev, status.st_ino) != identity:
+        raise Changed(otherwise)

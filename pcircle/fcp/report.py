@@ -1,0 +1,152 @@
+"""The result of a copy: the model that is shown and written, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.items import Failure
+from pcircle.runtime import RankReport
+from pcircle.ui import table
+from pcircle.ui.names import show
+from pcircle.units import format_count, format_duration, format_rate, format_size
+
+SCHEMA = 1
+FAILURES_KEPT = 1000
+"""Failures that the report lists; all are counted, and all were named when they came."""
+
+
+class FailedEntry(msgspec.Struct, frozen=True):
+    """A failure in the report; the path with odd bytes escaped."""
+
+    path: str
+    doing: str
+    errno: int
+    reason: str
+
+
+class RankShare(msgspec.Struct, frozen=True):
+    """What one rank did."""
+
+    rank: int
+    node: int
+    entries: int
+    bytes: int
+    items: int
+    steals_asked: int
+    steals_got: int
+    messages: int
+    message_bytes: int
+    spilled_items: int
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A copy's result. Times in seconds; `entries` counts what was copied."""
+
+    schema: int
+    tool: str
+    version: str
+    exit_code: int
+    dry_run: bool
+    sources: tuple[str, ...]
+    target: str
+    entries: int
+    files: int
+    directories: int
+    links: int
+    bytes: int
+    found: int
+    failed: int
+    elapsed_s: float
+    bytes_per_s: float
+    entries_per_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+    ranks: tuple[RankShare, ...]
+
+
+def failed_entry(failure: Failure) -> FailedEntry:
+    """A failure as the report has it."""
+    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason)
+
+
+def describe_failure(failure: Failure) -> str:
+    """A failure in one line."""
+    return f"fcp: cannot {failure.doing} '{show(failure.path)}': {failure.reason}"
+
+
+def rank_share(report: RankReport) -> RankShare:
+    """A rank's share, of its report."""
+    counts = totals(report.counts)
+    return RankShare(
+        rank=report.rank,
+        node=report.node,
+        entries=counts.copied,
+        bytes=counts.bytes_done,
+        items=report.items,
+        steals_asked=report.steals_asked,
+        steals_got=report.steals_got,
+        messages=report.messages,
+        message_bytes=report.message_bytes,
+        spilled_items=report.spilled,
+        cpu_s=round(report.cpu_s, 3),
+        peak_rss_bytes=report.peak_rss_bytes,
+    )
+
+
+def add_up(reports: Sequence[RankReport]) -> Totals:
+    """The counts of all ranks together."""
+    columns = zip(*(report.counts for report in reports), strict=True)
+    return totals(tuple(map(sum, columns)))
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{format_count(count)} {one if count == 1 else many}"
+
+
+def summary(report: Report) -> str:
+    """The last line of a run: entries, bytes, time, rates."""
+    kinds = [
+        _plural(report.files, "file", "files"),
+        _plural(report.directories, "directory", "directories"),
+        _plural(report.links, "link", "links"),
+    ]
+    verb = "would copy" if report.dry_run else "copied"
+    done = (
+        f"{verb} {_plural(report.entries, 'entry', 'entries')} ({', '.join(kinds)}), "
+        f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}"
+    )
+    if report.failed:
+        done = f"{_plural(report.failed, 'entry', 'entries')} failed; {done}"
+    if report.dry_run:
+        return done
+    rate = format_count(round(report.entries_per_s))
+    return f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
+
+
+def shares(report: Report, verbose: int) -> str:
+    """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
+    header = ["rank", "node", "entries", "bytes", "share"]
+    rows = []
+    for rank in report.ranks:
+        part = rank.entries / report.entries if report.entries else 0.0
+        row = [str(rank.rank), str(rank.node), format_count(rank.entries)]
+        row += [format_size(rank.bytes), f"{part:.0%}"]
+        if verbose > 1:
+            row += [
+                format_count(rank.items),
+                f"{rank.steals_got}/{rank.steals_asked}",
+                format_count(rank.messages),
+                format_size(rank.message_bytes),
+                format_count(rank.spilled_items),
+                f"{rank.cpu_s:.2f} s",
+                format_size(rank.peak_rss_bytes),
+            ]
+        rows.append(row)
+    if verbose > 1:
+        header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
+    return table.render(rows, align="r" * len(header), header=header)

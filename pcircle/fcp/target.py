@@ -1,0 +1,157 @@
+"""Putting one entry into a target directory: creation, replacement, and what to do when full.
+
+A new small file is created under its own name, exclusively, so that nothing
+that exists is ever opened or followed. What exists is replaced: the copy is
+made under a short temporary name beside it and renamed over it, so that an
+interruption never costs the only good copy. Only regular files and symbolic
+links are replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from pcircle.errors import NoSpace
+from pcircle.fcp.plan import Plan
+from pcircle.fs.metadata import settle_file
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_PROBE_BYTES = 1 << 16
+
+
+class Names:
+    """Temporary names: short, so that they fit beside names of any length; unique in a job."""
+
+    def __init__(self, token: bytes, rank: int) -> None:
+        self._prefix = b".fcp-%s-%x-" % (token, rank)
+        self._count = 0
+
+    def next(self) -> bytes:
+        """A name that was not given before."""
+        self._count += 1
+        return self._prefix + b"%x" % self._count
+
+
+class Creation:
+    """A target file that is being made: where it is written, and what it stands in for.
+
+    `written` is its name until it is finished, the temporary one or its own.
+    `old` is the status of the file that it will replace.
+    """
+
+    __slots__ = ("created_mode", "fd", "name", "old", "written")
+
+    def __init__(
+        self, fd: int, name: bytes, written: bytes, old: os.stat_result | None, created_mode: int
+    ) -> None:
+        self.fd = fd
+        self.name = name
+        self.written = written
+        self.old = old
+        self.created_mode = created_mode
+
+
+def creation_mode(source: os.stat_result, plan: Plan) -> int:
+    """The mode to create with: closed to others if it will be set later, else cp's."""
+    return 0o600 if plan.keep.mode else source.st_mode & 0o777
+
+
+def create(
+    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+) -> Creation:
+    """Create a file under its own name, or beside it if that is taken. OSError if it can't be."""
+    mode = creation_mode(source, plan)
+    try:
+        fd = os.open(name, _CREATE, mode, dir_fd=directory_fd)
+    except FileExistsError:
+        return create_beside(directory_fd, name, source, plan, names)
+    return Creation(fd, name, name, None, mode)
+
+
+def create_beside(
+    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+) -> Creation:
+    """Create a file under a temporary name beside `name`, to be renamed when it is complete."""
+    old = replaceable(directory_fd, name)
+    # Other ranks will open it for writing, so the owner must be allowed to.
+    mode = 0o600 if old is not None else creation_mode(source, plan) | 0o600
+    written = names.next()
+    fd = os.open(written, _CREATE, mode, dir_fd=directory_fd)
+    return Creation(fd, name, written, old, mode)
+
+
+def replaceable(directory_fd: int, name: bytes) -> os.stat_result | None:
+    """The status of what has the name, None if nothing. OSError if it must not be replaced."""
+    try:
+        old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+    if not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
+        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+    return old
+
+
+def settle(creation: Creation, source: os.stat_result, plan: Plan) -> None:
+    """Give the file its attributes: the source's that are kept, else those of what it replaces."""
+    keep, old, fd = plan.keep, creation.old, creation.fd
+    if old is not None and stat.S_ISREG(old.st_mode):
+        if not keep.ownership:
+            # Without privilege the new file is ours, as a file that cp would make anew.
+            with suppress(PermissionError):
+                os.fchown(fd, old.st_uid, old.st_gid)
+        if not keep.mode:
+            os.fchmod(fd, stat.S_IMODE(old.st_mode))
+    elif not keep.mode and creation.created_mode != creation_mode(source, plan):
+        # Created with more for the owner than the source has, or for a link closed to others.
+        wanted = creation_mode(source, plan)
+        if old is not None:
+            wanted &= ~plan.umask
+        else:
+            wanted = stat.S_IMODE(os.fstat(fd).st_mode) & ~(0o600 & ~wanted)
+        os.fchmod(fd, wanted)
+    if keep.any:
+        settle_file(fd, source, keep)
+
+
+def publish(creation: Creation, directory_fd: int) -> None:
+    """Give a complete, closed file its own name."""
+    if creation.written != creation.name:
+        os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+
+
+def discard(name: bytes, directory_fd: int) -> None:
+    """Remove a file that this job has made and will not finish."""
+    # It may be gone already, or the directory may not let us: the entry has failed either way.
+    with suppress(OSError):
+        os.unlink(name, dir_fd=directory_fd)
+
+
+def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
+    """Raise NoSpace if the target's file system is full, over quota or read-only.
+
+    One full storage target or a full attribute gives the same errors without
+    the rest being full, so it is tried with a file of its own first.
+    """
+    if error.errno not in _FULL:
+        return
+    probe = names.next()
+    try:
+        fd = os.open(probe, _CREATE, 0o600, dir_fd=directory_fd)
+        try:
+            written = os.write(fd, bytes(_PROBE_BYTES))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            discard(probe, directory_fd)
+    except OSError as again:
+        if again.errno in _FULL:
+            raise NoSpace(f"the target can't take more: {again.strerror}") from error
+        return
+    if written < _PROBE_BYTES:
+        raise NoSpace(f"the target can't take more: {error.strerror}") from error

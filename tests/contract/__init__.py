@@ -1,0 +1,1 @@
+"""Suites that hold every implementation of one interface to the same promises."""

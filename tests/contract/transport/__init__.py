@@ -1,0 +1,1 @@
+"""What ``pcircle.transport.contract`` promises, asked of every transport."""

@@ -1,0 +1,313 @@
+"""What the ranks of the contract suite do: bodies that run on any transport.
+
+A body is a generator: ``arrivals = yield timeout_s`` is a poll, its return value is the rank's
+result (what JSON can hold).  So the real transports drive it by polling, and the simulated one
+drives the very same body from its scheduler, in virtual time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import threading
+import time
+import zlib
+from collections.abc import Generator
+from typing import TypeAlias
+
+from pcircle.transport.contract import Delivery, Lost, Transport
+
+Steps: TypeAlias = Generator[float | None, list[Delivery | Lost], object]
+
+# Prime, so that parts of a payload that change places, whatever their size, change its content.
+PATTERN_BYTES = 1_000_003
+
+
+def payload_of(source: int, dest: int, number: int, size_bytes: int) -> bytes:
+    """The content of one message: its own, and such that no part of it repeats at once."""
+    seed = f"{source} {dest} {number}"
+    pattern = random.Random(seed).randbytes(min(size_bytes, PATTERN_BYTES))
+    return (pattern * (size_bytes // PATTERN_BYTES + 1))[:size_bytes]
+
+
+def only_deliveries(arrivals: list[Delivery | Lost]) -> list[Delivery]:
+    deliveries = [arrival for arrival in arrivals if isinstance(arrival, Delivery)]
+    assert len(deliveries) == len(arrivals), f"lost: {set(arrivals) - set(deliveries)}"
+    assert all(type(delivery.payload) is bytes for delivery in deliveries)
+    return deliveries
+
+
+def receive(count: int) -> Generator[float | None, list[Delivery | Lost], list[Delivery]]:
+    """Poll until *count* messages are here."""
+    received: list[Delivery] = []
+    while len(received) < count:
+        received += only_deliveries((yield None))
+    assert len(received) == count
+    return received
+
+
+# -- delivery
+
+
+def exchange(t: Transport, sizes_bytes: list[int]) -> Steps:
+    """Send to every rank, oneself included, one message of each size, before the first poll.
+
+    The result: of each source, the checksums of what came, in the order of coming.
+    """
+    for number, size_bytes in enumerate(sizes_bytes):
+        for dest in range(t.size):
+            t.send(dest, payload_of(t.rank, dest, number, size_bytes))
+    received = yield from receive(t.size * len(sizes_bytes))
+    sums: list[list[int]] = [[] for _ in range(t.size)]
+    for source, payload in received:
+        sums[source].append(zlib.crc32(payload))
+    return sums
+
+
+def checksums(size: int, rank: int, sizes_bytes: list[int]) -> list[list[int]]:
+    """What ``exchange`` has to give on *rank*."""
+    return [
+        [
+            zlib.crc32(payload_of(source, rank, number, size_bytes))
+            for number, size_bytes in enumerate(sizes_bytes)
+        ]
+        for source in range(size)
+    ]
+
+
+def interleave(t: Transport, count: int) -> Steps:
+    """Send numbered messages to all while polling; large and small ones take turns.
+
+    The result: of each source, the numbers in the order of coming.
+    """
+    numbers: list[list[int]] = [[] for _ in range(t.size)]
+    arrived = 0
+    for number in range(count):
+        filler = bytes(300_000 if number % 7 == 3 else number % 50)
+        for dest in range(t.size):
+            t.send(dest, number.to_bytes(4, "little") + filler)
+        if number % 3 == 0:
+            for source, payload in only_deliveries((yield 0)):
+                numbers[source].append(int.from_bytes(payload[:4], "little"))
+                arrived += 1
+    for source, payload in (yield from receive(count * t.size - arrived)):
+        numbers[source].append(int.from_bytes(payload[:4], "little"))
+    return numbers
+
+
+def nothing_more(t: Transport) -> Steps:
+    """All send to all; then a message around the ring says that each has received all.
+
+    The result: how many messages came after that, of which there must be none.
+    """
+    for dest in range(t.size):
+        t.send(dest, b"once")
+    received = yield from receive(t.size)
+    assert sorted(received) == [(source, b"once") for source in range(t.size)]
+    return len((yield 0.2))
+
+
+def to_oneself(t: Transport) -> Steps:
+    """Messages to oneself come by a poll, in their order, and don't wait for its time to pass."""
+    t.send(t.rank, b"first")
+    t.send(t.rank, b"")
+    first = yield None
+    t.send(t.rank, b"third")
+    return [payload.decode() for _, payload in only_deliveries(first + (yield None))]
+
+
+def answer(t: Transport) -> Steps:
+    """Rank 0 asks each of the others in turn and waits for its answer; 30 times."""
+    rounds = 30
+    if t.rank == 0:
+        for number in range(rounds):
+            for dest in range(1, t.size):
+                t.send(dest, b"%d" % number)
+                (reply,) = yield from receive(1)
+                assert reply == (dest, b"re: %d" % number)
+    else:
+        for _ in range(rounds):
+            (question,) = yield from receive(1)
+            t.send(question.source, b"re: " + question.payload)
+    return rounds
+
+
+def describe(t: Transport) -> Steps:
+    """Who a rank takes itself for."""
+    yield 0
+    return [t.rank, t.size, list(t.nodes)]
+
+
+def reject(t: Transport) -> Steps:
+    """There is no rank beyond the last and none before the first."""
+    refused = 0
+    for dest in (t.size, -1):
+        try:
+            t.send(dest, b"to nobody")
+        except ValueError:
+            refused += 1
+    yield 0
+    return refused
+
+
+# -- waiting
+
+
+def quiet(t: Transport) -> Steps:
+    """Polls that nothing can end but their time give nothing."""
+    arrivals = [(yield 0), (yield 0.01), (yield 0.0001), (yield 0)]
+    return [len(arrived) for arrived in arrivals]
+
+
+def lasting(t: Transport, timeout_s: float) -> Steps:
+    """How long a poll lasts that nothing ends, in seconds of this process."""
+    began = time.monotonic()
+    yield timeout_s
+    return time.monotonic() - began
+
+
+def sleepless(t: Transport) -> Steps:
+    """How often the process went to sleep in 500 polls that shall not wait."""
+    yield 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    for _ in range(500):
+        yield 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
+
+
+def idle(t: Transport, timeout_s: float) -> Steps:
+    """How many seconds of CPU a poll takes in which nothing happens."""
+    yield 0.2  # let starting up be over, here and elsewhere
+    before_s = time.process_time()
+    arrivals = yield timeout_s
+    assert not arrivals
+    return time.process_time() - before_s
+
+
+# -- waking (where there are threads and signals)
+
+
+def woken_before(t: Transport) -> Steps:
+    """A wake before the poll ends it, however many there were, and then no other."""
+    for _ in range(5):
+        t.wake()
+    first = yield None
+    began = time.monotonic()
+    second = yield 0.05
+    return [first, second, time.monotonic() - began >= 0.05]
+
+
+def woken_by_thread(t: Transport) -> Steps:
+    """Other threads end poll(None), again and again."""
+    for pause_s in (0, 0.001, 0.02, 0.2):
+        waker = threading.Timer(pause_s, t.wake)
+        waker.start()
+        assert (yield None) == []
+        waker.join()
+    return "woken"
+
+
+def woken_by_signal(t: Transport) -> Steps:
+    """A signal's handler ends poll(None), whether it comes before the wait or during it."""
+    seen: list[int] = []
+
+    def on_alarm(number: int, frame: object) -> None:
+        seen.append(number)
+        t.wake()
+
+    former = signal.signal(signal.SIGALRM, on_alarm)
+    for pause_s in (0.000_001, 0.000_1, 0.001, 0.1):
+        before = len(seen)
+        signal.setitimer(signal.ITIMER_REAL, pause_s)
+        assert (yield None) == []
+        while len(seen) == before:
+            assert (yield None) == []
+    signal.signal(signal.SIGALRM, former)
+    return len(seen)
+
+
+def woken_after_close(t: Transport) -> Steps:
+    """A wake that comes too late does nothing, to whatever file has the descriptor's number."""
+    yield 0
+    t.close()
+    t.close()
+    read_fd, write_fd = os.pipe()
+    t.wake()
+    t.wake()
+    os.set_blocking(read_fd, False)
+    try:
+        return len(os.read(read_fd, 10))
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
+
+
+# -- closing
+
+
+def last_words(t: Transport, size_bytes: int) -> Steps:
+    """Rank 0 sends to all and ends at once; the others look only later, and get everything."""
+    if t.rank == 0:
+        for dest in range(1, t.size):
+            t.send(dest, payload_of(0, dest, 0, size_bytes))
+        t.close()
+        t.close()
+        return None
+    time.sleep(0.2)
+    ((source, payload),) = yield from receive(1)
+    # Nor is rank 0 then taken for lost.
+    assert only_deliveries((yield 0.2)) == []
+    return [source, zlib.crc32(payload)]
+
+
+def unheard(t: Transport) -> Steps:
+    """All send much to all, and nobody listens: the job ends all the same."""
+    yield 0
+    for dest in range(t.size):
+        for number in range(20):
+            t.send(dest, bytes(number))
+        t.send(dest, bytes(3_000_000))
+    return "ended"
+
+
+def staggered(t: Transport) -> Steps:
+    """Ranks end one after the other, each by a message of the one before; none is lost."""
+    if t.rank > 0:
+        yield from receive(1)
+    t.send((t.rank + 1) % t.size, b"your turn")
+    return "ended"
+
+
+# -- dying (where ranks are processes of this machine)
+
+
+def witness(t: Transport, victim: int) -> Steps:
+    """*victim* sends and is killed; what the others see of it, and that they go on.
+
+    The result: the events of the victim, its pid and this one's, and what came from the others.
+    """
+    if t.rank == victim:
+        for dest in range(t.size):
+            t.send(dest, b"%d" % os.getpid())
+        yield 0
+        os.kill(os.getpid(), signal.SIGKILL)
+    events: list[Delivery | Lost] = []
+    while not any(isinstance(event, Lost) for event in events):
+        events += yield None
+    t.send(victim, b"are you there?")
+    events += yield 0.2  # a second report would come now
+    others = [rank for rank in range(t.size) if rank not in (victim, t.rank)]
+    for dest in others:
+        t.send(dest, b"alive")
+    while sum(event[1] == b"alive" for event in events) < len(others):
+        events += yield None
+    of_victim = [event for event in events if event[0] == victim]
+    assert len(of_victim) + len(others) == len(events)
+    (said, lost) = of_victim
+    assert isinstance(said, Delivery)
+    assert isinstance(lost, Lost)
+    return [int(said.payload), lost.reason]

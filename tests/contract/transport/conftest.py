@@ -1,0 +1,18 @@
+"""The transports that the contract suite asks, and how a test gets a job on each.
+
+``BINDINGS`` is the list.  A test says ``@on_every(1, 2, 8)`` or ``@on_real(...)`` with the
+numbers of ranks, takes the fixture ``job``, and calls ``job.run(body, *arguments)``: the results
+of the ranks, in their order.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.transport.jobs import BINDINGS, Job
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> Job:
+    name, size = request.param
+    return Job(BINDINGS[name], size, request)

@@ -1,0 +1,95 @@
+"""The transports that the contract suite asks, and jobs on them.
+
+``BINDINGS`` is the one list: a transport is bound by a name, the numbers of ranks it can have,
+and a function that runs a body (``bodies``) on that many ranks and gives back their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.conftest import Run
+from tests.contract.transport.bodies import Steps
+from tests.contract.transport.running import command, results
+
+Body = Callable[..., Steps]
+
+
+class Binding(NamedTuple):
+    """One transport, as the suite sees it.
+
+    *run* takes the test's request (for fixtures), the number of ranks, the body and its
+    arguments; it returns the ranks' results, in their order, and raises if the job failed.
+    *is_real*: time passes by itself and ranks are processes, with threads and signals.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    is_real: bool
+    run: Callable[[pytest.FixtureRequest, int, Body, tuple[Any, ...]], list[Any]]
+
+
+class Job(NamedTuple):
+    """A number of ranks on one transport, for one test."""
+
+    binding: Binding
+    size: int
+    request: pytest.FixtureRequest
+
+    def run(self, body: Body, *arguments: Any) -> list[Any]:
+        """Run *body* on all ranks; their results, in the order of the ranks."""
+        return self.binding.run(self.request, self.size, body, arguments)
+
+
+def _run_processes(kind: str) -> Callable[..., list[Any]]:
+    def run_body(
+        request: pytest.FixtureRequest, size: int, body: Body, arguments: tuple[Any, ...]
+    ) -> list[Any]:
+        run: Run = request.getfixturevalue("run")
+        folder: Path = request.getfixturevalue("tmp_path")
+        started = command(kind, size, body, folder, arguments)
+        if kind == "mpi":
+            started = [*request.getfixturevalue("mpirun")(size), *started]
+        done = run(started)
+        assert done.returncode == 0, done.stderr.decode()
+        return results(size, folder)
+
+    return run_body
+
+
+BINDINGS = {
+    binding.name: binding
+    for binding in (
+        Binding("single", (1,), True, _run_processes("single")),
+        Binding("local", tuple(range(1, 33)), True, _run_processes("local")),
+        Binding("mpi", (1, 2, 4, 8), True, _run_processes("mpi")),
+    )
+}
+
+
+def on_every(*sizes: int) -> pytest.MarkDecorator:
+    """Run a test with each of these numbers of ranks on each transport that can have them."""
+    return _on(list(BINDINGS.values()), sizes)
+
+
+def on_real(*sizes: int) -> pytest.MarkDecorator:
+    """As ``on_every``, on the transports whose ranks are processes."""
+    return _on([binding for binding in BINDINGS.values() if binding.is_real], sizes)
+
+
+def _on(bindings: list[Binding], sizes: tuple[int, ...]) -> pytest.MarkDecorator:
+    jobs = [
+        pytest.param(
+            (binding.name, size),
+            id=f"{binding.name}-{size}",
+            marks=[pytest.mark.mpi] if binding.name == "mpi" else [],
+        )
+        for binding in bindings
+        for size in sizes
+        if size in binding.sizes
+    ]
+    return pytest.mark.parametrize("job", jobs, indirect=True)

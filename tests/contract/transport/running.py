@@ -1,0 +1,61 @@
+"""Running a body of the contract suite on a real transport, in processes of its own.
+
+``python -m tests.contract.transport.running KIND SIZE BODY FOLDER ARGUMENTS`` is one rank under
+MPI, and else the whole job.  Each rank leaves its result in FOLDER, as JSON, under its number; a
+rank that failed leaves nothing and the job's exit code tells.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pcircle.transport.contract import Transport
+from pcircle.transport.launch import Choice, detect, start
+from tests.contract.transport.bodies import Steps
+
+
+def drive(transport: Transport, steps: Steps) -> object:
+    """Poll for *steps* until they end; their result."""
+    try:
+        timeout_s = next(steps)
+        while True:
+            timeout_s = steps.send(transport.poll(timeout_s))
+    except StopIteration as end:
+        return end.value
+
+
+def command(
+    kind: str, size: int, body: Callable[..., Steps], folder: Path, arguments: tuple[Any, ...]
+) -> list[str]:
+    """What to start so that *folder* has the results of *body* afterwards."""
+    place = f"{body.__module__}:{body.__name__}"
+    module = "tests.contract.transport.running"
+    return [sys.executable, "-m", module, kind, str(size), place, str(folder), json.dumps(arguments)]
+
+
+def results(size: int, folder: Path) -> list[Any]:
+    """What the ranks left, None for one that left nothing."""
+    files = [folder / f"{rank}.json" for rank in range(size)]
+    return [json.loads(file.read_text()) if file.exists() else None for file in files]
+
+
+def main(kind: Any, size: str, place: str, folder: str, arguments: str) -> int:
+    module, name = place.split(":")
+    body: Callable[..., Steps] = getattr(importlib.import_module(module), name)
+
+    def rank_body(transport: Transport) -> int:
+        result = drive(transport, body(transport, *json.loads(arguments)))
+        (Path(folder) / f"{transport.rank}.json").write_text(json.dumps(result))
+        return 0
+
+    return start(Choice(kind, int(size), detect(os.environ)), rank_body)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

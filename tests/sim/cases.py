@@ -1,0 +1,198 @@
+"""Jobs drawn from seeds: everything that a run depends on, in one frozen value.
+
+A family says what may go wrong; within it a seed draws the number of ranks, all of the engine's
+settings, the tree, the network's nastiness and what is aborted, stuck or killed, and when. The
+same family and seed are the same run, step by step.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from random import Random
+
+import msgspec
+
+from pcircle.circle import Settings
+from pcircle.transport._sim import Conditions, Kill, Stall
+from tests.sim.work import Forest
+
+ABORT_CODES = (1, 4, 70, 130, 143)
+
+# All combinations of the engine's choices; a seed's position in them is its number.
+POLICIES = tuple(
+    product(
+        ("random", "nearest"), ("random", "equal"), ("counters", "ring"), (True, False), (1, 2, 8)
+    )
+)
+
+
+class AbortAt(msgspec.Struct, frozen=True):
+    """Rank `rank` aborts at `at_s`, or in its step number `step` if that is not 0."""
+
+    rank: int
+    code: int
+    at_s: float = 0.0
+    step: int = 0
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One job in the simulator.
+
+    `nodes` says which node each rank is on. Reading a spilled segment back
+    takes `fetch_s`; with 0 it happens in the same step. Every item whose
+    number is a multiple of `notice_every` sends a notice (0: none). With
+    `codec` all messages go through msgspec. `limit_s` bounds the virtual time.
+    """
+
+    family: str
+    seed: int
+    nodes: tuple[int, ...]
+    settings: Settings
+    forest: Forest
+    conditions: Conditions
+    aborts: tuple[AbortAt, ...] = ()
+    seed_at_s: float = 0.0
+    fetch_s: float = 0.0
+    notice_every: int = 0
+    codec: bool = False
+    limit_s: float = 120.0
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.nodes)
+
+    @property
+    def replay(self) -> str:
+        """The command that plays this case again and prints each step."""
+        return f"python -m tests.sim {self.family} {self.seed}"
+
+
+def _nodes(rng: Random, ranks: int) -> tuple[int, ...]:
+    per_node = rng.choice((1, 2, 4, ranks))
+    if rng.random() < 0.5:
+        return tuple(rank // per_node for rank in range(ranks))
+    count = -(-ranks // per_node)  # round robin, as some launchers place them
+    return tuple(rank % count for rank in range(ranks))
+
+
+def _ranks(rng: Random) -> int:
+    return rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 11, 16, 24, 64))
+
+
+def _settings(rng: Random, seed: int, ranks: int) -> Settings:
+    victims, split, termination, structured, arity = POLICIES[seed % len(POLICIES)]
+    return Settings(
+        workers=rng.choice((1, 1, 2, 3)),
+        ahead=rng.choice((0, 1, 1, 2)),
+        structured=structured,
+        victims=victims,
+        split=split,
+        termination=termination,
+        arity=max(arity, 1 if ranks <= 8 else 2),
+        queue_high=rng.choice((4, 4, 5, 9, 16, 64, 2048)),
+        share_limit=rng.choice((1, 2, 8, 1024)),
+        longest_wait_s=rng.choice((0.02, 0.1)),
+        progress_period_s=rng.choice((None, None, 0.005, 0.05)),
+    )
+
+
+def _forest(rng: Random, ranks: int) -> Forest:
+    size = rng.choice((0, 1, 2, 5, 10, 20, 40, 80)) if ranks < 16 else rng.choice((0, 3, 60, 150))
+    fan, even = rng.choice(((1, False), (2, False), (2, True), (4, False), (9, False), (99, True)))
+    return Forest(
+        salt=rng.getrandbits(48),
+        size=size,
+        seeds=rng.choice((1, 1, 2, 7)),
+        fan=fan,
+        even=even,
+        item_s=rng.choice((0.0, 0.0001, 0.001, 0.01)),
+        early=rng.choice((0.0, 0.5, 1.0)),
+    )
+
+
+def _slow(rng: Random, ranks: int) -> tuple[tuple[int, float], ...]:
+    if rng.random() < 0.7:
+        return ()
+    return ((rng.randrange(ranks), rng.choice((1e-4, 1e-3, 5e-3))),)
+
+
+def _stalls(rng: Random, ranks: int, longest_s: float) -> tuple[Stall, ...]:
+    stalls = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        begin_s = rng.random() * rng.choice((0.001, 0.02, 0.2))
+        length_s = longest_s * rng.random()
+        stalls.append(Stall(rng.randrange(ranks), begin_s, begin_s + length_s))
+    return tuple(stalls)
+
+
+def _nasty(rng: Random, ranks: int) -> Conditions:
+    return Conditions(
+        near_s=rng.choice((1e-6, 1e-5, 1e-4)),
+        far_s=rng.choice((1e-5, 1e-4, 1e-3)),
+        jitter=rng.choice((0.0, 1.0, 10.0, 100.0)),
+        tail=rng.choice((0.0, 0.02, 0.3)),
+        tail_s=rng.choice((0.001, 0.01, 0.1)),
+        burst=rng.choice((0.0, 0.0, 0.005)),
+        burst_s=rng.choice((0.01, 0.3)),
+        step_s=rng.choice((0.0, 1e-6, 1e-4)),
+        start_s=rng.choice((0.0, 0.001, 0.05)),
+        slow=_slow(rng, ranks),
+        stalls=_stalls(rng, ranks, 0.3),
+    )
+
+
+def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
+    aborts = []
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        rank, code = rng.randrange(ranks), rng.choice(ABORT_CODES)
+        if rng.random() < 0.6:
+            aborts.append(AbortAt(rank, code, step=rng.choice((1, 2, rng.randint(3, 80)))))
+        else:
+            aborts.append(AbortAt(rank, code, at_s=last_s * rng.random() ** 2))
+    return tuple(aborts)
+
+
+FAMILIES = ("calm", "nasty", "abort", "kill", "stuck")
+
+
+def draw(family: str, seed: int) -> Case:
+    """The case of a family (one of `FAMILIES`) and a seed."""
+    rng = Random(f"{family} {seed}")
+    ranks = _ranks(rng)
+    if family in ("kill", "stuck"):
+        ranks = max(2, ranks)
+    forest = _forest(rng, ranks)
+    case = Case(
+        family=family,
+        seed=seed,
+        nodes=_nodes(rng, ranks),
+        settings=_settings(rng, seed, ranks),
+        forest=forest,
+        conditions=Conditions() if family == "calm" else _nasty(rng, ranks),
+        seed_at_s=rng.choice((0.0, 0.0, 0.003)),
+        fetch_s=rng.choice((0.0, 0.0001, 0.01)),
+        notice_every=rng.choice((0, 1, 3)),
+        codec=rng.random() < 0.1,
+    )
+    busy_s = 0.01 + 2 * forest.item_s * forest.size / ranks
+    replace = msgspec.structs.replace
+    if family not in ("calm", "nasty"):
+        # Each level of the tree must have the patience for the worst delay, or the ranks below a
+        # slow message are rightly called silent.
+        case = replace(case, settings=replace(case.settings, final_deadline_s=40.0))
+    if family == "abort":
+        return replace(case, aborts=_aborts(rng, ranks, busy_s))
+    if family == "kill":
+        kills = tuple(
+            Kill(rng.randrange(ranks), busy_s * rng.random() ** 2)
+            for _ in range(rng.choice((1, 1, 2)))
+        )
+        return replace(case, conditions=replace(case.conditions, kills=kills))
+    if family == "stuck":
+        stuck = Stall(rng.randrange(ranks), busy_s * rng.random() ** 2)
+        other = (stuck.rank + rng.randrange(1, ranks)) % ranks
+        abort = AbortAt(other, rng.choice(ABORT_CODES), at_s=stuck.from_s + 0.5)
+        conditions = replace(case.conditions, stalls=(*case.conditions.stalls, stuck))
+        return replace(case, conditions=conditions, aborts=(abort,))
+    return case

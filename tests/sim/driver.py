@@ -1,0 +1,301 @@
+"""Plays ranks: carries out the engine's instructions in virtual time, and lets the judge watch.
+
+Where the real runtime has worker threads, files and segments on disk, a player has timers: an
+item spawns a part of its children in its middle and the rest at its end, a completion takes a
+while, a spilled segment takes a while to come back. Everything else is the engine itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+import msgspec
+
+from pcircle.circle import Account, Engine, Message, Parcel, Sums
+from pcircle.circle.engine import STOPPED
+from pcircle.circle.instructions import (
+    Abandon,
+    Complete,
+    Conclude,
+    Discard,
+    Fetch,
+    Instruction,
+    Notify,
+    Send,
+    Show,
+    Spill,
+    Start,
+    Stop,
+)
+from pcircle.circle.messages import Abort, Ask, Down, Notice, Refuse, Results, Token, Up, Work
+from pcircle.errors import StoppedEarly, worst
+from pcircle.transport._sim import Network, SimTransport
+from pcircle.transport.contract import Delivery, Lost
+from tests.sim.cases import AbortAt, Case
+from tests.sim.work import Item, Result, expected, merge, own_result
+
+# What travels, with the types of this work's items and results.
+WIRE = (
+    Ask
+    | Refuse
+    | Work[Item]
+    | Results[Result]
+    | Notice[int]
+    | Token
+    | Down
+    | Up[Result]
+    | Abort
+)
+# An item whose step after step changes nothing spins: a real rank would burn its processor.
+SPIN_LIMIT = 10
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a rank stopped."""
+
+    code: int
+    agreed: bool
+    at_s: float
+
+
+class Record:
+    """What happened in a job, for the judge; a real job has nobody who sees all of it."""
+
+    def __init__(self, size: int) -> None:
+        self.processed = bytearray(size)  # how often each directory was
+        self.begun: dict[Item, int] = {}  # joins that were opened: how often they ended
+        self.notices: list[int] = []
+        self.shows: list[tuple[float, Sums]] = []
+        self.account: Account[Any] | None = None
+        self.result: Result | None = None
+        self.concluded_s: float | None = None
+        self.abort_codes: list[int] = []  # of the aborts that came in time to count
+        self.aborted_s: float | None = None
+        self.cut_short: list[int] = []  # items that ran when their rank stopped
+
+
+class Player:
+    """One rank: an engine, and timers in place of the file work."""
+
+    def __init__(
+        self, rank: int, case: Case, record: Record, engine_type: type[Engine[Any, Any]]
+    ) -> None:
+        self.case = case
+        self.record = record
+        self.items = 0
+        self.numbers = 0
+        self.trace: Callable[[str], None] | None = None
+        self.engine: Engine[Item, Result] = engine_type(
+            rank,
+            case.ranks,
+            merge=merge,
+            rng=Random(f"{case.family} {case.seed} {rank}"),
+            settings=case.settings,
+            nodes=case.nodes,
+            measure=lambda: Sums((self.items, self.numbers), float(self.items), 1),
+            report=lambda: b"%d" % self.items,
+        )
+        self.store: dict[int, tuple[Parcel[Item], ...]] = {}
+        self.working = 0
+        self._waiting: deque[Start] = deque()
+        self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self._steps = 0
+        self._aborts = [abort for abort in case.aborts if abort.rank == rank]
+        self._now_s = 0.0
+        self._stop: Stop | None = None
+        self._idle_steps = 0
+
+    # ---- the loop --------------------------------------------------------------------------------
+
+    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | Lost], Outcome]:
+        """This rank's program."""
+        engine = self.engine
+        self._now_s = t.now_s
+        if engine.rank == 0:
+            self._after(self.case.seed_at_s, self._seed)
+        for abort in self._aborts:
+            if not abort.step:
+                self._at(abort.at_s, self._abort, abort)
+        arrivals: list[Delivery | Lost] = []
+        while True:
+            self._now_s = t.now_s
+            self._events(arrivals)
+            acted = bool(arrivals)
+            instructions = engine.take()
+            while instructions:
+                acted = True
+                for instruction in instructions:
+                    self._carry_out(t, instruction)
+                instructions = engine.take()
+            if self._stop is not None:
+                return self._stopped(t, self._stop)
+            self._idle_steps = 0 if acted else self._idle_steps + 1
+            assert self._idle_steps < SPIN_LIMIT, f"rank {engine.rank} spins"
+            arrivals = yield self._timeout_s()
+
+    def _events(self, arrivals: list[Delivery | Lost]) -> None:
+        now_s = self._now_s
+        engine = self.engine
+        self._steps += 1
+        for abort in self._aborts:
+            if abort.step == self._steps:
+                self._abort(abort)
+        for arrival in arrivals:
+            if self.trace is not None:
+                self.trace(f"{now_s:.6f} {engine.rank:>4} < {arrival}")
+            if isinstance(arrival, Lost):
+                engine.rank_lost(arrival.rank, arrival.reason, now_s)
+            else:
+                message: Any = arrival.payload
+                engine.receive(arrival.source, message, now_s)
+        timers = self._timers
+        while timers and timers[0][0] <= now_s:
+            _, _, action, arguments = heappop(timers)
+            self._idle_steps = 0
+            action(*arguments)
+        engine.tick(now_s)
+
+    def _timeout_s(self) -> float | None:
+        wakeup_s = self.engine.wakeup_s()
+        if self._timers and (wakeup_s is None or self._timers[0][0] < wakeup_s):
+            wakeup_s = self._timers[0][0]
+        return None if wakeup_s is None else max(0.0, wakeup_s - self._now_s)
+
+    def _at(self, time_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._serial += 1
+        heappush(self._timers, (time_s, self._serial, action, arguments))
+
+    def _after(self, wait_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        self._at(self._now_s + wait_s, action, *arguments)
+
+    def _seed(self) -> None:
+        self.engine.seed(self.case.forest.roots(), self._now_s)
+
+    def _abort(self, abort: AbortAt) -> None:
+        reason = f"rank {abort.rank} was told to abort with {abort.code}"
+        if self.record.aborted_s is None:
+            self.record.aborted_s = self._now_s
+        self.engine.abort(abort.code, reason, self._now_s)
+        if reason in self.engine.reasons:
+            self.record.abort_codes.append(abort.code)
+
+    # ---- instructions --------------------------------------------------------------------------
+
+    def _carry_out(self, t: SimTransport, instruction: Instruction) -> None:
+        if self.trace is not None:
+            self.trace(f"{self._now_s:.6f} {self.engine.rank:>4} > {instruction}")
+        assert self._stop is None, f"an instruction after Stop: {instruction}"
+        if isinstance(instruction, Send):
+            message: Message = instruction.message
+            t.send(instruction.dest, message)
+        elif isinstance(instruction, Start):
+            self._waiting.append(instruction)
+            self._begin_items()
+        elif isinstance(instruction, Complete):
+            self._complete(instruction)
+        elif isinstance(instruction, Spill | Fetch | Discard):
+            self._segments(instruction)
+        elif isinstance(instruction, Abandon):
+            self._join_ended(instruction.item, instruction.own)
+        elif isinstance(instruction, Notify):
+            self.record.notices.extend(instruction.values)
+        elif isinstance(instruction, Show):
+            self.record.shows.append((self._now_s, instruction.sums))
+        elif isinstance(instruction, Conclude):
+            self._conclude(instruction)
+        else:
+            self._stop = instruction
+
+    def _begin_items(self) -> None:
+        while self._waiting and self.working < self.case.settings.workers:
+            start = self._waiting.popleft()
+            self.working += 1
+            forest = self.case.forest
+            children = forest.children(start.item)
+            early = children[: round(len(children) * forest.early)]
+            duration_s = forest.duration_s(start.item)
+            if early:
+                self._after(duration_s / 2, self._spawn, start, early)
+            self._after(duration_s, self._finish, start, children[len(early) :], bool(children))
+
+    def _spawn(self, start: Start, children: list[Item]) -> None:
+        self.engine.spawned(start.ticket, children, self._now_s)
+
+    def _finish(self, start: Start, rest: list[Item], spawned: bool) -> None:
+        self.working -= 1
+        number = start.item[0]
+        self.items += 1
+        self.numbers += number
+        self.record.processed[number] += 1
+        engine = self.engine
+        if rest:
+            engine.spawned(start.ticket, rest, self._now_s)
+        if spawned and start.ticket in getattr(engine.joins, "_open", ()):
+            self.record.begun[start.item] = 0
+        every = self.case.notice_every
+        notices = [number] if every and number % every == 0 else []
+        engine.finished(start.ticket, own_result(start.item), self._now_s, notices)
+        self._begin_items()
+
+    def _complete(self, complete: Complete) -> None:
+        item = complete.item
+        below = expected(item[0] + 1, item[1])
+        assert complete.merged == below, f"{item} merged {complete.merged}, not {below}"
+        self._join_ended(item, complete.own)
+        value = merge(complete.own, complete.merged)
+        if self.case.fetch_s:
+            wait_s = self.case.forest.completion_s(item)
+            self._after(wait_s, self._completed, complete.ticket, value)
+        else:
+            self._completed(complete.ticket, value)
+
+    def _completed(self, ticket: int, value: Result) -> None:
+        self.engine.completed(ticket, value, self._now_s)
+
+    def _join_ended(self, item: Item, own: Result) -> None:
+        assert own == own_result(item), f"{item} came back with another's own result, {own}"
+        self.record.begun[item] += 1
+
+    def _segments(self, instruction: Spill | Fetch | Discard) -> None:
+        if isinstance(instruction, Spill):
+            assert instruction.segment not in self.store, "a segment is spilled twice"
+            self.store[instruction.segment] = instruction.parcels
+        elif isinstance(instruction, Discard):
+            for segment in instruction.segments:
+                del self.store[segment]
+        elif self.case.fetch_s:
+            self._after(self.case.fetch_s, self._fetched, instruction.segment)
+        else:
+            self._fetched(instruction.segment)
+
+    def _fetched(self, segment: int) -> None:
+        if segment in self.store:  # else an abort has discarded it meanwhile
+            self.engine.fetched(segment, self.store.pop(segment), self._now_s)
+
+    def _conclude(self, conclude: Conclude) -> None:
+        account = conclude.account
+        self.record.account = account
+        self.record.result = conclude.result
+        self.record.concluded_s = self._now_s
+        code = worst((account.code, StoppedEarly.exit_code if account.silent else 0))
+        self.engine.conclude(code, self._now_s)
+
+    def _stopped(self, t: SimTransport, stop: Stop) -> Outcome:
+        self.record.cut_short += [parcel.item[0] for parcel in self.engine.running.values()]
+        assert self.engine.phase == STOPPED
+        account = self.record.account
+        # Who could not be heard will not hear either: only the transport can end such a job.
+        alone = not stop.agreed and not self.engine.lost
+        if self.engine.rank == 0 and account is not None:
+            alone = alone or bool(set(account.silent) - self.engine.lost)
+        outcome = Outcome(stop.code, stop.agreed, self._now_s)
+        if alone:
+            self.outcome_before_abort = outcome
+            t.abort(stop.code)
+        t.close()
+        return outcome

@@ -1,0 +1,204 @@
+"""Plays a case and says what was wrong with it.
+
+A run is watched after every step (the engine's invariants) and judged at its end: every item
+exactly once, results, sums and notices exact, no message and no segment left behind, all ranks
+stopped with one code, and in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from random import Random
+from typing import Any
+
+import msgspec
+
+from pcircle.circle import Engine
+from pcircle.circle.invariants import check_job, check_rank
+from pcircle.errors import PcircleError, worst
+from pcircle.transport._sim import Network
+from tests.sim.cases import Case, draw
+from tests.sim.driver import WIRE, Outcome, Player, Record
+from tests.sim.work import expected
+
+EngineType = type[Engine[Any, Any]]
+
+
+class Violation(AssertionError):
+    """A run broke a promise; the message says which, and how to play it again."""
+
+
+class Run:
+    """One played case."""
+
+    def __init__(
+        self,
+        case: Case,
+        engine_type: EngineType = Engine,
+        *,
+        watch: bool = True,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.case = case
+        self.record = Record(case.forest.size)
+        self.players = [
+            Player(rank, case, self.record, engine_type) for rank in range(case.ranks)
+        ]
+        for player in self.players:
+            player.trace = trace
+        self.engines = [player.engine for player in self.players]
+        self.network = Network(
+            case.nodes,
+            Random(f"network of {case.family} {case.seed}"),
+            case.conditions,
+            decoder=msgspec.msgpack.Decoder(WIRE) if case.codec else None,
+            observe=self._watch if watch else None,
+            limit_s=case.limit_s,
+        )
+        self.outcomes: list[Outcome | None] = []
+        # Of all ranks, every so many steps: each rank about once per own step in the mean.
+        self._stride = 1 + case.ranks // 4
+        # Messages vanish with a dead rank, and an unagreed end leaves some.
+        self._whole = not case.conditions.kills and not self.stuck
+
+    @property
+    def stuck(self) -> set[int]:
+        """The ranks that never come back."""
+        return {stall.rank for stall in self.case.conditions.stalls if stall.until_s == inf}
+
+    def play(self) -> Run:
+        """Run it to its end."""
+        self.outcomes = self.network.run([player.play for player in self.players])
+        return self
+
+    def _watch(self, rank: int) -> None:
+        check_rank(self.engines[rank])
+        if self._whole and self.network.steps % self._stride == 0:
+            check_job(self.engines, self.network.in_flight())
+
+    # ---- the verdict -----------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Raise AssertionError unless all is as it should be."""
+        record = self.record
+        assert max(record.processed, default=0) <= 1, "an item was processed twice"
+        self._judge_shows()
+        if self._whole:
+            self._judge_agreement()
+            if record.abort_codes:
+                self._judge_abort()
+            else:
+                self._judge_success()
+        elif self.stuck:
+            self._judge_stuck()
+        else:
+            self._judge_kills()
+
+    def _judge_shows(self) -> None:
+        before = (0, 0)
+        most = expected(0, self.case.forest.size)
+        for _, sums in self.record.shows:
+            counts = (sums.counts[0], sums.counts[1])
+            assert all(a <= b for a, b in zip(before, counts, strict=True)), "progress fell"
+            assert counts[0] <= most[0], f"progress shows {counts[0]} of {most[0]} items"
+            assert counts[1] <= most[1], "progress shows more than there is"
+            assert sums.weight == counts[0]
+            assert 1 <= sums.ranks <= self.case.ranks
+            assert 0 <= sums.stale < sums.ranks
+            before = counts
+
+    def _judge_agreement(self) -> None:
+        outcomes = [outcome for outcome in self.outcomes if outcome is not None]
+        assert len(outcomes) == self.case.ranks, "not all ranks stopped"
+        assert all(outcome.agreed for outcome in outcomes), "a rank stopped on its own"
+        codes = {outcome.code for outcome in outcomes}
+        assert codes == {worst(self.record.abort_codes)}, f"the ranks stopped with {codes}"
+        left = self.network.left()
+        assert not left, f"{len(left)} messages are left, the first is {left[0]}"
+        account = self.record.account
+        assert account is not None
+        assert not account.silent, f"ranks {account.silent} are called silent, but none was"
+        reports = sum(int(report) for report in account.reports)
+        assert len(account.reports) == self.case.ranks
+        assert reports == sum(self.record.processed), f"the accounts have {reports} items"
+
+    def _judge_success(self) -> None:
+        record, case = self.record, self.case
+        size = case.forest.size
+        assert sum(record.processed) == size, f"{sum(record.processed)} of {size} items were run"
+        assert record.account is not None
+        total = record.result if case.settings.structured else record.account.value
+        assert total == (expected(0, size) if size else None), f"the result is {total}"
+        every = case.notice_every
+        notices = list(range(0, size, every)) if every else []
+        assert sorted(record.notices) == notices, "notices are lost or doubled"
+        assert record.account.open_joins == 0
+        assert set(record.begun.values()) <= {1}, "a join ended twice, or never"
+        assert not any(player.store for player in self.players), "segments are left"
+
+    def _judge_abort(self) -> None:
+        record = self.record
+        assert record.account is not None
+        assert record.account.reasons
+        cut_short = set(record.cut_short)
+        for item, times in record.begun.items():
+            assert times == 1 or item[0] in cut_short, f"the join of {item} ended {times} times"
+        assert not any(player.store for player in self.players), "segments are left"
+        assert record.aborted_s is not None
+        took_s = max(outcome.at_s for outcome in self.outcomes if outcome) - record.aborted_s
+        assert took_s <= self.case.settings.final_deadline_s, f"an abort took {took_s} s"
+
+    def _judge_stuck(self) -> None:
+        """A rank is stuck for ever, and some rank aborts while it is."""
+        record, settings = self.record, self.case.settings
+        silent = record.account.silent if record.account else ()
+        assert set(silent) <= self.stuck, f"ranks {silent} are called silent, {self.stuck} are"
+        if self.network.aborted is None:  # the job was over before
+            left = [rank for rank, outcome in enumerate(self.outcomes) if outcome is None]
+            tree = {rank: {rank, *self.engines[rank].tree.ancestors} for rank in left}
+            assert all(tree[rank] & self.stuck for rank in left), f"ranks {left} did not stop"
+            return
+        assert record.aborted_s is not None
+        took_s = self.network.now_s - record.aborted_s
+        # Rank 0 decides within the deadline; twice that where the stuck one keeps it from hearing.
+        assert took_s <= 2 * settings.final_deadline_s + 1, f"an abort took {took_s} s"
+        if self.network.aborted[0] == 0 and 0 not in self.stuck:
+            assert silent, "rank 0 gave up, but named nobody"
+            assert took_s <= settings.final_deadline_s + 1, f"an abort took {took_s} s"
+        assert self.network.aborted[1] != 0, "a job with a silent rank ended well"
+
+    def _judge_kills(self) -> None:
+        outcomes = [outcome for outcome in self.outcomes if outcome is not None]
+        dead = {kill.rank for kill in self.case.conditions.kills}
+        assert self.network.aborted is None
+        assert len(outcomes) >= self.case.ranks - len(dead), "a survivor did not stop"
+        if not outcomes:
+            return
+        codes = {outcome.code for outcome in outcomes}
+        if codes == {0}:  # the job was over for all that counts
+            account = self.record.account
+            assert account is not None
+            assert not account.silent
+            assert sum(self.record.processed) == self.case.forest.size
+        killed_s = min(kill.at_s for kill in self.case.conditions.kills)
+        took_s = max(outcome.at_s for outcome in outcomes) - killed_s
+        if 0 not in codes:
+            assert took_s <= 2 * self.case.settings.final_deadline_s + 1, f"it took {took_s} s"
+
+
+def play(case: Case, engine_type: EngineType = Engine, *, watch: bool = True) -> Run:
+    """Play and judge a case; raises Violation with the command that plays it again."""
+    try:
+        run = Run(case, engine_type, watch=watch).play()
+        run.judge()
+    except (AssertionError, PcircleError, LookupError, ValueError) as error:
+        kind = type(error).__name__
+        raise Violation(f"{kind}: {error}\nplay it again with: {case.replay}") from error
+    return run
+
+
+def search(family: str, seeds: range, engine_type: EngineType = Engine) -> None:
+    """Play the cases of a family and a range of seeds; the first Violation leaves."""
+    for seed in seeds:
+        play(draw(family, seed), engine_type)
