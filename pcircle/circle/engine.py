@@ -253,6 +253,7 @@ class Engine(Generic[I, R]):
         """A spilled segment was read back."""
         if not self._aborted:
             self.queue.fetched(segment, parcels)
+            self._spill()
         self._advance(now_s)
 
     def notify(self, values: Sequence[Any]) -> None:
@@ -316,7 +317,7 @@ class Engine(Generic[I, R]):
         times: list[float | None] = [self._give_up_s]
         if self.phase == WORKING:
             times.append(self.progress.wakeup_s())
-            if self._hungry() and self.asked is None and self.size > 1:
+            if self.asked is None and self.size > 1 and self._hungry():
                 times.append(self._ask_at_s)
             if self.passive:
                 times.append(self.detector.wakeup_s())
@@ -347,6 +348,9 @@ class Engine(Generic[I, R]):
 
     def _push(self, parcels: Iterable[Parcel[I]]) -> None:
         self.queue.push(parcels)
+        self._spill()
+
+    def _spill(self) -> None:
         for number, spilled in self.queue.spills:
             self.activity.spilled += len(spilled)
             self._out.append(Spill(number, spilled))

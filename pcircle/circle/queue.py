@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 from typing import Generic
 
 from pcircle.circle.messages import I, Parcel
@@ -41,13 +40,12 @@ class Queue(Generic[I]):
         self._tail: deque[Parcel[I]] = deque()
         self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
         self._next_segment = 0
-        self._spilled = 0
+        self._spilled = 0  # parcels in segments, that being fetched included
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
 
     def __len__(self) -> int:
-        coming = self._fetching[1] if self._fetching else 0
-        return len(self._head) + self._spilled + coming + len(self._tail)
+        return len(self._head) + self._spilled + len(self._tail)
 
     @property
     def in_memory(self) -> int:
@@ -116,12 +114,11 @@ class Queue(Generic[I]):
             own = False
         else:
             return None
-        self._spilled -= count
         self._fetching = (number, count, own)
         return number
 
     def fetched(self, number: int, parcels: Iterable[Parcel[I]]) -> None:
-        """A segment is back in memory."""
+        """A segment is back in memory, or in `spills` again."""
         if self._fetching is None or self._fetching[0] != number:
             raise ValueError(f"segment {number} was not asked for")
         _, count, own = self._fetching
@@ -129,6 +126,13 @@ class Queue(Generic[I]):
         parcels = tuple(parcels)
         if len(parcels) != count:
             raise ValueError(f"segment {number} came back with {len(parcels)} of {count} parcels")
+        if own and self._segments and self._segments[-1][0] > number:
+            # The own end grew and spilled meanwhile: between these two it is the middle again.
+            older = sum(other < number for other, _ in self._segments)
+            self._segments.insert(older, (number, count))
+            self.spills.append((number, parcels))
+            return
+        self._spilled -= count
         if own:
             self._tail.extendleft(reversed(parcels))
         else:
@@ -150,8 +154,10 @@ class Queue(Generic[I]):
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
-        assert self._spilled == sum(count for _, count in self._segments)
+        coming = self._fetching[1] if self._fetching else 0
+        assert self._spilled == coming + sum(count for _, count in self._segments)
+        assert len(self._head) <= 2 * self._segment
         assert len(self._tail) <= self._high + self._segment
         assert all(count > 0 for _, count in self._segments)
-        numbers = [number for number, _ in islice(self._segments, None)]
+        numbers = [number for number, _ in self._segments]
         assert numbers == sorted(numbers), "segments out of order"

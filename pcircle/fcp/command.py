@@ -51,6 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class CopyProgram(Program):
     """fcp, for the runtime."""
 
+    name = "fcp"
+
     def __init__(self, options: Options) -> None:
         self._options = options
 

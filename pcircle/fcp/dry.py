@@ -44,10 +44,9 @@ class DryTask(Task[Item, Done]):
         try:
             if isinstance(item, Tree):
                 self._tree(item, here)
-            else:
+            elif isinstance(item, Single):
                 self._single(item, here)
         except OSError as error:
-            assert isinstance(item, Tree | Single)
             path = item.path if isinstance(item, Tree) else b""
             self._fail(item.root, path, error.strerror or str(error), here)
         return Done()

@@ -30,7 +30,9 @@ R = TypeVar("R")
 
 
 class Program(ABC):
-    """A tool, as the runtime sees it."""
+    """A tool, as the runtime sees it. `name` begins what it says on standard error."""
+
+    name = "pcircle"
 
     @abstractmethod
     def prepare(self, size: int) -> bytes:
@@ -91,7 +93,7 @@ def _open(program: Program, transport: Transport) -> tuple[_Opening, list[Delive
         try:
             opening = _Opening(0, program.prepare(transport.size))
         except PcircleError as error:
-            print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+            print(f"{program.name}: {error}", file=sys.stderr)
             opening = _Opening(error.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     tree = Tree(transport.rank, transport.size, Settings().arity)

@@ -154,11 +154,12 @@ class Player:
                 message: Any = arrival.payload
                 engine.receive(arrival.source, message, now_s)
         timers = self._timers
+        if not arrivals and not (timers and timers[0][0] <= now_s):
+            engine.tick(now_s)
         while timers and timers[0][0] <= now_s:
             _, _, action, arguments = heappop(timers)
             self._idle_steps = 0
             action(*arguments)
-        engine.tick(now_s)
 
     def _timeout_s(self) -> float | None:
         wakeup_s = self.engine.wakeup_s()

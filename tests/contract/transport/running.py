@@ -36,7 +36,16 @@ def command(
     """What to start so that *folder* has the results of *body* afterwards."""
     place = f"{body.__module__}:{body.__name__}"
     module = "tests.contract.transport.running"
-    return [sys.executable, "-m", module, kind, str(size), place, str(folder), json.dumps(arguments)]
+    return [
+        sys.executable,
+        "-m",
+        module,
+        kind,
+        str(size),
+        place,
+        str(folder),
+        json.dumps(arguments),
+    ]
 
 
 def results(size: int, folder: Path) -> list[Any]:
