@@ -211,16 +211,17 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def spawned(self, ticket: int, items: Iterable[I], now_s: float) -> None:
-        """A running item has made more items."""
-        if self.phase == WORKING and not self._aborted:
-            structured = self.settings.structured
-            ref = JoinRef(self.rank, ticket) if structured else None
-            self._spawn(ref, self.running[ticket], items)
+        """A running item has made more items. After an abort they are dropped."""
+        parcel = self.running[ticket]
+        ref = JoinRef(self.rank, ticket) if self.settings.structured else None
+        if not self._aborted:
+            self._spawn(ref, parcel, items)
+        elif ref is not None:
+            # Its completion will never come: what it began must be undone when it has run.
+            self.joins.expect(ticket, parcel, 0)
         self._advance(now_s)
 
-    def finished(
-        self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()
-    ) -> None:
+    def finished(self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()) -> None:
         """An item, or an item's completion, has run.
 
         `value` is its result; if it spawned, it is kept for its completion.
@@ -238,9 +239,7 @@ class Engine(Generic[I, R]):
             self._perhaps_complete(ticket)
         self._advance(now_s)
 
-    def completed(
-        self, ticket: int, value: R, now_s: float, notices: Sequence[Any] = ()
-    ) -> None:
+    def completed(self, ticket: int, value: R, now_s: float, notices: Sequence[Any] = ()) -> None:
         """An item's completion has run: `value` is the item's result."""
         if notices:
             self.notify(notices)

@@ -89,15 +89,5 @@ class Stop(NamedTuple):
 
 
 Instruction: TypeAlias = (
-    Send
-    | Start
-    | Complete
-    | Spill
-    | Fetch
-    | Discard
-    | Abandon
-    | Notify
-    | Show
-    | Conclude
-    | Stop
+    Send | Start | Complete | Spill | Fetch | Discard | Abandon | Notify | Show | Conclude | Stop
 )

@@ -164,15 +164,7 @@ class Abort(msgspec.Struct, frozen=True, tag="x", array_like=True):
 
 
 Message: TypeAlias = (
-    Ask
-    | Refuse
-    | Work[Any]
-    | Results[Any]
-    | Notice[Any]
-    | Token
-    | Down
-    | Up[Any]
-    | Abort
+    Ask | Refuse | Work[Any] | Results[Any] | Notice[Any] | Token | Down | Up[Any] | Abort
 )
 
 TREE = (Down, Up, Abort)

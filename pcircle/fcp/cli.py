@@ -77,17 +77,18 @@ def parser() -> argparse.ArgumentParser:
     add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
     add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
     add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
-    add("--version", action="version", version=f"fcp (pcircle) {__version__}")
+    add("--version", action="version", version=f"fcp {__version__}")
     return p
 
 
-def _spell_out(arguments: Sequence[str]) -> list[str]:
-    """Give a bare `--preserve` its value: one that may be left out is given only with `=`."""
-    out = list(arguments)
-    end = out.index("--") if "--" in out else len(out)
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Options and operands in any order; behind `--` all are operands."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    # A value that may be left out is given only with `=`.
     bare = {"--preserve": f"--preserve={BARE_PRESERVE}"}
-    out[:end] = [bare.get(word, word) for word in out[:end]]
-    return out
+    typed = parser().parse_intermixed_args([bare.get(word, word) for word in arguments[:end]])
+    typed.operands += arguments[end + 1 :]
+    return typed
 
 
 def _explain(error: UsageError, arguments: Sequence[str]) -> str:
@@ -126,7 +127,7 @@ def _run(arguments: Sequence[str], speaks: bool) -> int:
     try:
         if not speaks:
             sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
-        typed = parser().parse_intermixed_args(_spell_out(arguments))
+        typed = _parse(arguments)
         if not speaks:
             sys.stdout.close()
             sys.stdout = standard

@@ -53,8 +53,9 @@ class CopyProgram(Program):
 
     name = "fcp"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, umask: int) -> None:
         self._options = options
+        self._umask = umask
 
     def prepare(self, size: int) -> bytes:
         options = self._options
@@ -62,15 +63,13 @@ class CopyProgram(Program):
             jsonout.check(options.json)
         roots = resolve(options.sources, options.target, into=options.into, exact=options.exact)
         chunk = options.chunk_bytes
-        umask = os.umask(0o077)
-        os.umask(umask)
         plan = Plan(
             roots=roots,
             keep=options.keep,
             large_bytes=DEFAULT_LARGE_BYTES if chunk is None else chunk,
             chunk_bytes=chunk,
             token=os.urandom(4).hex().encode(),
-            umask=umask,
+            umask=self._umask,
             dry=options.dry,
             say_each=options.dry and options.verbose > 0,
         )
@@ -97,8 +96,17 @@ class CopyProgram(Program):
 
 def copy_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    options = _options(typed)
-    return run_program(CopyProgram(options), options.jobs, options.transport)
+    return _run(_options(typed))
+
+
+def _run(options: Options) -> int:
+    # Directories must be entered and files reopened before they get their final modes.
+    umask = os.umask(0o077)
+    os.umask(umask & ~0o700)
+    try:
+        return run_program(CopyProgram(options, umask), options.jobs, options.transport)
+    finally:
+        os.umask(umask)
 
 
 def _options(typed: argparse.Namespace) -> Options:
@@ -187,4 +195,4 @@ def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) ->
         sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
     )
     sys.stdout.flush()
-    return run_program(CopyProgram(options), options.jobs, options.transport)
+    return _run(options)

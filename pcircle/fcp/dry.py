@@ -8,9 +8,9 @@ import stat
 from pcircle.circle import Sums
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Single, Tree, pack, unpack
-from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan
+from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.scan import blocks
-from pcircle.fs.directories import HOLDER, Base, Directories, join_path
+from pcircle.fs.directories import HOLDER, join_path
 from pcircle.runtime import Here, Task
 
 _IN_THE_WAY = "something that is neither a file nor a link is in its place"
@@ -24,11 +24,7 @@ class DryTask(Task[Item, Done]):
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self.counters = Counters()
         self._plan = plan
-        roots = plan.roots
-        self._sources = Directories([Base(r.source_holder, r.source_name) for r in roots])
-        self._targets = Directories(
-            [Base(r.target_holder, r.target_name) for r in roots], write_only=True
-        )
+        self._sources, self._targets = open_sides(plan)
 
     def seed(self) -> list[Item]:
         self.counters.found = len(self._plan.roots)

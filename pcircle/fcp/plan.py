@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pcircle.fs.directories import Base, Directories, affordable
 from pcircle.fs.metadata import Keep
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
@@ -50,3 +51,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
+
+
+def open_sides(plan: Plan) -> tuple[Directories, Directories]:
+    """The directories of the sources and those of the targets."""
+    sources = [Base(root.source_holder, root.source_name) for root in plan.roots]
+    targets = [Base(root.target_holder, root.target_name) for root in plan.roots]
+    each = affordable() // 2
+    return Directories(sources, each), Directories(targets, each, write_only=True)

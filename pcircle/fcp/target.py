@@ -56,8 +56,11 @@ class Creation:
 
 
 def creation_mode(source: os.stat_result, plan: Plan) -> int:
-    """The mode to create with: closed to others if it will be set later, else cp's."""
-    return 0o600 if plan.keep.mode else source.st_mode & 0o777
+    """The mode to create with: closed to others if it will be set later, else cp's.
+
+    The owner's part of the umask is not in force while fcp runs, so it is applied here.
+    """
+    return 0o600 if plan.keep.mode else source.st_mode & 0o777 & ~(plan.umask & 0o700)
 
 
 def create(

@@ -35,10 +35,10 @@ from pcircle.fcp.items import (
     pack,
     unpack,
 )
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DIRECTORY, FILE, LINK, Plan
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DIRECTORY, FILE, LINK, Plan, open_sides
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.target import Creation
-from pcircle.fs.directories import HOLDER, Base, Directories, Lease, join_path
+from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_name
 from pcircle.runtime import Here, Task
 
@@ -76,11 +76,7 @@ class CopyTask(Task[Item, Done]):
         self.counters = Counters()
         self._plan = plan
         self._size = size
-        roots = plan.roots
-        self._sources = Directories([Base(r.source_holder, r.source_name) for r in roots])
-        self._targets = Directories(
-            [Base(r.target_holder, r.target_name) for r in roots], write_only=True
-        )
+        self._sources, self._targets = open_sides(plan)
         self._copier = Copier(plan, self.counters, rank)
 
     # ---- the task --------------------------------------------------------------
@@ -165,7 +161,7 @@ class CopyTask(Task[Item, Done]):
             above, name = HOLDER, root.target_name
         else:
             return False
-        mode = 0o700 if self._plan.keep.mode else (status.st_mode & 0o777) | 0o700
+        mode = 0o700 if self._plan.keep.mode else (status.st_mode & 0o1777) | 0o700
         with self._targets.lease(item.root, above, item.parent) as holder:
             try:
                 os.mkdir(name, mode, dir_fd=holder.fd)
@@ -239,7 +235,7 @@ class CopyTask(Task[Item, Done]):
     def _complete_directory(self, item: Tree, own: _Directory, here: Here[Item]) -> None:
         """All that is below is done: the directory gets its attributes."""
         keep = self._plan.keep
-        missing = 0o700 & ~own.source.st_mode if own.created else 0
+        missing = 0o700 & (~own.source.st_mode | self._plan.umask) if own.created else 0
         try:
             if keep.any or missing:
                 with self._targets.lease(item.root, item.path, own.identity) as lease:

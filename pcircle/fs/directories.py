@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 from collections.abc import Sequence
 from types import TracebackType
@@ -29,6 +30,9 @@ from lru import LRU
 
 HOLDER = b"."
 """The path of the directory in which a root has its name."""
+
+_MOST_KEPT = 1024
+_FOR_OTHERS = 64  # descriptors that the rest of the process needs
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH = getattr(os, "O_PATH", 0)
@@ -87,9 +91,7 @@ class Directories:
     read: they are opened for the path alone.
     """
 
-    def __init__(
-        self, bases: Sequence[Base], capacity: int = 512, *, write_only: bool = False
-    ) -> None:
+    def __init__(self, bases: Sequence[Base], capacity: int, *, write_only: bool = False) -> None:
         self._bases = bases
         self._write_only = write_only and bool(_O_PATH)
         self._lock = threading.RLock()
@@ -182,6 +184,14 @@ class Directories:
         self._open[(root, path)] = opened
         opened.leases -= 1
         return opened
+
+
+def affordable() -> int:
+    """How many directory descriptors a process can well keep, of those that it may have."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MOST_KEPT
+    return max(4, min(_MOST_KEPT, (limit - _FOR_OTHERS) // 2))
 
 
 def join_path(path: bytes, name: bytes) -> bytes:

@@ -185,8 +185,12 @@ class Rank:
         self._perform()
 
     def _start(self, start: Start) -> None:
-        future = self._pool.submit(self._task.process, start.item, self._here(start.ticket))
+        future = self._pool.submit(self._process, start.item, self._here(start.ticket))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
+
+    def _process(self, item: Any, here: Here[Any]) -> Any:
+        # An item that was handed out ahead need not begin when the job stops.
+        return None if self._stopping else self._task.process(item, here)
 
     def _spawned(self, ticket: int, items: Sequence[Any]) -> None:
         self._engine.spawned(ticket, items, _now_s())

@@ -127,7 +127,7 @@ def test_verbose_gives_shares_of_ranks(small_tree: bytes, place: bytes) -> None:
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
 def test_plain_progress_without_a_terminal(launcher: Launcher, place: bytes) -> None:
     source = build_flat_tree(place + b"/source", 20, 1000, 1000)
-    arguments = ("--progress", "always", "--interval", "0.05", source, place + b"/copy")
+    arguments = ("--interval", "0.05", source, place + b"/copy")
     finished = copy(launcher, *arguments)
     assert re.search(r"\d%", finished.said), finished.said
     assert not {"\x1b", "\r"} & set(finished.said)

@@ -33,7 +33,7 @@ from pcircle.circle.instructions import (
 )
 from pcircle.circle.messages import Abort, Ask, Down, Notice, Refuse, Results, Token, Up, Work
 from pcircle.errors import StoppedEarly, worst
-from pcircle.transport._sim import Network, SimTransport
+from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, Lost
 from tests.sim.cases import AbortAt, Case
 from tests.sim.work import Item, Result, expected, merge, own_result
@@ -236,7 +236,7 @@ class Player:
         engine = self.engine
         if rest:
             engine.spawned(start.ticket, rest, self._now_s)
-        if spawned and start.ticket in getattr(engine.joins, "_open", ()):
+        if spawned and any(number == start.ticket for number, _ in engine.joins.items()):
             self.record.begun[start.item] = 0
         every = self.case.notice_every
         notices = [number] if every and number % every == 0 else []
@@ -269,14 +269,15 @@ class Player:
         elif isinstance(instruction, Discard):
             for segment in instruction.segments:
                 del self.store[segment]
-        elif self.case.fetch_s:
-            self._after(self.case.fetch_s, self._fetched, instruction.segment)
         else:
-            self._fetched(instruction.segment)
+            parcels = self.store.pop(instruction.segment)
+            if self.case.fetch_s:
+                self._after(self.case.fetch_s, self._fetched, instruction.segment, parcels)
+            else:
+                self._fetched(instruction.segment, parcels)
 
-    def _fetched(self, segment: int) -> None:
-        if segment in self.store:  # else an abort has discarded it meanwhile
-            self.engine.fetched(segment, self.store.pop(segment), self._now_s)
+    def _fetched(self, segment: int, parcels: tuple[Parcel[Item], ...]) -> None:
+        self.engine.fetched(segment, parcels, self._now_s)
 
     def _conclude(self, conclude: Conclude) -> None:
         account = conclude.account
@@ -294,9 +295,7 @@ class Player:
         alone = not stop.agreed and not self.engine.lost
         if self.engine.rank == 0 and account is not None:
             alone = alone or bool(set(account.silent) - self.engine.lost)
-        outcome = Outcome(stop.code, stop.agreed, self._now_s)
         if alone:
-            self.outcome_before_abort = outcome
             t.abort(stop.code)
         t.close()
-        return outcome
+        return Outcome(stop.code, stop.agreed, self._now_s)

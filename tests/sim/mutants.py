@@ -1,0 +1,186 @@
+"""Engines with one premise taken away, each of which the search must find.
+
+Every premise in the argument of `pcircle.circle.termination` has a mutant here that drops it, and
+so have the joins and the drain. A search that does not find them would not find a defect either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.circle import Engine
+from pcircle.circle.messages import (
+    QUIESCE,
+    Counted,
+    Down,
+    JoinRef,
+    Message,
+    Parcel,
+    Refuse,
+    Up,
+)
+from pcircle.circle.termination import FourCounter, Outgoing, TokenRing
+from pcircle.circle.topology import Tree
+
+
+class _IdleFlags(FourCounter):
+    """Two waves that all ranks answered, whatever the counters say."""
+
+    def _closed(self, total: Counted, now_s: float) -> None:
+        self.terminated = self._previous is not None
+        self._previous = total
+        self._pace.now()
+
+
+class _StaleReports(FourCounter):
+    """A wave is answered with what the rank had to say when it was last idle before it opened."""
+
+    _stale: Counted | None = None
+
+    def advance(self, passive: bool, now_s: float) -> Outgoing:
+        if self._open and self._stale is not None and not self._waiting:
+            counted, self.counted = self.counted, self._stale
+            out = super().advance(True, now_s)
+            self.counted = counted
+        else:
+            out = super().advance(passive, now_s)
+        if passive:
+            self._stale = self.counted
+        return out
+
+
+class _OverlappingWaves(FourCounter):
+    """The second wave opens with the first: there is no moment between their reports."""
+
+    def __init__(self, tree: Tree, kind: int) -> None:
+        super().__init__(tree, kind)
+        # Of each open wave: the children that have not answered, and what the others counted.
+        self._both: dict[int, tuple[set[int], list[Counted]]] = {}
+
+    def handle(self, source: int, message: Message) -> Outgoing:
+        if isinstance(message, Down):
+            return self._opened(message.number)
+        if isinstance(message, Up) and message.counted is not None:
+            waiting, counts = self._both[message.number]
+            waiting.discard(source)
+            counts.append(message.counted)
+        return []
+
+    def _opened(self, number: int) -> Outgoing:
+        self._number = number
+        self._both[number] = (set(self._tree.children), [])
+        return [(child, Down(QUIESCE, number)) for child in self._tree.children]
+
+    def advance(self, passive: bool, now_s: float) -> Outgoing:
+        out: Outgoing = []
+        parent = self._tree.parent
+        if parent is None and not self._both and passive and self._pace.ready(now_s):
+            self._previous = None
+            out += self._opened(self._number + 1) + self._opened(self._number + 1)
+        for number, (waiting, counts) in sorted(self._both.items()):
+            if waiting or not passive or self.terminated:
+                break
+            del self._both[number]
+            total = sum(counts, self.counted)
+            if parent is None:
+                self._closed(total, now_s)
+            else:
+                out.append((parent, Up(QUIESCE, number, counted=total)))
+        return out
+
+    def wakeup_s(self) -> float | None:
+        return None if self._both or self.terminated else self._pace.due_s
+
+
+class _NoCounts(TokenRing):
+    """The token goes round, but counts nothing."""
+
+    def sent(self) -> None:
+        pass
+
+    def received(self) -> None:
+        self._black = True
+
+
+class _NoBlackening(TokenRing):
+    """A rank that was woken behind the token does not say so."""
+
+    def received(self) -> None:
+        self._count -= 1
+
+
+class WithoutCounters(Engine[Any, Any]):
+    """Termination by idle flags only."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.detector = _IdleFlags(self.tree, QUIESCE)
+
+
+class WithStaleReports(Engine[Any, Any]):
+    """Termination where a report may be older than its wave."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.detector = _StaleReports(self.tree, QUIESCE)
+
+
+class WithOverlappingWaves(Engine[Any, Any]):
+    """Termination where the two waves overlap."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.detector = _OverlappingWaves(self.tree, QUIESCE)
+
+
+class WithForgottenItems(Engine[Any, Any]):
+    """Termination where a rank with an empty queue is idle, whatever it runs."""
+
+    @property
+    def passive(self) -> bool:
+        return self._seeded and not len(self.queue)
+
+
+class RingWithoutCounts(Engine[Any, Any]):
+    """The token ring of 1983, made for messages that take no time."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.detector = _NoCounts(self.rank, self.size)
+
+
+class RingWithoutBlackening(Engine[Any, Any]):
+    """The token ring with counts alone."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.detector = _NoBlackening(self.rank, self.size)
+
+
+class WithForgottenChild(Engine[Any, Any]):
+    """A join forgets a child when a thief takes it."""
+
+    def _asked_by(self, thief: int) -> None:
+        super()._asked_by(thief)
+        message = getattr(self._out[-1], "message", None)
+        parcels: Sequence[Parcel[Any]] = getattr(message, "parcels", ())
+        for parcel in parcels:
+            parent: JoinRef | None = parcel.parent
+            if parent is not None and parent.rank == self.rank and parent.number:
+                self.joins.peek(parent.number).pending -= 1
+
+
+class WithUncountedRefusals(Engine[Any, Any]):
+    """The drain at the end does not wait for refusals."""
+
+    def _send(self, dest: int, message: Message) -> None:
+        super()._send(dest, message)
+        if isinstance(message, Refuse):
+            self.drain.counted = self.drain.counted + Counted(-1, 0)
+
+    def receive(self, source: int, message: Message, now_s: float) -> None:
+        if isinstance(message, Refuse):
+            self.drain.counted = self.drain.counted + Counted(0, -1)
+        super().receive(source, message, now_s)
+
