@@ -1,8 +1,8 @@
-"""Copying files, links and the ranges of large files, one at a time: the hot path.
+"""Copying files, links and the ranges of large files, one at a time: all cases.
 
-For a small file the kernel is asked seven times (open, fstat, create, read,
-write, close, close) and as little as possible is done besides: no path
-strings, no objects, no second look-up. Attributes to keep add three.
+The plain case of small files is in `pcircle.fcp.plain`; here is what to do
+with holes, names that are taken, files that change, space that runs out, and
+with files that many ranks copy at once.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Chunk, Failure, Identity
+from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.target import Creation, Names
 from pcircle.fs.data import Mover, data_ranges, may_have_holes, write_all
 from pcircle.fs.metadata import settle_name
 
-SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_ONE_READ_BYTES = 128 << 10
+_LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
@@ -34,6 +35,13 @@ class Changed(OSError):
         super().__init__(errno.ESTALE, how)
 
 
+class Tally(NamedTuple):
+    """What was not copied of some files: too large for it, or failed with (name, doing, error)."""
+
+    large: list[bytes]
+    failed: list[tuple[bytes, str, OSError]]
+
+
 class Copier:
     """A rank's means to copy entries between two open directories."""
 
@@ -43,6 +51,53 @@ class Copier:
         self._plan = plan
         self._counters = counters
         self._mover = Mover()
+        self._copy_plain = plain_copier(plan)
+
+    def files(
+        self,
+        names: Sequence[bytes],
+        source_fd: int,
+        target_fd: int,
+        stop: Callable[[], bool],
+        until_s: float,
+    ) -> tuple[int, Tally]:
+        """Copy regular files of one directory to another, until `stop` or past `until_s`.
+
+        Returns how many were tried, and what was not copied of these.
+        What is not plain, errors included, is begun again by `file`, which
+        knows all cases and says what went wrong. NoSpace as of `file`.
+        """
+        copy_plain, now_s = self._copy_plain, time.monotonic
+        tally = Tally([], [])
+        count = copied = copied_bytes = 0
+        for name in names:
+            count += 1
+            try:
+                size = copy_plain(name, source_fd, target_fd)
+            except OSError:
+                size = NOT_PLAIN
+            if size == NOT_PLAIN:
+                self._slowly(name, source_fd, target_fd, tally)
+            else:
+                copied += 1
+                copied_bytes += size
+                if count % _LOOK_EVERY:
+                    continue
+            if stop() or now_s() > until_s:
+                break
+        counters = self._counters
+        counters.files += copied
+        counters.sized += copied
+        counters.bytes_found += copied_bytes
+        counters.bytes_done += copied_bytes
+        return count, tally
+
+    def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
+        try:
+            if not self.file(source_fd, name, target_fd, name):
+                tally.large.append(name)
+        except OSError as error:
+            tally.failed.append((name, self.doing, error))
 
     def file(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
         """Copy a regular file; False, with nothing done, if it is to be copied in chunks.
@@ -105,7 +160,7 @@ class Copier:
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
         size = status.st_size
-        if size <= _ONE_READ_BYTES:
+        if size <= ONE_READ_BYTES:
             if size and may_have_holes(status):
                 self._sparse(fd, out, status)
                 return
@@ -129,7 +184,7 @@ class Copier:
         """Files of /proc and the like have content but no size: copy up to the end."""
         while data:
             write_all(out, data)
-            data = os.read(fd, _ONE_READ_BYTES)
+            data = os.read(fd, ONE_READ_BYTES)
 
     def _sparse(self, fd: int, out: int, status: os.stat_result) -> None:
         os.ftruncate(out, status.st_size)

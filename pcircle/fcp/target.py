@@ -18,7 +18,7 @@ from pcircle.errors import NoSpace
 from pcircle.fcp.plan import Plan
 from pcircle.fs.metadata import settle_file
 
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _PROBE_BYTES = 1 << 16
 
@@ -60,7 +60,12 @@ def creation_mode(source: os.stat_result, plan: Plan) -> int:
 
     The owner's part of the umask is not in force while fcp runs, so it is applied here.
     """
-    return 0o600 if plan.keep.mode else source.st_mode & 0o777 & ~(plan.umask & 0o700)
+    return 0o600 if plan.keep.mode else source.st_mode & creation_bits(plan)
+
+
+def creation_bits(plan: Plan) -> int:
+    """The bits of a source's mode that a new file is created with."""
+    return 0 if plan.keep.mode else 0o777 & ~(plan.umask & 0o700)
 
 
 def create(
@@ -69,7 +74,7 @@ def create(
     """Create a file under its own name, or beside it if that is taken. OSError if it can't be."""
     mode = creation_mode(source, plan)
     try:
-        fd = os.open(name, _CREATE, mode, dir_fd=directory_fd)
+        fd = os.open(name, CREATE, mode, dir_fd=directory_fd)
     except FileExistsError:
         return create_beside(directory_fd, name, source, plan, names)
     return Creation(fd, name, name, None, mode)
@@ -83,7 +88,7 @@ def create_beside(
     # Other ranks will open it for writing, so the owner must be allowed to.
     mode = 0o600 if old is not None else creation_mode(source, plan) | 0o600
     written = names.next()
-    fd = os.open(written, _CREATE, mode, dir_fd=directory_fd)
+    fd = os.open(written, CREATE, mode, dir_fd=directory_fd)
     return Creation(fd, name, written, old, mode)
 
 
@@ -145,7 +150,7 @@ def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
         return
     probe = names.next()
     try:
-        fd = os.open(probe, _CREATE, 0o600, dir_fd=directory_fd)
+        fd = os.open(probe, CREATE, 0o600, dir_fd=directory_fd)
         try:
             written = os.write(fd, bytes(_PROBE_BYTES))
             os.fsync(fd)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pcircle.circle import Sums
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.files import SOURCE_FLAGS, Changed, Copier
+from pcircle.fcp.files import Changed, Copier
 from pcircle.fcp.items import (
     Batch,
     Chunk,
@@ -35,6 +35,7 @@ from pcircle.fcp.items import (
     pack,
     unpack,
 )
+from pcircle.fcp.plain import SOURCE_FLAGS
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DIRECTORY, FILE, LINK, Plan, open_sides
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.target import Creation
@@ -45,7 +46,6 @@ from pcircle.runtime import Here, Task
 _FEW_NAMES = 64  # copied by the item that scanned them
 _BATCH_NAMES = 512
 _BATCH_S = 0.1
-_LOOK_EVERY = 16  # names between two looks at the clock
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 1 << 30
 _CHUNKS_PER_RANK = 4
@@ -269,27 +269,18 @@ class CopyTask(Task[Item, Done]):
     def _names(self, item: Batch, source_fd: int, target_fd: int, here: Here[Item]) -> None:
         """Copy a batch's names; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
-        copy_file, copy_link = self._copier.file, self._copier.link
-        large: list[Item] = []
         files, links = unpack(item.files), unpack(item.links)
-        count = 0
         for name in links:
             try:
-                copy_link(source_fd, name, target_fd, name)
+                self._copier.link(source_fd, name, target_fd, name)
             except OSError as error:
                 self._fail(item.root, join_path(item.path, name), None, error, here)
-        for name in files:
-            count += 1
-            try:
-                if not copy_file(source_fd, name, target_fd, name):
-                    large.append(self._large_of(item, name))
-            except OSError as error:
-                self._fail(item.root, join_path(item.path, name), None, error, here)
-            if not count % _LOOK_EVERY and (here.stopping or time.monotonic() > until_s):
-                break
-        self.counters.weight += item.weight * (count + len(links) - len(large))
-        here.spawn(large)
-        self._hand_back(item, files[count:], here)
+        tried, tally = self._copier.files(files, source_fd, target_fd, here.is_stopping, until_s)
+        for name, doing, trouble in tally.failed:
+            self._fail(item.root, join_path(item.path, name), doing, trouble, here)
+        self.counters.weight += item.weight * (tried + len(links) - len(tally.large))
+        here.spawn([self._large_of(item, name) for name in tally.large])
+        self._hand_back(item, files[tried:], here)
 
     def _large_of(self, item: Batch, name: bytes) -> Large:
         return Large(item.root, item.path, name, name, item.weight, item.parent)

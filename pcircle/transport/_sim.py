@@ -58,6 +58,10 @@ class Conditions(msgspec.Struct, frozen=True):
     an exponential of mean `jitter`. A share `tail` of them takes up to
     `tail_s` longer. With the chance `burst` a message opens a burst: it and
     the next `burst_messages` of the job are each delayed by up to `burst_s`.
+    Of the ordered pairs of ranks the share `lame` is slower than the rest by
+    up to `lame_s` a message: what goes by another way overtakes them. So are
+    all payloads whose type is named in `held`, by up to `held_s`: an adversary
+    that knows what it delays.
     A step of a rank costs `step_s`, or what `slow` says for it as (rank,
     seconds) pairs. Ranks begin within `start_s` of each other, and hear of a
     dead one about `detect_s` after its death.
@@ -71,6 +75,10 @@ class Conditions(msgspec.Struct, frozen=True):
     burst: float = 0.0
     burst_messages: int = 16
     burst_s: float = 0.2
+    lame: float = 0.0
+    lame_s: float = 0.05
+    held: tuple[str, ...] = ()
+    held_s: float = 0.05
     step_s: float = 1e-6
     start_s: float = 0.0
     detect_s: float = 0.001
@@ -204,6 +212,7 @@ class Network:
         self.dropped: list[tuple[int, int, Any]] = []  # came to a rank that had closed
         self._nodes = tuple(nodes)
         self._rng = rng
+        self._salt = rng.getrandbits(32)
         self._decoder = decoder
         self._observe = observe
         self._limit_s = limit_s
@@ -238,9 +247,12 @@ class Network:
         if source == dest:
             target.inbox.append(Delivery(source, payload))  # for its next wait
             return
-        self._push(self._arrival_s(source, dest), _DELIVER, dest, source, payload)
+        extra_s = 0.0
+        if self.conditions.held and type(payload).__name__ in self.conditions.held:
+            extra_s = self.conditions.held_s * self._rng.random()
+        self._push(self._arrival_s(source, dest, extra_s), _DELIVER, dest, source, payload)
 
-    def _arrival_s(self, source: int, dest: int) -> float:
+    def _arrival_s(self, source: int, dest: int, extra_s: float) -> float:
         conditions = self.conditions
         rng = self._rng
         near = self._nodes[source] == self._nodes[dest]
@@ -254,7 +266,11 @@ class Network:
         elif conditions.burst and rng.random() < conditions.burst:
             self._burst_left = conditions.burst_messages
             delay_s += conditions.burst_s * rng.random()
-        arrival_s = self.now_s + delay_s
+        # The hash of numbers is the same in every process.
+        key = (self._salt, source, dest)
+        if conditions.lame and hash(key) % 1000 < 1000 * conditions.lame:
+            delay_s += conditions.lame_s * rng.random()
+        arrival_s = self.now_s + delay_s + extra_s
         pair = (source, dest)
         last_s = self._last_s.get(pair)
         if last_s is not None and last_s > arrival_s:

@@ -1,0 +1,67 @@
+"""The plain case of a small file, and nothing else: the innermost loop of a copy.
+
+Most files are small, dense, regular, stay the same while they are read and
+have a name that is not taken. For these the kernel is asked seven times (open,
+fstat, create, read, write, close, close; attributes to keep add three) and as
+little Python as possible runs between: no path, no object, no second look-up.
+Everything else is left to `pcircle.fcp.files`, which knows all cases and says
+what went wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from pcircle.fcp import target
+from pcircle.fcp.plan import Plan
+from pcircle.fs.metadata import settle_file
+
+NOT_PLAIN = -1
+ONE_READ_BYTES = 128 << 10
+SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KIND_BITS = 0o170000
+
+
+def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
+    """A function of a name and the source's and the target's directory that copies a plain file.
+
+    It returns the file's size, or `NOT_PLAIN`. OSError if something went
+    wrong. In both latter cases nothing is left behind.
+    """
+    open_, fstat, read, write, close = os.open, os.fstat, os.read, os.write, os.close
+    keep = plan.keep if plan.keep.any else None
+    bits = target.creation_bits(plan)
+    least = 0o600 if plan.keep.mode else 0
+
+    def copy_plain(name: bytes, source_fd: int, target_fd: int) -> int:
+        fd = open_(name, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            status = fstat(fd)
+            mode, size = status.st_mode, status.st_size
+            dense = size <= status.st_blocks * 512
+            if not dense or size > ONE_READ_BYTES or mode & _KIND_BITS != stat.S_IFREG:
+                return NOT_PLAIN
+            out = open_(name, target.CREATE, mode & bits | least, dir_fd=target_fd)
+            whole = False
+            try:
+                try:
+                    # One byte more is asked for than there should be: growth shows.
+                    data = read(fd, size + 1)
+                    whole = len(data) == size and (not size or write(out, data) == size)
+                    if keep is not None and whole:
+                        settle_file(out, status, keep)
+                finally:
+                    close(out)
+            except OSError:
+                target.discard(name, target_fd)
+                raise
+            if not whole:
+                target.discard(name, target_fd)
+                return NOT_PLAIN
+            return size
+        finally:
+            close(fd)
+
+    return copy_plain
