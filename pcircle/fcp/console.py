@@ -30,6 +30,7 @@ from pcircle.ui import jsonout, progress
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 
+_PERIOD_S = 0.2
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
 
@@ -59,7 +60,8 @@ class Console(Observer[Done]):
         self._failures: list[FailedEntry] = []
         self._window: deque[tuple[float, Totals]] = deque([(0.0, Totals())])
         self._progress = _make_progress(progress, quiet, interval_s)
-        self.period_s = None if progress == "never" or (quiet and progress == "auto") else 0.2
+        shown = progress == "always" or (progress == "auto" and not quiet)
+        self.period_s = min(_PERIOD_S, interval_s) if shown else None
 
     # ---- while it runs ---------------------------------------------------------
 

@@ -273,13 +273,26 @@ class Rank:
             message_bytes=self._message_bytes,
             spilled=activity.spilled,
             cpu_s=usage.ru_utime + usage.ru_stime,
-            peak_rss_bytes=usage.ru_maxrss * 1024,
+            peak_rss_bytes=_peak_rss_bytes(),
         )
         return msgspec.msgpack.encode(report)
 
 
 def _now_s() -> float:
     return time.monotonic()
+
+
+def _peak_rss_bytes() -> int:
+    """The most memory that this program has had at a time."""
+    # ru_maxrss begins with the size of the process that started us, were it larger.
+    try:
+        with open("/proc/self/status", "rb") as status:
+            for line in status:
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # no /proc here
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _by_rank(report: RankReport) -> int:

@@ -153,7 +153,48 @@ def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
     return tuple(aborts)
 
 
-FAMILIES = ("calm", "nasty", "abort", "kill", "stuck")
+FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck")
+
+
+def _ending(case: Case, rng: Random) -> Case:
+    """Work of very uneven length that is handed on, over links of very different speed.
+
+    What deceives a detector is work that is on its way to a rank, or at a rank, whose report is
+    on its way up by a faster one. So a few items are long, most are none, items spawn while they
+    run, and all that a rank has can be taken from it.
+    """
+    replace = msgspec.structs.replace
+    ranks = rng.choice((2, 3, 3, 4, 4, 5, 5, 8))
+    forest = Forest(
+        salt=rng.getrandbits(48),
+        size=rng.choice((3, 8, 12, 25, 40)),
+        seeds=rng.choice((1, 2, 4, 16)),
+        fan=rng.choice((1, 3, 5)),
+        item_s=rng.choice((0.001, 0.005)),
+        skew=rng.choice((1, 3, 3, 3)),
+        early=rng.choice((0.0, 1.0, 1.0)),
+    )
+    conditions = Conditions(
+        near_s=1e-5,
+        far_s=rng.choice((1e-5, 1e-3)),
+        jitter=1.0,
+        lame=rng.choice((0.1, 0.3)),
+        lame_s=rng.choice((0.02, 0.05, 0.2)),
+        held=rng.choice(((), ("Work",), ("Work",), ("Work", "Down"))),
+        held_s=rng.choice((0.005, 0.05, 0.2)),
+        step_s=rng.choice((1e-6, 1e-3)),
+        slow=_slow(rng, ranks),
+    )
+    settings = replace(
+        case.settings,
+        workers=1,
+        ahead=rng.choice((0, 0, 0, 1)),
+        share_limit=rng.choice((1, 2, 3, 1024)),
+        longest_wait_s=rng.choice((0.002, 0.02)),
+    )
+    return replace(
+        case, nodes=_nodes(rng, ranks), settings=settings, forest=forest, conditions=conditions
+    )
 
 
 def draw(family: str, seed: int) -> Case:
@@ -177,6 +218,8 @@ def draw(family: str, seed: int) -> Case:
     )
     busy_s = 0.01 + 2 * forest.item_s * forest.size / ranks
     replace = msgspec.structs.replace
+    if family == "ending":
+        return _ending(case, rng)
     if family not in ("calm", "nasty"):
         # Each level of the tree must have the patience for the worst delay, or the ranks below a
         # slow message are rightly called silent.

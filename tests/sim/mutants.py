@@ -24,7 +24,7 @@ from pcircle.circle.termination import FourCounter, Outgoing, TokenRing
 from pcircle.circle.topology import Tree
 
 
-class _IdleFlags(FourCounter):
+class IdleFlags(FourCounter):
     """Two waves that all ranks answered, whatever the counters say."""
 
     def _closed(self, total: Counted, now_s: float) -> None:
@@ -33,7 +33,7 @@ class _IdleFlags(FourCounter):
         self._pace.now()
 
 
-class _StaleReports(FourCounter):
+class StaleReports(FourCounter):
     """A wave is answered with what the rank had to say when it was last idle before it opened."""
 
     _stale: Counted | None = None
@@ -50,7 +50,7 @@ class _StaleReports(FourCounter):
         return out
 
 
-class _OverlappingWaves(FourCounter):
+class OverlappingWaves(FourCounter):
     """The second wave opens with the first: there is no moment between their reports."""
 
     def __init__(self, tree: Tree, kind: int) -> None:
@@ -93,7 +93,7 @@ class _OverlappingWaves(FourCounter):
         return None if self._both or self.terminated else self._pace.due_s
 
 
-class _NoCounts(TokenRing):
+class NoCounts(TokenRing):
     """The token goes round, but counts nothing."""
 
     def sent(self) -> None:
@@ -103,8 +103,12 @@ class _NoCounts(TokenRing):
         self._black = True
 
 
-class _NoBlackening(TokenRing):
-    """A rank that was woken behind the token does not say so."""
+class NoBlackening(TokenRing):
+    """A rank that was woken behind the token does not say so: nothing is ever black."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._black = False
 
     def received(self) -> None:
         self._count -= 1
@@ -115,7 +119,7 @@ class WithoutCounters(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.detector = _IdleFlags(self.tree, QUIESCE)
+        self.detector = IdleFlags(self.tree, QUIESCE)
 
 
 class WithStaleReports(Engine[Any, Any]):
@@ -123,7 +127,7 @@ class WithStaleReports(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.detector = _StaleReports(self.tree, QUIESCE)
+        self.detector = StaleReports(self.tree, QUIESCE)
 
 
 class WithOverlappingWaves(Engine[Any, Any]):
@@ -131,7 +135,7 @@ class WithOverlappingWaves(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.detector = _OverlappingWaves(self.tree, QUIESCE)
+        self.detector = OverlappingWaves(self.tree, QUIESCE)
 
 
 class WithForgottenItems(Engine[Any, Any]):
@@ -147,7 +151,7 @@ class RingWithoutCounts(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.detector = _NoCounts(self.rank, self.size)
+        self.detector = NoCounts(self.rank, self.size)
 
 
 class RingWithoutBlackening(Engine[Any, Any]):
@@ -155,7 +159,7 @@ class RingWithoutBlackening(Engine[Any, Any]):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.detector = _NoBlackening(self.rank, self.size)
+        self.detector = NoBlackening(self.rank, self.size)
 
 
 class WithForgottenChild(Engine[Any, Any]):

@@ -58,8 +58,9 @@ class Forest(msgspec.Struct, frozen=True):
 
     A directory has up to `fan` subdirectories, of random sizes or, if `even`,
     of equal ones. A chain has a fan of 1, a star one of `size`. An item takes
-    `item_s` on average, exponentially distributed and up to 20 times that.
-    Of its children it spawns the share `early` before it ends.
+    `item_s` on average, exponentially distributed and up to 20 times that;
+    with a `skew` of 3 most take next to nothing and a few very long. Of its
+    children it spawns the share `early` before it ends.
     """
 
     salt: int = 0
@@ -68,6 +69,7 @@ class Forest(msgspec.Struct, frozen=True):
     fan: int = 4
     even: bool = False
     item_s: float = 0.001
+    skew: int = 1
     early: float = 0.5
 
     def roots(self) -> list[Item]:
@@ -100,7 +102,8 @@ class Forest(msgspec.Struct, frozen=True):
 
     def duration_s(self, item: Item) -> float:
         """How long processing the directory takes."""
-        return self.item_s * min(20.0, -log(1.0 - unit(self.salt + 31 * item[0] + 17)))
+        drawn = -log(1.0 - unit(self.salt + 31 * item[0] + 17))
+        return self.item_s * min(20.0, drawn**self.skew)
 
     def completion_s(self, item: Item) -> float:
         """How long its completion takes."""

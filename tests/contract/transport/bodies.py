@@ -97,6 +97,22 @@ def interleave(t: Transport, count: int) -> Steps:
     return numbers
 
 
+def distracted(t: Transport) -> Steps:
+    """Rank 0 sends long and short messages in turn, and then doesn't poll for a while.
+
+    The result of rank 1: the sizes in the order of coming.
+    """
+    sizes_bytes = [20_000_000, 1, 5_000_000, 2, 17_000_000, 3]
+    if t.rank > 0:
+        received = yield from receive(len(sizes_bytes))
+        return [len(delivery.payload) for delivery in received]
+    for size_bytes in sizes_bytes:
+        t.send(1, bytes(size_bytes))
+    time.sleep(0.3)
+    yield 0
+    return sizes_bytes
+
+
 def nothing_more(t: Transport) -> Steps:
     """All send to all; then a message around the ring says that each has received all.
 

@@ -9,7 +9,7 @@ from tests.contract.transport.jobs import Job, on_every, on_real
 
 MEGABYTE = 1_000_000
 # Where the limits are: of a socket's buffer, of what MPI sends eagerly, of a fragment.
-SIZES_BYTES = [0, 1, 65_535, 0, MEGABYTE, 65_536, 16 * 2**20, 16 * 2**20 + 1, 7, 262_144]
+SIZES_BYTES = [0, 1, 65_535, 0, MEGABYTE, 65_536, 2**20, 2**20 + 1, 16 * 2**20 + 1, 7, 262_144]
 
 
 @on_every(1, 2, 3)
@@ -36,6 +36,12 @@ def test_all_to_all(job: Job) -> None:
 def test_order_holds_per_pair_while_all_send_and_poll(job: Job) -> None:
     each = [list(range(60))] * job.size
     assert job.run(bodies.interleave, 60) == [each] * job.size
+
+
+@on_real(2)
+def test_short_messages_do_not_overtake_long_ones_of_a_busy_sender(job: Job) -> None:
+    sent, received = job.run(bodies.distracted)
+    assert received == sent
 
 
 @on_every(1, 2, 4)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
+from tests.contract.transport import bodies
+from tests.contract.transport.running import command, results
 
 pytestmark = pytest.mark.mpi
 
@@ -47,6 +49,18 @@ def test_a_known_error_ends_the_job_with_its_code(ranks: Ranks) -> None:
 @pytest.mark.parametrize("code", [4, 70])
 def test_abort_ends_all_with_its_code(ranks: Ranks, code: int) -> None:
     assert ranks(3, "aborting", code).returncode == code
+
+
+def test_short_messages_do_not_overtake_long_ones_that_travel_in_pieces(
+    run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    """As across a network: the library may not copy from process to process in one go."""
+    given = {"MPIR_CVAR_CH4_CMA_ENABLE": "0", "OMPI_MCA_btl_sm_single_copy_mechanism": "none"}
+    program = command("mpi", 2, bodies.distracted, tmp_path, ())
+    done = run([*mpirun(2), *program], env={**os.environ, **given})
+    assert done.returncode == 0, done.stderr.decode()
+    sent, received = results(2, tmp_path)
+    assert received == sent
 
 
 @pytest.mark.parametrize("rank", [0, 1])
