@@ -96,9 +96,13 @@ class Pool:
         self._wake()
 
     def drain(self) -> None:
-        """On the owner thread: handle all that workers have said and finished."""
+        """On the owner thread: handle all that workers have said and finished by now.
+
+        What they say meanwhile waits for the next call, for which they wake the
+        owner: busy workers must not keep it from everything else.
+        """
         said = self._said
-        while said:
+        for _ in range(len(said)):
             function, args = said.popleft()
             function(*args)
 

@@ -523,17 +523,17 @@ class Engine(Generic[I, R]):
         self._out.append(Stop(code, agreed))
 
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
-        if self.phase == GATHERING:
-            self._hurry(now_s)
-        if self.phase >= GATHERING:
+        if self.phase == STOPPED:
             return
+        self._hurry(now_s)
+        if self.phase == GATHERING and self.gather.closed:
+            return  # this rank's account is on its way
         if code != self.code or reason not in self.reasons:
             self.code = worst((self.code, code))
             self.reasons = (*self.reasons, reason)
-        if self._aborted:
+        if self._aborted or self.phase == GATHERING:
             return
         self._aborted = True
-        self._hurry(now_s)
         for neighbour in self.tree.neighbours:
             if neighbour != source and neighbour not in self.lost:
                 self._send(neighbour, Abort(code, reason))

@@ -111,14 +111,20 @@ class GatherRound:
         self._account = account
         self._merge = merge
         self._patience_s = patience_s * tree.patience()
+        self._begun = False
         self._open = False
         self._waiting: set[int] = set()
         self._answers: list[Account[Any]] = []
         self._deadline_s: float | None = None
 
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has given its account."""
+        return self._begun and not self._open
+
     def open(self) -> Outgoing:
         """Begin, here and below."""
-        self._open = True
+        self._begun = self._open = True
         self._waiting = set(self._tree.children)
         return [(child, Down(GATHER, 1)) for child in self._tree.children]
 

@@ -294,20 +294,27 @@ class Copier:
     def _slices(
         self, item: Chunk, fd: int, out: int, split: bool, stop: Callable[[], bool]
     ) -> Iterator[int]:
-        """Copy slice by slice, giving where each ends."""
+        """Copy slice by slice, giving where each ends; a hole is passed with what follows it."""
         until_s = time.monotonic() + _CHUNK_SPLIT_S
         offset, end = item.offset, item.offset + item.length
-        while offset < end and not stop():
-            after = min(end, offset + _SLICE_BYTES)
-            for start, length in data_ranges(fd, offset, after - offset):
-                if self._mover.move(fd, out, start, length) != length:
+        # Looking for a hole that is not there may cost as much as copying.
+        whole = [(item.offset, item.length)]
+        for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
+            for at in range(start, start + length, _SLICE_BYTES):
+                size = min(_SLICE_BYTES, start + length - at)
+                if self._mover.move(fd, out, at, size) != size:
                     raise Changed("it shrank while it was copied")
-            self._counters.bytes_done += after - offset
-            self._counters.weight += item.weight * (after - offset) / item.length
-            offset = after
-            yield offset
-            if split and time.monotonic() > until_s:
-                return
+                self._advance(item, offset, at + size)
+                offset = at + size
+                yield offset
+                if stop() or (split and time.monotonic() > until_s):
+                    return
+        self._advance(item, offset, end)
+        yield end
+
+    def _advance(self, item: Chunk, offset: int, reached: int) -> None:
+        self._counters.bytes_done += reached - offset
+        self._counters.weight += item.weight * (reached - offset) / item.length
 
     def finish(
         self,

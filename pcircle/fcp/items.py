@@ -62,7 +62,10 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Copy a range of a file into the temporary file that stands for it."""
+    """Copy a range of a file into the temporary file that stands for it.
+
+    `sparse` tells that the file has holes, which are worth looking for.
+    """
 
     root: int
     path: bytes
@@ -73,6 +76,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     offset: int
     length: int
     weight: float
+    sparse: bool
 
 
 Item: TypeAlias = Tree | Batch | Single | Large | Chunk

@@ -39,6 +39,7 @@ from pcircle.fcp.plain import SOURCE_FLAGS
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DIRECTORY, FILE, LINK, Plan, open_sides
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.target import Creation
+from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_name
 from pcircle.runtime import Here, Task
@@ -350,9 +351,10 @@ class CopyTask(Task[Item, Done]):
         whole = self._chunk_bytes(size)
         chunks: list[Item] = []
         covered = 0
+        sparse = may_have_holes(own.source)
         fd = os.open(item.name, SOURCE_FLAGS, dir_fd=source_fd)
         try:
-            for offset, length in _grid(fd, size, whole):
+            for offset, length in _grid(fd, size, whole, sparse=sparse):
                 chunks.append(
                     Chunk(
                         item.root,
@@ -364,6 +366,7 @@ class CopyTask(Task[Item, Done]):
                         offset,
                         length,
                         item.weight * length / size,
+                        sparse,
                     )
                 )
                 covered += length
@@ -419,6 +422,7 @@ class CopyTask(Task[Item, Done]):
                     start,
                     stop - start,
                     item.weight * (stop - start) / item.length,
+                    item.sparse,
                 )
                 for start, stop in ((offset, middle), (middle, end))
                 if stop > start
@@ -479,16 +483,18 @@ def _special() -> OSError:
     return Changed("it is neither a regular file, a directory nor a symbolic link")
 
 
-def _grid(fd: int, size: int, whole: int) -> Iterator[tuple[int, int]]:
+def _grid(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
     """The chunks of a file that have any data; those that are all hole are left out."""
     offset = 0
     while offset < size:
+        data = offset
         try:
-            data = os.lseek(fd, offset, os.SEEK_DATA)
+            if sparse:
+                data = os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return  # nothing but a hole is left
-            data = offset  # the file system knows nothing of holes
+            # Else the file system knows nothing of holes.
         offset = max(offset, data // whole * whole)
         yield offset, min(whole, size - offset)
         offset += whole

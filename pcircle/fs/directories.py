@@ -144,9 +144,8 @@ class Directories:
             found = self._find_root(root, above)
         while missing:
             name = missing.pop()
-            found.leases += 1  # adding the child must not evict and close its parent
             fd = self._open_in(found.fd, name)
-            self.release(found)
+            # From here on the parent may be evicted, and closed: it is not used again.
             above = above + b"/" + name if above else name
             found = self._add(root, above, fd)
         return found

@@ -13,13 +13,14 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from signal import SIGINT
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from pcircle.circle.engine import Settings
 from pcircle.circle.topology import Tree
-from pcircle.errors import PcircleError, StoppedEarly
+from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, Terminated
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
@@ -71,7 +72,11 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     all return the agreed one. UsageError if options and launcher disagree.
     """
     choice = choose(transport, jobs, os.environ)
-    return start(choice, lambda link: _body(program, link))
+    try:
+        return start(choice, lambda link: _body(program, link))
+    except Defect as error:  # its ranks have been ended
+        print(f"{program.name}: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _body(program: Program, transport: Transport) -> int:
@@ -115,8 +120,10 @@ def _hear(transport: Transport) -> tuple[bytes, list[Delivery | Lost]]:
                     return _ending(StoppedEarly.exit_code), []
                 if arrival.source == parent:
                     return arrival.payload, early[:place] + early[place + 1 :]
-            if signals.code is not None:
-                return _ending(signals.code), []
+            if signals.pending is not None:
+                # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
+                error = Interrupted if signals.pending is SIGINT else Terminated
+                raise error(f"stopped by {signals.pending.name} before the job began")
 
 
 def _ending(code: int) -> bytes:
@@ -138,7 +145,7 @@ class _Keep(Observer[Any]):
 
     def conclude(self, outcome: Outcome[Any]) -> int:
         self.outcome = outcome
-        return outcome.code
+        return super().conclude(outcome)
 
 
 class _Library(Program):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -94,27 +95,38 @@ class Rank:
         }
 
     def run(self) -> int:
-        """Work until all ranks agree to stop; returns the exit code."""
+        """Work until all ranks agree to stop; returns the exit code.
+
+        Defect if it can't even come to that: the other ranks must then be ended.
+        """
+        with Signals(self._transport.wake) as signals:
+            try:
+                return self._loop(signals)
+            except PcircleError:
+                raise
+            except Exception as error:
+                raise Defect(write_report(error, "running the job")) from error
+            finally:
+                self._end()
+
+    def _loop(self, signals: Signals) -> int:
         engine, transport = self._engine, self._transport
-        with Signals(transport.wake) as signals:
-            if transport.rank == 0:
-                self._seed()
-            while self._code is None:
-                self._perform()
-                if self._code is not None:
-                    break
-                arrivals = self._early or transport.poll(self._timeout_s())
-                self._early = []
-                for arrival in arrivals:
-                    self._arrived(arrival)
-                self._pool.drain()
-                if signals.pending is not None and not self._stopping:
-                    assert signals.code is not None
-                    engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
-                self._stopping = self._stopping or bool(engine.reasons)
-                engine.tick(_now_s())
-            self._end()
-        return self._code
+        if transport.rank == 0:
+            self._seed()
+        while True:
+            self._perform()
+            if self._code is not None:
+                return self._code
+            arrivals = self._early or transport.poll(self._timeout_s())
+            self._early = []
+            for arrival in arrivals:
+                self._arrived(arrival)
+            self._pool.drain()
+            if signals.pending is not None and not self._stopping:
+                assert signals.code is not None
+                engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
+            self._stopping = self._stopping or bool(engine.reasons)
+            engine.tick(_now_s())
 
     # ---- events ----------------------------------------------------------------
 
@@ -146,17 +158,20 @@ class Rank:
             self._fail(error, f"{phase} {item!r}")
             # The job is aborting: the value goes nowhere, but the ticket must be handed back.
             self._engine.finished(ticket, None, _now_s())
-        elif phase == "joining":
-            self._engine.completed(ticket, future.result(), _now_s())
         else:
-            self._engine.finished(ticket, future.result(), _now_s())
+            ended = self._engine.completed if phase == "joining" else self._engine.finished
+            try:
+                ended(ticket, future.result(), _now_s())
+            except Exception as mishap:
+                self._fail(mishap, f"merging the result of {item!r}")
         self._perform()
 
     def _fail(self, error: BaseException, doing: str) -> None:
-        if isinstance(error, PcircleError):
-            self._engine.abort(error.exit_code, str(error), _now_s())
-        else:
-            self._engine.abort(Defect.exit_code, write_report(error, doing), _now_s())
+        code, reason = _explain(error, doing)
+        self._engine.abort(code, reason, _now_s())
+        if reason not in self._engine.reasons:
+            # The accounts are on their way without it.
+            print(f"rank {self._transport.rank}: {reason}", file=sys.stderr)
 
     # ---- instructions ----------------------------------------------------------
 
@@ -209,8 +224,13 @@ class Rank:
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
 
     def _fetch(self, fetch: Fetch) -> None:
-        parcels = self._codec.unpack(self._spill.fetch(fetch.segment))
-        self._engine.fetched(fetch.segment, parcels, _now_s())
+        try:
+            data = self._spill.fetch(fetch.segment)
+        except OSError as error:
+            reason = f"the queue can't be read back from the temporary directory: {error}"
+            self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
+            return
+        self._engine.fetched(fetch.segment, self._codec.unpack(data), _now_s())
 
     def _discard(self, discard: Discard) -> None:
         self._spill.close()
@@ -226,11 +246,17 @@ class Rank:
 
     def _notify(self, notify: Notify) -> None:
         if self._observer is not None:
-            self._observer.notice(notify.source, notify.values)
+            try:
+                self._observer.notice(notify.source, notify.values)
+            except Exception as error:
+                self._fail(error, "telling of notices")
 
     def _show(self, show: Show) -> None:
         if self._observer is not None:
-            self._observer.show(show.sums)
+            try:
+                self._observer.show(show.sums)
+            except Exception as error:
+                self._fail(error, "showing progress")
 
     def _conclude(self, conclude: Conclude) -> None:
         account = conclude.account
@@ -240,22 +266,36 @@ class Rank:
         result = account.value if conclude.result is None else conclude.result
         reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
         outcome = Outcome(code, account.reasons, account.silent, reports, result)
-        if self._observer is not None:
-            code = self._observer.conclude(outcome)
-        self._engine.conclude(code, _now_s())
+        self._engine.conclude(self._tell(outcome), _now_s())
 
     def _stop(self, stop: Stop) -> None:
         self._code = stop.code
         if not stop.agreed and self._observer is not None:
-            outcome = Outcome[Any](stop.code, self._engine.reasons, (), (), None)
-            self._code = self._observer.conclude(outcome)
+            self._code = self._tell(Outcome(stop.code, self._engine.reasons, (), (), None))
+
+    def _tell(self, outcome: Outcome[Any]) -> int:
+        """Have the observer conclude; the job's exit code."""
+        if self._observer is None:
+            return outcome.code
+        try:
+            return self._observer.conclude(outcome)
+        except Exception as error:
+            # The other ranks must still be told to stop, and nobody else would say why.
+            code, reason = _explain(error, "concluding the job")
+            print(reason, file=sys.stderr)
+            return worst((outcome.code, code))
 
     # ---- the end ---------------------------------------------------------------
 
     def _end(self) -> None:
         self._spill.close()
+        self._stopping = True
         # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
-        self._pool.close(_LAST_CALLS_S)
+        if self._pool.close(_LAST_CALLS_S):
+            # What ended last may have something to be abandoned, or have failed to.
+            self._pool.drain()
+            self._pool.close(_LAST_CALLS_S)
+            self._pool.drain()
 
     def _report(self) -> bytes:
         activity = self._engine.activity
@@ -276,6 +316,13 @@ class Rank:
             peak_rss_bytes=_peak_rss_bytes(),
         )
         return msgspec.msgpack.encode(report)
+
+
+def _explain(error: BaseException, doing: str) -> tuple[int, str]:
+    """The exit code and the reason that an exception comes to."""
+    if isinstance(error, PcircleError):
+        return error.exit_code, str(error)
+    return Defect.exit_code, write_report(error, doing)
 
 
 def _now_s() -> float:

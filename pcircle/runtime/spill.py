@@ -62,3 +62,4 @@ class SpillFile:
             self._file.close()
             self._file = None
         self._places.clear()
+        self._end = 0

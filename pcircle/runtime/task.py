@@ -9,14 +9,13 @@ process callbacks; joins are ours.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
-        @abstractmethod
-    def process(self, path, here): ...; here.spawn(subdirectories); return files
-        @abstractmethod
-    def merge(self, a, b): return a + b
+        def process(self, path, here): ...; here.spawn(subdirectories); return files
+        def merge(self, a, b): return a + b
 """
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, get_args
@@ -155,7 +154,10 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Observer(Generic[R]):
-    """Rank 0's ears: what a front end does with a job's news. The default says notices aloud."""
+    """Rank 0's ears: what a front end does with a job's news.
+
+    The default says notices, and why a job stopped early, on standard error.
+    """
 
     period_s: float | None = None
     """Seconds between progress rounds; None: none are held."""
@@ -165,11 +167,14 @@ class Observer(Generic[R]):
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         """Notices of a rank have come."""
-        import sys
-
         for value in values:
             print(value, file=sys.stderr)
 
     def conclude(self, outcome: Outcome[R]) -> int:
         """The job has ended: report, and say the exit code that all ranks end with."""
+        for reason in outcome.reasons:
+            print(reason, file=sys.stderr)
+        if outcome.silent:
+            names = ", ".join(map(str, outcome.silent))
+            print(f"not heard from at the end: rank {names} and what is below it", file=sys.stderr)
         return outcome.code

@@ -1,4 +1,4 @@
-"""Replaying: `pytest tests/sim --family nasty --seed 1234` plays that one case and no other."""
+"""Replaying: `pytest tests/sim/test_search.py -k one_seed --family nasty --seed 1234`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import pytest
 
 from tests.sim.cases import FAMILIES
 
-CHUNKS = 12
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("simulator")
-    group.addoption("--seed", type=int, help="play one seed of the simulator, not the search")
+    group.addoption("--seed", type=int, help="the seed that test_one_seed plays")
     group.addoption("--family", choices=FAMILIES, default="nasty", help="the family of --seed")

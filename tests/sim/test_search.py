@@ -1,0 +1,75 @@
+"""The search: thousands of jobs drawn from seeds, none of which may break a promise.
+
+What is promised is in `judge`: every item exactly once, no early end, exact results and sums, no
+message left, all ranks stopped with one code, in time, whatever is slow, stuck, aborted or killed.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.sim.cases import FAMILIES, POLICIES, draw
+from tests.sim.judge import play, search
+
+# How many seeds of each family; in chunks, so that xdist can share them out.
+SEEDS = {"calm": 240, "nasty": 960, "ending": 800, "abort": 960, "kill": 960, "stuck": 240}
+CHUNKS = 8
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.parametrize(("family", "chunk"), list(product(FAMILIES, range(CHUNKS))))
+def test_no_promise_is_broken(family: str, chunk: int) -> None:
+    each = SEEDS[family] // CHUNKS
+    search(family, range(chunk * each, (chunk + 1) * each))
+
+
+def test_one_seed(request: pytest.FixtureRequest) -> None:
+    """Replays what --family and --seed say; without them, the first case of all."""
+    family = request.config.getoption("--family", default="nasty")
+    seed = request.config.getoption("--seed", default=0)
+    play(draw(family, seed or 0))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_seeds_cover_what_they_should(family: str) -> None:
+    """No choice of the engine's, and no number of ranks, may be missing by a slip in `cases`."""
+    cases = [draw(family, seed) for seed in range(SEEDS[family])]
+    chosen = {
+        (s.victims, s.split, s.termination, s.structured)
+        for s in (case.settings for case in cases)
+    }
+    assert chosen == {policy[:4] for policy in POLICIES}
+    ranks = {case.ranks for case in cases}
+    assert ranks >= {2, 3, 4, 5, 8}
+    assert family == "ending" or ranks >= {16, 64}
+    assert len(cases) >= len(POLICIES)
+
+
+def test_a_seed_is_one_run() -> None:
+    """The same seed gives the same run, to the last message and the last digit of its time."""
+    runs = [play(draw("nasty", 4)) for _ in range(2)]
+    first, second = [
+        (run.network.messages, run.network.steps, run.network.now_s, run.record.shows)
+        for run in runs
+    ]
+    assert first == second
+
+
+def test_seeds_reach_what_they_are_for() -> None:
+    """Spilling, handing on, unagreed ends: a search that never gets there holds nothing."""
+    runs = [play(draw("nasty", seed)) for seed in range(60)]
+    activities = [engine.activity for run in runs for engine in run.engines]
+    assert sum(activity.spilled for activity in activities) > 100
+    assert sum(activity.got > 0 and activity.given > 0 for activity in activities) > 20
+    aborted = [play(draw("abort", seed)) for seed in range(60)]
+    assert sum(bool(run.record.abort_codes) for run in aborted) > 30
+    assert any(sum(run.record.processed) < run.case.forest.size for run in aborted)
+    stuck = [play(draw("stuck", seed)) for seed in range(40)]
+    assert any(run.record.account and run.record.account.silent for run in stuck)
+    killed = [play(draw("kill", seed)) for seed in range(60)]
+    outcomes = [outcome for run in killed for outcome in run.outcomes if outcome is not None]
+    assert any(not outcome.agreed for outcome in outcomes)
+    assert any(outcome.agreed and outcome.code for outcome in outcomes)
