@@ -61,6 +61,7 @@ def test_a_seed_is_one_run() -> None:
 def test_seeds_reach_what_they_are_for() -> None:
     """Spilling, handing on, unagreed ends: a search that never gets there holds nothing."""
     runs = [play(draw("nasty", seed)) for seed in range(60)]
+    runs += [play(draw("ending", seed)) for seed in range(60)]
     activities = [engine.activity for run in runs for engine in run.engines]
     assert sum(activity.spilled for activity in activities) > 100
     assert sum(activity.got > 0 and activity.given > 0 for activity in activities) > 20

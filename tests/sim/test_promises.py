@@ -1,0 +1,202 @@
+"""Single promises of the engine, each in a job made for it.
+
+Much of this was first found by the search; here it has a name, and stays found whatever the seeds
+come to play.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import msgspec
+import pytest
+
+from pcircle.circle import Settings
+from pcircle.transport._sim import Conditions, Kill, Stall
+from tests.sim.cases import POLICIES, AbortAt, Case
+from tests.sim.judge import Run, play
+from tests.sim.work import Forest
+
+pytestmark = pytest.mark.sim
+
+
+def case(ranks: int, *, size: int = 200, **changes: Any) -> Case:
+    """A job on a kind network, but for what is changed."""
+    settings = Settings(**changes.pop("settings", {}))
+    forest = Forest(size=size, fan=5, item_s=changes.pop("item_s", 0.01))
+    conditions = Conditions(**changes.pop("conditions", {}))
+    return Case("promise", 0, (0,) * ranks, settings, forest, conditions, **changes)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: "-".join(map(str, policy)))
+def test_every_combination_of_choices(policy: tuple[str, str, str, bool, int]) -> None:
+    victims, split, termination, structured, arity = policy
+    settings = {
+        "victims": victims,
+        "split": split,
+        "termination": termination,
+        "structured": structured,
+        "arity": arity,
+        "queue_high": 8,
+    }
+    job = case(6, size=80, item_s=0.001, settings=settings)
+    play(msgspec.structs.replace(job, nodes=(0, 0, 0, 1, 1, 2)))
+
+
+# ---- progress --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stuck", [1, 3, 12])
+def test_progress_goes_on_while_a_rank_is_stuck(stuck: int) -> None:
+    job = case(
+        13,
+        size=4000,
+        settings={"progress_period_s": 0.1, "arity": 3},
+        conditions={"stalls": (Stall(stuck, 1.0, 3.0),)},
+    )
+    run = play(job)
+    below = {rank for rank in range(13) if stuck in (rank, *run.engines[rank].tree.ancestors)}
+    during = [sums for at_s, sums in run.record.shows if 1.3 < at_s < 2.9]
+    assert len(during) >= 15
+    for sums in during:
+        assert sums.ranks == 13
+        assert sums.stale == len(below)
+    counts = [sums.counts[0] for sums in during]
+    assert counts == sorted(set(counts)), "the others' progress stands still"
+    assert not any(sums.stale for at_s, sums in run.record.shows if not 0.9 < at_s < 3.3)
+
+
+def test_progress_is_exact_when_nothing_moves() -> None:
+    """One long item holds the job open; the rounds then sum up all the rest, exactly."""
+    size = 300
+    job = case(9, size=size, settings={"progress_period_s": 0.05, "arity": 2})
+    done = Run(msgspec.structs.replace(job, aborts=(AbortAt(0, 4, at_s=50.0),)))
+    forest = done.case.forest
+    long = next(n for n in range(size) if not forest.children((n, n + 1)))
+    kinds = {"duration_s": lambda item: 20.0 if item[0] == long else 0.001}
+    for player in done.players:
+        player.duration_s = kinds["duration_s"]
+    done.play().judge()
+    last = done.record.shows[-1][1]
+    assert last.counts == (size - 1, sum(range(size)) - long)
+    assert (last.ranks, last.stale) == (9, 0)
+
+
+# ---- the end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
+    """A rank that is slow to give its account is waited for, however long, unless all abort."""
+    ended_s = play(case(6, settings={"arity": 2})).record.concluded_s
+    assert ended_s is not None
+    begin_s = ended_s - 1e-5
+    run = play(
+        case(6, settings={"arity": 2}, conditions={"stalls": (Stall(rank, begin_s, 90.0),)})
+    )
+    assert run.record.concluded_s is not None
+    assert run.record.concluded_s > 90.0
+
+
+def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
+    ended_s = play(case(6, settings={"arity": 2})).record.concluded_s
+    assert ended_s is not None
+    run = play(
+        case(
+            6,
+            settings={"arity": 2},
+            conditions={"stalls": (Stall(4, ended_s - 1e-5, inf),)},
+            aborts=(AbortAt(0, 130, at_s=ended_s + 1.0),),
+        )
+    )
+    assert run.network.aborted == (0, 130)
+    assert run.network.now_s < ended_s + 1.0 + run.case.settings.final_deadline_s
+
+
+@pytest.mark.parametrize("stuck", [1, 5, 12])
+def test_stuck_rank_is_named_after_an_abort(stuck: int) -> None:
+    job = case(
+        13,
+        size=4000,
+        settings={"arity": 3},
+        conditions={"stalls": (Stall(stuck, 0.5),)},
+        aborts=(AbortAt(2, 143, at_s=1.0),),
+    )
+    run = play(job)
+    assert run.record.account is not None
+    assert run.record.account.silent == (stuck,)
+    assert run.record.account.code == 143
+    assert run.network.aborted == (0, 143)
+
+
+def test_abort_below_a_stuck_rank_ends_the_job() -> None:
+    """Rank 0 can't hear of it; the rank that aborts gives up on the others in the end."""
+    job = case(
+        13,
+        size=4000,
+        settings={"arity": 3},
+        conditions={"stalls": (Stall(1, 0.5),)},
+        aborts=(AbortAt(5, 130, at_s=1.0),),
+    )
+    run = play(job)
+    assert run.network.aborted is not None
+    assert run.network.now_s <= 1.0 + 2 * job.settings.final_deadline_s + 0.1
+
+
+def test_abort_waits_for_what_is_running() -> None:
+    """Files that are being copied are not dropped where they are, and the accounts count them."""
+    run = play(case(8, item_s=1.0, size=400, aborts=(AbortAt(3, 130, at_s=2.0),)))
+    assert run.record.cut_short == []
+    assert 0 < sum(run.record.processed) < 400
+
+
+def test_items_that_never_end_do_not_hold_up_an_abort() -> None:
+    job = case(4, item_s=1000.0, size=50, aborts=(AbortAt(3, 130, at_s=1.0),))
+    run = Run(job).play()
+    assert {outcome.code for outcome in run.outcomes if outcome} == {130}
+    assert len(run.record.cut_short) > 0
+    assert run.network.now_s <= 1.0 + job.settings.final_deadline_s
+
+
+@pytest.mark.parametrize("victim", [0, 1, 4, 12])
+def test_everybody_stops_when_a_rank_dies(victim: int) -> None:
+    """Also ranks whose way to rank 0 is gone: they don't sit out the deadline."""
+    job = case(13, size=4000, settings={"arity": 3}, conditions={"kills": (Kill(victim, 1.0),)})
+    run = play(job)
+    outcomes = [outcome for outcome in run.outcomes if outcome is not None]
+    assert len(outcomes) == 12
+    assert {outcome.code for outcome in outcomes} == {4}
+    assert max(outcome.at_s for outcome in outcomes) < 2.0
+    if victim:
+        assert run.record.account is not None
+        assert victim in run.record.account.silent
+        assert run.record.account.reasons == (f"rank {victim} was lost: {KILLED}",)
+
+
+KILLED = Kill(0, 0.0).reason
+
+
+def test_death_while_the_accounts_are_gathered() -> None:
+    ended_s = play(case(13, settings={"arity": 2})).record.concluded_s
+    assert ended_s is not None
+    for victim in (0, 1, 3, 9):
+        for before_s in (1e-6, 1e-5, 1e-4):
+            kills = (Kill(victim, ended_s - before_s),)
+            run = play(case(13, settings={"arity": 2}, conditions={"kills": kills}))
+            assert run.network.now_s < ended_s + 1.0
+
+
+# ---- stealing --------------------------------------------------------------------------------
+
+
+def test_last_items_do_not_travel_to_and_fro() -> None:
+    """Ranks that are all busy leave each other alone, however long their items take."""
+    run = play(case(2, size=40, item_s=0.05, settings={"workers": 3, "ahead": 2}))
+    assert run.network.messages < 40 * 20
+
+
+def test_two_ranks_share_the_work_whatever_the_split() -> None:
+    for split in ("random", "equal"):
+        run = play(case(2, size=1000, settings={"split": split}))
+        assert min(player.items for player in run.players) > 400

@@ -1,0 +1,113 @@
+"""Stop signals as something the loop can look at.
+
+Real signals, to this process where they are harmless, to another one where they end it: the first
+one is remembered and wakes, a second SIGINT from somebody who has had enough ends the process,
+one that follows at once does not, and what was ignored (nohup) stays so.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pcircle.runtime.signals import CODES, Signals
+from tests.conftest import Run
+
+
+class Bell:
+    """Counts how often it was rung."""
+
+    def __init__(self) -> None:
+        self.rung = 0
+
+    def __call__(self) -> None:
+        self.rung += 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)],
+)
+def test_the_first_signal_is_pending_and_wakes(number: signal.Signals, code: int) -> None:
+    before = [signal.getsignal(each) for each in CODES]
+    with Signals(bell := Bell()) as signals:
+        assert signals.pending is None
+        assert signals.code is None
+        signal.raise_signal(number)
+        assert signals.pending is number
+        assert signals.code == code
+        assert bell.rung == 1
+    assert [signal.getsignal(each) for each in CODES] == before
+
+
+def test_later_ones_change_nothing() -> None:
+    with Signals(bell := Bell()) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.pending is signal.SIGTERM
+        assert bell.rung == 3
+
+
+def test_a_sigint_that_comes_twice_at_once_is_one() -> None:
+    with Signals(Bell()) as signals:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert signals.code == 130
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals(Bell()) as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert signals.pending is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+def test_handlers_are_restored_after_an_exception() -> None:
+    before = [signal.getsignal(each) for each in CODES]
+    with pytest.raises(KeyError), Signals(Bell()):
+        raise KeyError
+    assert [signal.getsignal(each) for each in CODES] == before
+
+
+def test_a_second_sigint_after_a_while_ends_the_process(run: Run) -> None:
+    program = (
+        "import signal, time\n"
+        "from pcircle.runtime.signals import Signals, _SAME_S\n"
+        "with Signals(lambda: None):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "    time.sleep(_SAME_S + 0.1)\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "print('still here')\n"
+    )
+    done = run([sys.executable, "-c", program])
+    assert (done.returncode, done.stdout) == (130, b"")
+
+
+def test_a_process_that_waits_hears_of_a_signal() -> None:
+    """The wake is called although the main thread is inside a system call."""
+    program = (
+        "import os\n"
+        "from pcircle.runtime.signals import Signals\n"
+        "readable, writable = os.pipe()\n"
+        "with Signals(lambda: os.write(writable, b'!')) as signals:\n"
+        "    print('ready', flush=True)\n"
+        "    os.read(readable, 1)\n"
+        "    print(signals.code)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stdout.readline() == "143\n"
+    assert process.returncode == 0

@@ -1,0 +1,133 @@
+"""The file of a queue's middle: what was kept comes back, in any order, and leaves no trace.
+
+A property test drives it as the queue does, from both ends, beside a dictionary; the rest holds
+that the file has no name, shrinks when segments leave and gives up with an OSError.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.runtime.spill import SpillFile
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go in this test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def spill(folder: Path) -> Iterator[SpillFile]:
+    spill = SpillFile()
+    yield spill
+    spill.close()
+
+
+def file_of(folder: Path) -> os.stat_result:
+    """The status of the nameless file in a folder, which only its descriptor knows."""
+    for number in os.listdir("/proc/self/fd"):
+        target = f"/proc/self/fd/{number}"
+        if os.path.islink(target) and os.readlink(target).startswith(f"{folder}/"):
+            return os.stat(target)
+    raise AssertionError("no file is open")
+
+
+segments = st.binary(max_size=300)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("keep"), segments),
+        st.tuples(st.sampled_from(["newest", "oldest", "discard"]), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=steps)
+def test_segments_come_back_whatever_the_order(steps: list[tuple[str, bytes | None]]) -> None:
+    spill, kept = SpillFile(), dict[int, bytes]()
+    try:
+        for number, (what, data) in enumerate(steps):
+            if data is not None:
+                spill.keep(number, data)
+                kept[number] = data
+            elif kept and what == "discard":
+                kept.pop(min(kept))
+                spill.discard(min(set(spill._places) - set(kept)))
+            elif kept:
+                wanted = max(kept) if what == "newest" else min(kept)
+                assert spill.fetch(wanted) == kept.pop(wanted)
+        for number, data in kept.items():
+            assert spill.fetch(number) == data
+    finally:
+        spill.close()
+
+
+def test_a_segment_is_given_once(spill: SpillFile) -> None:
+    spill.keep(1, b"one")
+    assert spill.fetch(1) == b"one"
+    with pytest.raises(KeyError):
+        spill.fetch(1)
+
+
+def test_the_file_has_no_name_and_shrinks(spill: SpillFile, folder: Path) -> None:
+    for number in range(4):
+        spill.keep(number, bytes(1000))
+    assert os.listdir(folder) == []
+    assert file_of(folder).st_size == 4000
+    spill.fetch(3)
+    assert file_of(folder).st_size == 3000
+    spill.fetch(0)  # at the other end nothing can be cut off
+    assert file_of(folder).st_size == 3000
+    spill.fetch(2)
+    spill.fetch(1)
+    assert file_of(folder).st_size == 0
+
+
+def test_nothing_is_opened_before_something_is_kept(folder: Path) -> None:
+    spill = SpillFile()
+    spill.close()
+    with pytest.raises(AssertionError):
+        file_of(folder)
+
+
+def test_after_closing_it_begins_anew(spill: SpillFile, folder: Path) -> None:
+    spill.keep(1, bytes(5000))
+    spill.close()
+    spill.close()
+    spill.keep(2, b"two")
+    assert file_of(folder).st_size == 3
+    assert spill.fetch(2) == b"two"
+
+
+def test_what_the_disk_does_not_take_is_an_oserror(spill: SpillFile) -> None:
+    """A limit on file sizes: the first write comes short, the next fails."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        spill.keep(1, bytes(900))
+        with pytest.raises(OSError, match="large"):
+            spill.keep(2, bytes(900))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert spill.fetch(1) == bytes(900)
+
+
+def test_a_file_cut_short_by_others_is_an_oserror(spill: SpillFile) -> None:
+    spill.keep(1, bytes(900))
+    assert spill._file is not None
+    os.ftruncate(spill._file.fileno(), 100)
+    with pytest.raises(OSError, match="segment 1 is cut short"):
+        spill.fetch(1)

@@ -1,0 +1,144 @@
+"""Messages as bytes: every kind survives the way, and what fits no type is refused.
+
+The items are fcp's own and, for a library's task, plain tuples; names in them are any bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.circle.messages import (
+    GATHER,
+    PROGRESS,
+    QUIESCE,
+    STOP,
+    Abort,
+    Account,
+    Ask,
+    Counted,
+    Down,
+    JoinRef,
+    Notice,
+    Parcel,
+    Refuse,
+    Results,
+    Sums,
+    Token,
+    Up,
+    Work,
+)
+from pcircle.fcp import items
+from pcircle.fcp.items import Batch, Chunk, Done, Failure, Large, Remark, Single, Tree
+from pcircle.runtime import RankReport, Task
+from pcircle.runtime.task import wire_types
+from pcircle.runtime.wire import Codec
+
+FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied")
+ITEMS = (
+    Tree(0, b"", 1.0),
+    Tree(1, b"a/\xfe\xff", 0.25, (2**40, 2**63)),
+    Batch(0, b"a", b"x\0\xf0", b"", 1e-9, (1, 2)),
+    Single(3, 0.5),
+    Large(0, b".", b"big", b"other", 0.5, None),
+    Chunk(0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, sparse=True),
+)
+PARCELS = tuple(
+    Parcel(item, None if number % 2 else JoinRef(number, 2**40))
+    for number, item in enumerate(ITEMS)
+)
+MESSAGES = [
+    Ask(),
+    Refuse(),
+    Work(PARCELS),
+    Results(7, Done()),
+    Results(2**50, Done(FAILURE)),
+    Notice((FAILURE, Remark(b"a", "is odd"))),
+    Token(3, -5, True),
+    Down(STOP, 1, 143),
+    Up(PROGRESS, 4, sums=Sums((1, 2, 2**60), 0.5, 8, 1)),
+    Up(QUIESCE, 4, counted=Counted(2**40, 3)),
+    Up(GATHER, 1, account=Account((b"\xff",), Done(FAILURE), 4, ("why",), (3, 5), 2)),
+    Up(GATHER, 1, account=Account[Any]()),
+    Abort(70, "ValueError: \u2026"),
+]
+
+
+@pytest.fixture(scope="module")
+def codec() -> Codec:
+    return Codec(items.Item, Done, items.Notice)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_every_message_survives(codec: Codec, message: Any) -> None:
+    assert codec.message(codec.encode(message)) == message
+
+
+def test_parcels_survive_in_a_segment(codec: Codec) -> None:
+    assert codec.unpack(codec.pack(PARCELS)) == PARCELS
+    assert codec.unpack(codec.pack(())) == ()
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x00", b"\xc1", b"\x91\xa1?", b"\x93\xa1d\x00"])
+def test_what_is_no_message_is_refused(codec: Codec, payload: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        codec.message(payload)
+
+
+def test_items_of_another_type_are_refused(codec: Codec) -> None:
+    foreign = Codec(int, int, str)
+    with pytest.raises(msgspec.ValidationError):
+        codec.message(foreign.encode(Work((Parcel(5, None),))))
+
+
+names = st.binary(max_size=40)
+
+
+@given(number=st.integers(0, 2**63), name=names, names=st.lists(names, max_size=5))
+def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[bytes]) -> None:
+    codec = Codec(tuple[int, bytes], dict[bytes, int], bytes)
+    parcel = Parcel((number, name), JoinRef(number % 8, number))
+    for message in (
+        Work((parcel,)),
+        Results(number, {name: number}),
+        Notice(tuple(names)),
+    ):
+        assert codec.message(codec.encode(message)) == message
+    assert codec.unpack(codec.pack([parcel])) == (parcel,)
+
+
+def test_names_are_packed_as_scandir_gives_them() -> None:
+    assert items.pack(["a", "\udcff", "\u00e9 "]) == b"a\0\xff\0\xc3\xa9 "
+    assert items.unpack(b"a\0\xff\0\xc3\xa9 ") == [b"a", b"\xff", b"\xc3\xa9 "]
+    assert items.unpack(items.pack([])) == []
+
+
+class Direct(Task[bytes, int]):
+    pass
+
+
+class Inherited(Direct):
+    pass
+
+
+class Untyped(Task):  # type: ignore[type-arg]
+    pass
+
+
+@pytest.mark.parametrize("task", [Direct, Inherited])
+def test_a_task_says_its_types(task: type[Task[Any, Any]]) -> None:
+    assert wire_types(task) == (bytes, int)
+
+
+def test_a_task_without_types_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Untyped must be subclassed as Task\[Item, Result\]"):
+        wire_types(Untyped)
+
+
+def test_a_report_of_a_rank_survives() -> None:
+    report = RankReport(3, 1, (1, 2), 4, 5, 6, 7, 8, 9, 10, 11, 0.5, 2**40)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=RankReport) == report
