@@ -527,11 +527,11 @@ class Engine(Generic[I, R]):
             return
         self._hurry(now_s)
         if self.phase == GATHERING and self.gather.closed:
-            return  # this rank's account is on its way
+            return  # this rank's account is on its way, and nothing may follow it
         if code != self.code or reason not in self.reasons:
             self.code = worst((self.code, code))
             self.reasons = (*self.reasons, reason)
-        if self._aborted or self.phase == GATHERING:
+        if self._aborted:
             return
         self._aborted = True
         for neighbour in self.tree.neighbours:

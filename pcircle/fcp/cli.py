@@ -59,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
     add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
     add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
-    add("-p", dest="preserve_some", action="store_true", help=f"as --preserve={BARE_PRESERVE}")
+    bare = BARE_PRESERVE
+    add("-p", dest="preserve", action="append_const", const=bare, help=f"as --preserve={bare}")
     add(
         "--preserve",
         metavar="LIST",

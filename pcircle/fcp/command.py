@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fcp.cli import BARE_PRESERVE
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.dry import DryTask
@@ -144,12 +143,9 @@ def _options(typed: argparse.Namespace) -> Options:
 
 
 def _keep(typed: argparse.Namespace) -> Keep:
-    lists = list(typed.preserve or ())
-    if typed.preserve_some:
-        lists.append(BARE_PRESERVE)
-    known = BARE_PRESERVE.split(",")
+    known = Keep.__struct_fields__
     wanted: set[str] = set()
-    for name in (name.strip() for text in lists for name in text.split(",")):
+    for name in (name.strip() for text in typed.preserve or () for name in text.split(",")):
         if name not in known:
             raise UsageError(f"--preserve: '{name}' is none of {', '.join(known)}")
         wanted.add(name)

@@ -25,7 +25,8 @@ from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
 from pcircle.transport.contract import Delivery, Lost, Transport
-from pcircle.transport.launch import TransportOption, choose, start
+from pcircle.transport.launch import TransportOption, choose
+from pcircle.transport.start import start
 
 R = TypeVar("R")
 

@@ -23,8 +23,8 @@ from pcircle.transport.launch import (
     check_world,
     choose,
     detect,
-    start,
 )
+from pcircle.transport.start import start
 from tests.conftest import Run
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
@@ -193,7 +193,8 @@ def test_single_lets_exceptions_through() -> None:
 def test_local_starts_as_many_as_were_asked_for(run: Run) -> None:
     program = (
         "import os\n"
-        "from pcircle.transport.launch import choose, start\n"
+        "from pcircle.transport.launch import choose\n"
+        "from pcircle.transport.start import start\n"
         "def body(transport):\n"
         "    os.write(1, b'%d of %d;' % (transport.rank, transport.size))\n"
         "    return 0\n"
@@ -208,7 +209,8 @@ def test_local_starts_as_many_as_were_asked_for(run: Run) -> None:
 def test_without_a_launcher_no_mpi_is_imported(jobs: int) -> None:
     program = (
         "import sys\n"
-        "from pcircle.transport.launch import choose, start\n"
+        "from pcircle.transport.launch import choose\n"
+        "from pcircle.transport.start import start\n"
         f"code = start(choose('auto', {jobs}, {{}}), lambda transport: 0)\n"
         "print(sorted({'mpi4py', 'numpy', 'rich', 'dataclasses', 'json'} & set(sys.modules)))\n"
         "raise SystemExit(code)\n"

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from pcircle.errors import IntegrityError, UsageError
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import choose, start
+from pcircle.transport.launch import choose
+from pcircle.transport.start import start
 
 
 def ending(code: str) -> Callable[[Transport], int]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import Choice, detect, start
+from pcircle.transport.launch import Choice, detect
+from pcircle.transport.start import start
 from tests.contract.transport.bodies import Steps
 
 
