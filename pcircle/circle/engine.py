@@ -73,7 +73,7 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.circle.queue import Queue
-from pcircle.circle.rounds import GatherRound, ProgressRounds
+from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier
 from pcircle.circle.stealing import SPLITS, Backoff, NearestVictims, RandomVictims, Victims
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Tree
@@ -161,7 +161,7 @@ class Engine(Generic[I, R]):
         self.drain = FourCounter(self.tree, DRAIN)
         self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
         self.gather = GatherRound(
-            self.tree, settings.final_deadline_s / 4, self._own_account, self._merge_accounts
+            self.tree, settings.final_deadline_s / 4, self._own_account, merge
         )
         self.victims: Victims = (
             RandomVictims(rank, size)
@@ -313,21 +313,22 @@ class Engine(Generic[I, R]):
 
     def wakeup_s(self) -> float | None:
         """The time at which `tick` must be called although nothing happened, if any."""
-        times: list[float | None] = [self._give_up_s]
-        if self.phase == WORKING:
-            times.append(self.progress.wakeup_s())
+        phase = self.phase
+        due_s = self._give_up_s
+        if phase == WORKING:
+            due_s = earlier(due_s, self.progress.wakeup_s())
             if self.asked is None and self.size > 1 and self._hungry():
-                times.append(self._ask_at_s)
+                due_s = earlier(due_s, self._ask_at_s)
             if self.passive:
-                times.append(self.detector.wakeup_s())
-        elif self.phase == DRAINING:
+                due_s = earlier(due_s, self.detector.wakeup_s())
+        elif phase == DRAINING:
             if self.passive:
-                times.append(self.drain.wakeup_s())
+                due_s = earlier(due_s, self.drain.wakeup_s())
             if self._give_up_s is not None and self.rank == 0:
-                times.append(self._drain_until_s())
-        elif self.phase == GATHERING:
-            times.append(self.gather.wakeup_s())
-        return min((t for t in times if t is not None), default=None)
+                due_s = earlier(due_s, self._drain_until_s())
+        elif phase == GATHERING:
+            due_s = earlier(due_s, self.gather.wakeup_s())
+        return due_s
 
     @property
     def passive(self) -> bool:
@@ -409,7 +410,7 @@ class Engine(Generic[I, R]):
         return len(self.running) < self.settings.workers or self.victims.asks_for_others
 
     def _steal(self, now_s: float) -> None:
-        if self.asked is not None or not self._hungry() or now_s < self._ask_at_s:
+        if now_s < self._ask_at_s or not self._hungry():
             return
         victim = self.victims.choose(self._rng)
         if victim is None or victim in self.lost:
@@ -467,12 +468,13 @@ class Engine(Generic[I, R]):
 
     def _advance(self, now_s: float) -> None:
         if self.phase == WORKING:
-            if not self._aborted:
+            if len(self.queue):
                 self._dispatch()
+            if self.asked is None:
                 self._steal(now_s)
-                self._send_all(self.detector.advance(self.passive, now_s))
-                if self.detector.terminated:
-                    self._all_quiet(now_s)
+            self._send_all(self.detector.advance(self.passive, now_s))
+            if self.detector.terminated:
+                self._all_quiet(now_s)
             self._send_all(self.progress.advance(now_s))
             self._show()
         if self.phase == DRAINING:
@@ -572,21 +574,6 @@ class Engine(Generic[I, R]):
             code=self.code,
             reasons=self.reasons,
             open_joins=self._left_open,
-        )
-
-    def _merge_accounts(self, a: Account[R], b: Account[R]) -> Account[R]:
-        if a.value is None or b.value is None:
-            value = a.value if b.value is None else b.value
-        else:
-            value = self._merge(a.value, b.value)
-        new = tuple(reason for reason in b.reasons if reason not in a.reasons)
-        return Account(
-            reports=a.reports + b.reports,
-            value=value,
-            code=worst((a.code, b.code)),
-            reasons=a.reasons + new,
-            silent=a.silent + b.silent,
-            open_joins=a.open_joins + b.open_joins,
         )
 
     def _send(self, dest: int, message: Message) -> None:

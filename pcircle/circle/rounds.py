@@ -17,8 +17,35 @@ from typing import Any
 
 from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Message, Sums, Up
 from pcircle.circle.topology import Tree
+from pcircle.errors import worst
 
 Outgoing = list[tuple[int, Message]]
+
+
+def earlier(a: float | None, b: float | None) -> float | None:
+    """The earlier of two times, of which either may be never."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a if a < b else b
+
+
+def merge_accounts(
+    a: Account[Any], b: Account[Any], merge: Callable[[Any, Any], Any]
+) -> Account[Any]:
+    """The account of two sets of ranks together; `merge` is that of their values."""
+    if a.value is None or b.value is None:
+        value = a.value if b.value is None else b.value
+    else:
+        value = merge(a.value, b.value)
+    new = tuple(reason for reason in b.reasons if reason not in a.reasons)
+    return Account(
+        reports=a.reports + b.reports,
+        value=value,
+        code=worst((a.code, b.code)),
+        reasons=a.reasons + new,
+        silent=a.silent + b.silent,
+        open_joins=a.open_joins + b.open_joins,
+    )
 
 
 class ProgressRounds:
@@ -94,9 +121,9 @@ class GatherRound:
     """The one round that collects the ranks' accounts.
 
     `account` gives this rank's own when it is asked for, which is when its
-    children's are there and it is idle. A child that is `lost`, or that does
-    not answer within `patience_s` of `hurry`, is named as silent; what lies
-    below it is then unknown too.
+    children's are there and it is idle; `merge` is that of their values. A
+    child that is `lost`, or that does not answer within `patience_s` of
+    `hurry`, is named as silent; what lies below it is then unknown too.
     """
 
     def __init__(
@@ -104,7 +131,7 @@ class GatherRound:
         tree: Tree,
         patience_s: float,
         account: Callable[[], Account[Any]],
-        merge: Callable[[Account[Any], Account[Any]], Account[Any]],
+        merge: Callable[[Any, Any], Any],
     ) -> None:
         self.total: Account[Any] | None = None
         self._tree = tree
@@ -150,9 +177,9 @@ class GatherRound:
         self._open = False
         total = self._account()
         for answer in self._answers:
-            total = self._merge(total, answer)
+            total = merge_accounts(total, answer, self._merge)
         silent = Account[Any](silent=tuple(sorted(self._waiting)))
-        total = self._merge(total, silent)
+        total = merge_accounts(total, silent, self._merge)
         if self._tree.parent is not None:
             return [(self._tree.parent, Up(GATHER, 1, account=total))]
         self.total = total

@@ -116,15 +116,15 @@ def _hear(transport: Transport) -> tuple[bytes, list[Delivery | Lost]]:
         while True:
             for arrival in transport.poll(None):
                 early.append(arrival)
+            if signals.pending is not None:
+                # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
+                error = Interrupted if signals.pending is SIGINT else Terminated
+                raise error(f"stopped by {signals.pending.name} before the job began")
             for place, arrival in enumerate(early):
                 if isinstance(arrival, Lost):
                     return _ending(StoppedEarly.exit_code), []
                 if arrival.source == parent:
                     return arrival.payload, early[:place] + early[place + 1 :]
-            if signals.pending is not None:
-                # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
-                error = Interrupted if signals.pending is SIGINT else Terminated
-                raise error(f"stopped by {signals.pending.name} before the job began")
 
 
 def _ending(code: int) -> bytes:

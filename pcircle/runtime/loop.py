@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from pcircle.aio import Future, Pool
-from pcircle.circle.engine import Engine, Settings
+from pcircle.circle.engine import GATHERING, Engine, Settings
 from pcircle.circle.instructions import (
     Abandon,
     Complete,
@@ -33,6 +33,7 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
+from pcircle.circle.messages import Account, Up
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.runtime.defect import write_report
 from pcircle.runtime.signals import Signals
@@ -69,11 +70,12 @@ class Rank:
         self._stopping = False
         self._code: int | None = None
         self._message_bytes = 0
+        self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
         self._engine: Engine[Any, Any] = Engine(
             transport.rank,
             transport.size,
-            merge=task.merge,
+            merge=self._merge,
             rng=Random(f"{os.getpid()} {time.time_ns()} {transport.rank}"),
             settings=settings,
             nodes=transport.nodes,
@@ -173,6 +175,21 @@ class Rank:
             # The accounts are on their way without it.
             print(f"rank {self._transport.rank}: {reason}", file=sys.stderr)
 
+    def _merge(self, a: Any, b: Any) -> Any:
+        try:
+            return self._task.merge(a, b)
+        except Exception as error:
+            if self._engine.phase < GATHERING:
+                raise  # which stops the job
+            self._late.append(_explain(error, "merging the results of ranks"))
+            return a
+
+    def _amended(self, account: Account[Any]) -> Account[Any]:
+        """An account with what went wrong while it was made: it is too late for an abort."""
+        code = worst((account.code, *(code for code, _ in self._late)))
+        reasons = account.reasons + tuple(reason for _, reason in self._late)
+        return msgspec.structs.replace(account, code=code, reasons=reasons)
+
     # ---- instructions ----------------------------------------------------------
 
     def _perform(self) -> None:
@@ -181,7 +198,10 @@ class Rank:
                 self._act[type(instruction)](instruction)
 
     def _send(self, send: Send) -> None:
-        payload = self._codec.encode(send.message)
+        message = send.message
+        if isinstance(message, Up) and message.account is not None:
+            message = msgspec.structs.replace(message, account=self._amended(message.account))
+        payload = self._codec.encode(message)
         self._message_bytes += len(payload)
         self._transport.send(send.dest, payload)
 
@@ -259,7 +279,7 @@ class Rank:
                 self._fail(error, "showing progress")
 
     def _conclude(self, conclude: Conclude) -> None:
-        account = conclude.account
+        account = self._amended(conclude.account)
         code = account.code
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))
@@ -300,10 +320,15 @@ class Rank:
     def _report(self) -> bytes:
         activity = self._engine.activity
         usage = resource.getrusage(resource.RUSAGE_SELF)
+        counts: tuple[int, ...] = ()
+        try:
+            counts = self._task.measure().counts
+        except Exception as error:
+            self._late.append(_explain(error, "counting what was done"))
         report = RankReport(
             rank=self._transport.rank,
             node=self._transport.nodes[self._transport.rank],
-            counts=self._task.measure().counts,
+            counts=counts,
             items=activity.items,
             spawned=activity.spawned,
             steals_asked=activity.asked,

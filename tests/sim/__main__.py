@@ -1,4 +1,8 @@
-"""Play one case again: `python -m tests.sim FAMILY SEED [MUTANT]` prints all of its steps."""
+"""Play one case again: `python -m tests.sim FAMILY SEED` prints all of its steps.
+
+The first line is the case: everything that was drawn. Then each instruction of a rank (`>`) and
+each arrival at one (`<`) with its virtual time, in the order of the run; at the end what broke.
+"""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ class Game:
         self._eager = rng.choice((0.2, 0.5, 0.9))  # to send rather than to become passive
         self._busy = rng.choice((0.05, 0.3, 0.7))  # chance that a step is work
         self._slow = rng.choice((1.0, 0.2, 0.02))  # of the lame pairs, against the others
-        self._lame = {
-            (a, b) for a in range(size) for b in range(size) if rng.random() < 0.4
-        }
+        self._lame = {(a, b) for a in range(size) for b in range(size) if rng.random() < 0.4}
 
     def play(self) -> None:
         """Until it is found that all is over; AssertionError if that is wrong, or never."""

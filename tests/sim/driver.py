@@ -39,17 +39,7 @@ from tests.sim.cases import AbortAt, Case
 from tests.sim.work import Item, Result, expected, merge, own_result
 
 # What travels, with the types of this work's items and results.
-WIRE = (
-    Ask
-    | Refuse
-    | Work[Item]
-    | Results[Result]
-    | Notice[int]
-    | Token
-    | Down
-    | Up[Result]
-    | Abort
-)
+WIRE = Ask | Refuse | Work[Item] | Results[Result] | Notice[int] | Token | Down | Up[Result] | Abort
 # An item whose step after step changes nothing spins: a real rank would burn its processor.
 SPIN_LIMIT = 10
 

@@ -42,9 +42,7 @@ class Run:
     ) -> None:
         self.case = case
         self.record = Record(case.forest.size)
-        self.players = [
-            Player(rank, case, self.record, engine_type) for rank in range(case.ranks)
-        ]
+        self.players = [Player(rank, case, self.record, engine_type) for rank in range(case.ranks)]
         for player in self.players:
             player.trace = trace
         self.engines = [player.engine for player in self.players]
@@ -57,8 +55,8 @@ class Run:
             limit_s=case.limit_s,
         )
         self.outcomes: list[Outcome | None] = []
-        # Of all ranks, every so many steps: each rank about once per own step in the mean.
-        self._stride = 1 + case.ranks // 4
+        # The job is checked after every step of few ranks, and of many after some.
+        self._stride = 1 if case.ranks <= 4 else case.ranks // 2
         # Messages vanish with a dead rank, and an unagreed end leaves some.
         self._whole = not case.conditions.kills and not self.stuck
 

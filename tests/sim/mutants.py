@@ -187,4 +187,3 @@ class WithUncountedRefusals(Engine[Any, Any]):
         if isinstance(message, Refuse):
             self.drain.counted = self.drain.counted + Counted(0, -1)
         super().receive(source, message, now_s)
-

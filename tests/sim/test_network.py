@@ -42,8 +42,9 @@ def collector(t: SimTransport) -> Steps:
         return None
     came: list[tuple[int, int]] = []
     while len(came) < 50 * (t.size - 1):
-        for source, number in (yield None):
-            came.append((source, int(number)))
+        for arrival in (yield None):
+            assert isinstance(arrival, Delivery)
+            came.append((arrival.source, int(arrival.payload)))
     return came
 
 

@@ -16,7 +16,7 @@ from pcircle.circle import Settings
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.cases import POLICIES, AbortAt, Case
 from tests.sim.judge import Run, play
-from tests.sim.work import Forest
+from tests.sim.work import Forest, Item
 
 pytestmark = pytest.mark.sim
 
@@ -42,6 +42,13 @@ def test_every_combination_of_choices(policy: tuple[str, str, str, bool, int]) -
     }
     job = case(6, size=80, item_s=0.001, settings=settings)
     play(msgspec.structs.replace(job, nodes=(0, 0, 0, 1, 1, 2)))
+
+
+LONG = 7  # the number of an item
+
+
+def _one_is_long(item: Item) -> float:
+    return 20.0 if item[0] == LONG else 0.001
 
 
 # ---- progress --------------------------------------------------------------------------------
@@ -70,16 +77,13 @@ def test_progress_goes_on_while_a_rank_is_stuck(stuck: int) -> None:
 def test_progress_is_exact_when_nothing_moves() -> None:
     """One long item holds the job open; the rounds then sum up all the rest, exactly."""
     size = 300
-    job = case(9, size=size, settings={"progress_period_s": 0.05, "arity": 2})
-    done = Run(msgspec.structs.replace(job, aborts=(AbortAt(0, 4, at_s=50.0),)))
-    forest = done.case.forest
-    long = next(n for n in range(size) if not forest.children((n, n + 1)))
-    kinds = {"duration_s": lambda item: 20.0 if item[0] == long else 0.001}
-    for player in done.players:
-        player.duration_s = kinds["duration_s"]
-    done.play().judge()
-    last = done.record.shows[-1][1]
-    assert last.counts == (size - 1, sum(range(size)) - long)
+    job = case(9, settings={"progress_period_s": 0.05, "arity": 2, "ahead": 0})
+    run = Run(msgspec.structs.replace(job, forest=Forest(size=size, seeds=size)))
+    for player in run.players:
+        player.duration_s = _one_is_long
+    run.play().judge()
+    last = run.record.shows[-1][1]
+    assert last.counts == (size - 1, sum(range(size)) - LONG)
     assert (last.ranks, last.stale) == (9, 0)
 
 
@@ -92,9 +96,7 @@ def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
     ended_s = play(case(6, settings={"arity": 2})).record.concluded_s
     assert ended_s is not None
     begin_s = ended_s - 1e-5
-    run = play(
-        case(6, settings={"arity": 2}, conditions={"stalls": (Stall(rank, begin_s, 90.0),)})
-    )
+    run = play(case(6, settings={"arity": 2}, conditions={"stalls": (Stall(rank, begin_s, 90.0),)}))
     assert run.record.concluded_s is not None
     assert run.record.concluded_s > 90.0
 

@@ -10,11 +10,12 @@ from itertools import product
 
 import pytest
 
+from tests.sim.__main__ import main
 from tests.sim.cases import FAMILIES, POLICIES, draw
 from tests.sim.judge import play, search
 
 # How many seeds of each family; in chunks, so that xdist can share them out.
-SEEDS = {"calm": 240, "nasty": 960, "ending": 800, "abort": 960, "kill": 960, "stuck": 240}
+SEEDS = {"calm": 240, "nasty": 800, "ending": 640, "abort": 720, "kill": 960, "stuck": 160}
 CHUNKS = 8
 
 pytestmark = pytest.mark.sim
@@ -38,8 +39,7 @@ def test_seeds_cover_what_they_should(family: str) -> None:
     """No choice of the engine's, and no number of ranks, may be missing by a slip in `cases`."""
     cases = [draw(family, seed) for seed in range(SEEDS[family])]
     chosen = {
-        (s.victims, s.split, s.termination, s.structured)
-        for s in (case.settings for case in cases)
+        (s.victims, s.split, s.termination, s.structured) for s in (case.settings for case in cases)
     }
     assert chosen == {policy[:4] for policy in POLICIES}
     ranks = {case.ranks for case in cases}
@@ -56,6 +56,19 @@ def test_a_seed_is_one_run() -> None:
         for run in runs
     ]
     assert first == second
+
+
+def test_a_case_can_be_played_again_from_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["calm", "17"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(draw("calm", 17))
+    assert any("> Start(" in line for line in lines)
+    assert any("< Delivery(" in line for line in lines)
+    assert lines[-1].endswith("as it should be")
+    assert main(["calm"]) == 2
+    assert "FAMILY SEED" in capsys.readouterr().err
 
 
 def test_seeds_reach_what_they_are_for() -> None:

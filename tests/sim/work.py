@@ -8,6 +8,7 @@ to enumerate the tree to judge a run.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log
 
 import msgspec
@@ -92,13 +93,13 @@ class Forest(msgspec.Struct, frozen=True):
             return []
         if self.even:
             cuts = [first + below * i // count for i in range(count + 1)]
-            return list(zip(cuts[:-1], cuts[1:], strict=True))
+            return list(pairwise(cuts))
         inner = {
             first + mix(self.salt + 7919 * key + i) % below if below > 1 else first
             for i in range(count - 1)
         }
         edges = sorted(inner | {first, last})
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(edges))
 
     def duration_s(self, item: Item) -> float:
         """How long processing the directory takes."""

@@ -107,7 +107,7 @@ def test_what_is_said_comes_in_order_and_before_the_end(owner: Owner) -> None:
 
 def test_a_worker_that_never_pauses_does_not_keep_the_owner(owner: Owner) -> None:
     """Each thing that is handled brings another one, as items that finish as fast as they start."""
-    handled = []
+    handled: list[None] = []
 
     def again() -> None:
         handled.append(None)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
+from pcircle.transport._sim import Conditions, Network
 from tests.conftest import Run
 from tests.contract.transport.bodies import Steps
 from tests.contract.transport.running import command, results
@@ -61,12 +63,23 @@ def _run_processes(kind: str) -> Callable[..., list[Any]]:
     return run_body
 
 
+def _run_simulated(
+    request: pytest.FixtureRequest, size: int, body: Body, arguments: tuple[Any, ...]
+) -> list[Any]:
+    # Two ranks on each node, and delays that change the order of all that may change it.
+    nodes = [rank // 2 for rank in range(size)]
+    conditions = Conditions(jitter=20.0, tail=0.2, tail_s=0.1, lame=0.2)
+    network = Network(nodes, Random(request.node.name), conditions)
+    return network.run([lambda t: body(t, *arguments)] * size)
+
+
 BINDINGS = {
     binding.name: binding
     for binding in (
         Binding("single", (1,), True, _run_processes("single")),
         Binding("local", tuple(range(1, 33)), True, _run_processes("local")),
         Binding("mpi", (1, 2, 4, 8), True, _run_processes("mpi")),
+        Binding("sim", tuple(range(1, 33)), False, _run_simulated),
     )
 }
 

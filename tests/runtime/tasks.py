@@ -1,0 +1,502 @@
+"""The tasks that the tests of the runtime start, each in a job of its own.
+
+``python -m tests.runtime.tasks NAME JOBS ARGUMENT...`` runs one; JOBS 0 leaves the number to the
+launcher. Rank 0 prints what came of it as one line of JSON; every rank ends with the job's code.
+
+Items that must wait for others never do so by time: a `Meeting` lets nobody go before all ranks
+are there, and a named pipe carries one byte for each thing that was done.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pcircle.circle import Settings, Sums
+from pcircle.errors import IntegrityError, NoSpace
+from pcircle.runtime import Here, Observer, Outcome, Program, Task, run, run_program
+
+HANG_S = 60.0
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What rank 0 prints. `items`, `spilled` and `cpu_s` are those of the ranks, in order."""
+
+    code: int
+    result: Any
+    reasons: tuple[str, ...]
+    silent: tuple[int, ...]
+    items: tuple[int, ...]
+    spilled: tuple[int, ...]
+    cpu_s: tuple[float, ...]
+    notices: tuple[Any, ...] = ()
+
+
+def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
+    told = Told(
+        outcome.code,
+        outcome.result,
+        outcome.reasons,
+        outcome.silent,
+        tuple(report.items for report in outcome.reports),
+        tuple(report.spilled for report in outcome.reports),
+        tuple(report.cpu_s for report in outcome.reports),
+        tuple(notices),
+    )
+    print(msgspec.json.encode(told).decode(), flush=True)
+
+
+class Meeting:
+    """A folder in which every rank leaves its mark."""
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._folder = Path(folder)
+        self._size = size
+
+    def come(self) -> None:
+        """Be there."""
+        (self._folder / f"rank-{os.getpid()}").touch()
+
+    def wait(self, over: Callable[[], bool] = bool) -> None:
+        """Be there, until all are or it is `over`."""
+        self.come()
+        hangs_s = time.monotonic() + HANG_S
+        while len(list(self._folder.glob("rank-*"))) < self._size and not over():
+            if time.monotonic() > hangs_s:
+                raise TimeoutError("not all ranks got an item")
+            time.sleep(0.005)
+
+
+# ---- exact results -------------------------------------------------------------------
+
+
+class Grow(Task[tuple[int, int], int]):
+    """A tree of items, `width` wide and `depth` deep; the result is their number."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        self._root = (width, depth)
+
+    def seed(self) -> list[tuple[int, int]]:
+        return [self._root, self._root]
+
+    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+        width, depth = item
+        if depth:
+            for _ in range(width):
+                here.spawn([(width, depth - 1)])
+        return self.own(here.spawned)
+
+    def own(self, spawned: int) -> Any:
+        return 1
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class GrowLoose(Grow):
+    structured = False
+
+
+class Subtree:
+    """What no message can carry: it must come back to the rank, and the join, it was made for."""
+
+    def __init__(self, children: int) -> None:
+        self.children = children
+        self.pid = os.getpid()
+
+
+class GrowJoined(Grow):
+    """The same number, by joins; each checks that all of its children are in `merged`."""
+
+    def own(self, spawned: int) -> Any:
+        return Subtree(spawned) if spawned else 1
+
+    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
+        width, depth = item
+        assert isinstance(own, Subtree)
+        assert own.pid == os.getpid()
+        assert own.children == width
+        assert merged == sum(width**level for level in range(1, depth + 1)), (item, merged)
+        return 1 + merged
+
+
+class Empty(Task[int, int]):
+    """No work at all."""
+
+    def seed(self) -> list[int]:
+        return []
+
+    def process(self, item: int, here: Here[int]) -> int:
+        raise AssertionError
+
+    def merge(self, a: int, b: int) -> int:
+        raise AssertionError
+
+
+class EmptyLoose(Empty):
+    structured = False
+
+
+# ---- stealing ------------------------------------------------------------------------
+
+
+class Together(Task[int, int]):
+    """No item ends before all ranks have one."""
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._meeting = Meeting(folder, size)
+        self._size = size
+
+    def seed(self) -> range:
+        return range(8 * self._size)
+
+    def process(self, item: int, here: Here[int]) -> int:
+        self._meeting.wait()
+        return item
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Gate(Task[int, int]):
+    """Item 0, the first that rank 0 has, reads from a pipe until the others are done elsewhere.
+
+    One more that was handed to its worker ahead can't be stolen and comes after.
+    """
+
+    def __init__(self, pipe: str, others: int) -> None:
+        self._pipe = pipe
+        self._others = others
+
+    def seed(self) -> list[int]:
+        return [*range(1, self._others + 1), 0]
+
+    def process(self, item: int, here: Here[int]) -> int:
+        fd = os.open(self._pipe, os.O_RDWR)
+        try:
+            if item == 0:
+                for _ in range(self._others - 1):
+                    os.read(fd, 1)
+            else:
+                os.write(fd, b"!")
+        finally:
+            os.close(fd)
+        return item
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Middle(Gate):
+    """Item 0 spawns the others and waits for them before it has returned."""
+
+    def seed(self) -> list[int]:
+        return [0]
+
+    def process(self, item: int, here: Here[int]) -> int:
+        if item == 0:
+            here.spawn(range(1, self._others + 1))
+        return super().process(item, here)
+
+
+# ---- notices -------------------------------------------------------------------------
+
+
+class Noting(Grow):
+    """Every item and every join tells something."""
+
+    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+        here.note([f"item {item[1]}"])
+        return super().process(item, here)
+
+    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
+        here.note([f"join {item[1]}"])
+        return super().join(item, own, merged, here)
+
+
+# ---- mishaps -------------------------------------------------------------------------
+
+
+def mishap(kind: str) -> None:
+    """Raise one of the errors that a task may raise."""
+    if kind == "nospace":
+        raise NoSpace("the shelf is full")
+    if kind == "integrity":
+        raise IntegrityError("the books differ")
+    raise ZeroDivisionError("on purpose")
+
+
+class Failing(Grow):
+    """Raises in one of its methods."""
+
+    def __init__(self, where: str, kind: str) -> None:
+        super().__init__(3, 3)
+        self._where = where
+        self._kind = kind
+
+    def _perhaps(self, where: str) -> None:
+        if where == self._where:
+            mishap(self._kind)
+
+    def seed(self) -> list[tuple[int, int]]:
+        self._perhaps("seed")
+        return super().seed()
+
+    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+        if item[1] == 1:
+            self._perhaps("process")
+        return super().process(item, here)
+
+    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
+        if item[1] == 2:
+            self._perhaps("join")
+        return super().join(item, own, merged, here)
+
+    def merge(self, a: int, b: int) -> int:
+        self._perhaps("merge")
+        return super().merge(a, b)
+
+    def measure(self) -> Sums:
+        self._perhaps("measure")
+        return super().measure()
+
+
+class FailingLoose(Failing):
+    structured = False
+
+
+class LastMerge(Task[int, int]):
+    """Each of two ranks has one result, so the only merge is that of the accounts at the end."""
+
+    structured = False
+
+    def __init__(self, folder: str, size: int) -> None:
+        self._meeting = Meeting(folder, size)
+        self._size = size
+
+    def seed(self) -> range:
+        return range(self._size)
+
+    def process(self, item: int, here: Here[int]) -> int:
+        self._meeting.wait()
+        return item
+
+    def merge(self, a: int, b: int) -> int:
+        raise ZeroDivisionError("on purpose")
+
+
+# ---- the end, early --------------------------------------------------------------------
+
+
+class Lasting(Task[int, int]):
+    """Items begin something, which only `abandon` undoes, and last until the job stops.
+
+    `doom`: all ranks but the first kill themselves once all have an item.
+    """
+
+    def __init__(self, folder: str, size: int, doom: bool) -> None:
+        self._folder = Path(folder)
+        self._meeting = Meeting(folder, size)
+        self._size = size
+        self._parent = os.getpid()
+        self._doom = doom
+
+    def seed(self) -> range:
+        return range(8 * self._size)
+
+    def process(self, item: int, here: Here[int]) -> int:
+        if item < 0:
+            return 0  # a child, there only so that its parent has something to complete
+        (self._folder / f"begun-{item}").touch()
+        here.spawn([-1])
+        self._meeting.wait(here.is_stopping)
+        if self._doom and os.getpid() != self._parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while not here.stopping:
+            time.sleep(0.005)
+        return 0
+
+    def abandon(self, item: int, own: Any) -> None:
+        (self._folder / f"begun-{item}").rename(self._folder / f"abandoned-{item}")
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class FailingAbandon(Task[int, int]):
+    """Begins something, fails on it, and fails to undo it."""
+
+    def seed(self) -> list[int]:
+        return [0]
+
+    def process(self, item: int, here: Here[int]) -> int:
+        here.spawn([1])
+        mishap("nospace")
+        return 0
+
+    def abandon(self, item: int, own: Any) -> None:
+        mishap("defect")
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class Idle(Task[int, int]):
+    """One item, which sleeps; all other ranks have nothing to do."""
+
+    def __init__(self, sleep_s: float) -> None:
+        self._sleep_s = sleep_s
+
+    def seed(self) -> list[int]:
+        return [0]
+
+    def process(self, item: int, here: Here[int]) -> int:
+        time.sleep(self._sleep_s)
+        return 0
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+# ---- programs ------------------------------------------------------------------------
+
+
+class Listener(Observer[Any]):
+    """Keeps notices; raises where it is told to."""
+
+    def __init__(self, raises: str = "") -> None:
+        self._raises = raises
+        self._notices: list[Any] = []
+        if raises == "show":
+            self.period_s = 0.001
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        if self._raises == "notice":
+            mishap("defect")
+        self._notices += values
+
+    def show(self, sums: Sums) -> None:
+        mishap("defect")
+
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        if self._raises == "conclude":
+            mishap("defect")
+        tell(outcome, self._notices)
+        return super().conclude(outcome)
+
+
+class Tool(Program):
+    """A program around any task; refuses in `prepare` if told to."""
+
+    def __init__(
+        self,
+        make: Callable[[], Task[Any, Any]],
+        changes: dict[str, Any] | None = None,
+        raises: str = "",
+        wait_for: str = "",
+    ) -> None:
+        self._make = make
+        self._changes = changes or {}
+        self._raises = raises
+        self._wait_for = wait_for
+
+    def prepare(self, size: int) -> bytes:
+        if self._raises == "prepare":
+            mishap("nospace")
+        if self._wait_for:
+            with open(self._wait_for, "rb") as pipe:
+                pipe.read(1)
+        return b"plan of %d" % size
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        assert plan == b"plan of %d" % size
+        return self._make()
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        return Listener(self._raises)
+
+    def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:
+        return msgspec.structs.replace(super().settings(observer, task), **self._changes)
+
+
+class Flat(Task[int, int]):
+    """Many items at once; the result is their sum."""
+
+    def seed(self) -> range:
+        return range(5000)
+
+    def process(self, item: int, here: Here[int]) -> int:
+        return item
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+def library(task: Task[Any, Any]) -> Callable[[int | None], int]:
+    """The task by `run`."""
+
+    def start(jobs: int | None) -> int:
+        end = run(task, jobs)
+        if end.outcome is not None:
+            tell(end.outcome)
+        return end.code
+
+    return start
+
+
+def program(
+    make: Callable[[], Task[Any, Any]], changes: dict[str, Any] | None = None, raises: str = ""
+) -> Callable[[int | None], int]:
+    """The task by `run_program`."""
+    return lambda jobs: run_program(Tool(make, changes, raises), jobs, "auto")
+
+
+def limited(jobs: int | None) -> int:
+    """A queue that spills where files may have no more than a few bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    return program(Flat, {"queue_high": 8})(jobs)
+
+
+JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
+    "grow": lambda width, depth: library(Grow(int(width), int(depth))),
+    "grow-loose": lambda width, depth: library(GrowLoose(int(width), int(depth))),
+    "grow-joined": lambda width, depth: library(GrowJoined(int(width), int(depth))),
+    "empty": lambda: library(Empty()),
+    "empty-loose": lambda: library(EmptyLoose()),
+    "together": lambda folder, size: library(Together(folder, int(size))),
+    "gate": lambda pipe, others: library(Gate(pipe, int(others))),
+    "middle": lambda pipe, others: library(Middle(pipe, int(others))),
+    "noting": lambda raises="": program(lambda: Noting(2, 5), None, raises),
+    "nearest": lambda: program(
+        lambda: Grow(3, 6), {"victims": "nearest", "split": "equal", "termination": "token"}
+    ),
+    "token-loose": lambda: program(lambda: GrowLoose(3, 6), {"termination": "token"}),
+    "spilling": lambda: program(Flat, {"queue_high": 8}),
+    "limited": lambda: limited,
+    "failing": lambda where, kind: library(Failing(where, kind)),
+    "failing-loose": lambda where, kind: library(FailingLoose(where, kind)),
+    "last-merge": lambda folder, size: library(LastMerge(folder, int(size))),
+    "failing-abandon": lambda: library(FailingAbandon()),
+    "lasting": lambda folder, size, doom="": library(Lasting(folder, int(size), bool(doom))),
+    "idle": lambda sleep_s: library(Idle(float(sleep_s))),
+    "prepared": lambda pipe: (
+        lambda jobs: run_program(Tool(lambda: Grow(2, 2), None, "", pipe), jobs, "auto")
+    ),
+}
+
+
+def main(name: str, jobs: str, *arguments: str) -> int:
+    return JOBS[name](*arguments)(int(jobs) or None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""Errors of a task, of a program and of its front end: one exit code, a reason, a report.
+
+A defect, whichever method it comes from and on whichever rank, ends the job with 70, and what is
+said names files that hold the traceback. An error with a code of its own gives that code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.conftest import Ended, Job, Ranks
+
+LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
+MPI = pytest.param(Ranks(2, mpi=True), marks=pytest.mark.mpi)
+SOME = pytest.mark.parametrize("ranks", [Ranks(1), Ranks(4), MPI], ids=str)
+
+
+def assert_defect(ended: Ended, method: str) -> None:
+    assert ended.code == 70, ended.said
+    assert "ZeroDivisionError: on purpose; a report is in " in ended.said
+    assert ended.reports
+    for report in ended.reports:
+        assert report.startswith("python ")
+        assert "Traceback (most recent call last):" in report
+        assert f"in {method}\n" in report
+        assert report.endswith("ZeroDivisionError: on purpose\n")
+
+
+@SOME
+@pytest.mark.parametrize("where", ["seed", "process", "join", "merge"])
+def test_a_defect_of_a_task(job: Job, ranks: Ranks, where: str) -> None:
+    ended = job(ranks, "failing", where, "defect")
+    assert_defect(ended, where)
+    assert ended.known.code == 70
+    assert all(reason in ended.said for reason in ended.known.reasons)
+    assert ended.known.silent == ()
+
+
+@pytest.mark.parametrize("ranks", LOCAL, ids=str)
+@pytest.mark.parametrize("where", ["process", "merge", "measure"])
+def test_a_defect_of_loose_work(job: Job, ranks: Ranks, where: str) -> None:
+    assert_defect(job(ranks, "failing-loose", where, "defect"), where)
+
+
+@pytest.mark.parametrize("ranks", [Ranks(2), MPI], ids=str)
+def test_a_defect_when_the_accounts_are_merged(job: Job, ranks: Ranks, tmp_path: Path) -> None:
+    """Too late to abort anything: both ranks are done."""
+    ended = job(ranks, "last-merge", tmp_path, 2)
+    assert_defect(ended, "merge")
+    assert ended.known.items == (1, 1)
+
+
+@SOME
+@pytest.mark.parametrize("where", ["seed", "process", "join", "merge"])
+@pytest.mark.parametrize(
+    ("kind", "code", "reason"),
+    [("nospace", 4, "the shelf is full"), ("integrity", 3, "the books differ")],
+)
+def test_an_error_with_a_code(
+    job: Job, ranks: Ranks, where: str, kind: str, code: int, reason: str
+) -> None:
+    ended = job(ranks, "failing", where, kind)
+    assert ended.code == code
+    assert ended.said == f"{reason}\n"  # once, although several ranks may have met it
+    assert ended.known.reasons == (reason,)
+    assert ended.reports == []
+
+
+@pytest.mark.parametrize("ranks", [Ranks(1), Ranks(3), MPI], ids=str)
+def test_what_is_refused_before_it_began(job: Job, ranks: Ranks) -> None:
+    ended = job(ranks, "noting", "prepare")
+    assert (ended.code, ended.told) == (4, None)
+    assert ended.said == "pcircle: the shelf is full\n"
+
+
+@pytest.mark.parametrize("ranks", [Ranks(1), Ranks(2), MPI], ids=str)
+@pytest.mark.parametrize("where", ["notice", "show", "conclude"])
+def test_a_defect_of_the_front_end(job: Job, ranks: Ranks, where: str) -> None:
+    assert_defect(job(ranks, "noting", where), where)
+
+
+def test_a_defect_while_abandoning_is_told_of(job: Job) -> None:
+    """Whatever the job's code is: it may have been agreed on already."""
+    ended = job(Ranks(2), "failing-abandon")
+    assert ended.code in (4, 70)
+    assert ended.reports
+    assert all("in abandon\n" in report for report in ended.reports)

@@ -1,0 +1,179 @@
+"""Attributes: what a copy is given, in which order, and what is not an error without privilege.
+
+As root the real thing: owners change, and the bits that a change of owner clears come back. As
+nobody in a process of its own: no failure, and no id bits on a file that belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from pcircle.fs.metadata import Keep, settle_file, settle_name
+from tests.conftest import Run
+from tests.unit.unprivileged import run_unprivileged
+
+OWNER, GROUP = 4711, 4712
+# No clock rounds to these.
+TIMES_NS = (1_234_567_890_123_456_789, 987_654_321_987_654_321)
+ALL = Keep(mode=True, ownership=True, timestamps=True)
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
+
+
+def make_source(path: Path, mode: int) -> os.stat_result:
+    """A file of another owner with a mode and times; its status."""
+    path.write_bytes(b"source")
+    return mark(path, mode)
+
+
+def mark(path: Path, mode: int) -> os.stat_result:
+    if os.geteuid() == 0:
+        os.chown(path, OWNER, GROUP, follow_symlinks=False)
+    if not path.is_symlink():
+        path.chmod(mode)
+    os.utime(path, ns=TIMES_NS, follow_symlinks=False)
+    return os.lstat(path)
+
+
+def settle(path: Path, source: os.stat_result, keep: Keep) -> os.stat_result:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, b"copy")
+        settle_file(fd, source, keep)
+    finally:
+        os.close(fd)
+    return path.stat()
+
+
+def times_ns(status: os.stat_result) -> tuple[int, int]:
+    return status.st_atime_ns, status.st_mtime_ns
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6711, 0o1777, 0o000])
+def test_id_bits_survive_the_change_of_owner(tmp_path: Path, mode: int) -> None:
+    source = make_source(tmp_path / "source", mode)
+    copy = settle(tmp_path / "copy", source, ALL)
+    assert stat.S_IMODE(copy.st_mode) == mode
+    assert (copy.st_uid, copy.st_gid) == (OWNER, GROUP)
+
+
+def test_times_are_kept_to_the_nanosecond_and_come_last(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", 0o640)
+    copy = settle(tmp_path / "copy", source, ALL)
+    assert times_ns(copy) == TIMES_NS
+
+
+@pytest.mark.parametrize("keep", [Keep(), Keep(mode=True), Keep(ownership=True), ALL])
+def test_only_what_is_asked_for_is_set(tmp_path: Path, keep: Keep) -> None:
+    source = make_source(tmp_path / "source", 0o751)
+    copy = settle(tmp_path / "copy", source, keep)
+    mine = (os.geteuid(), os.getegid())
+    owner = (source.st_uid, source.st_gid) if keep.ownership else mine
+    assert stat.S_IMODE(copy.st_mode) == (0o751 if keep.mode else 0o600)
+    assert (copy.st_uid, copy.st_gid) == owner
+    assert (times_ns(copy) == TIMES_NS) is keep.timestamps
+    assert keep.any is (keep != Keep())
+
+
+def test_a_link_gets_the_attributes_itself(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"")
+    before = (tmp_path / "victim").stat()
+    for name in ("source", "copy"):
+        (tmp_path / name).symlink_to("victim")
+    source = mark(tmp_path / "source", 0o777)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        settle_name(b"copy", fd, source, ALL)
+    finally:
+        os.close(fd)
+    copy = (tmp_path / "copy").lstat()
+    assert times_ns(copy) == TIMES_NS
+    assert (copy.st_uid, copy.st_gid) == (source.st_uid, source.st_gid)
+    after = (tmp_path / "victim").stat()
+    assert times_ns(after) == times_ns(before)
+    assert (after.st_uid, after.st_gid, after.st_mode) == (
+        before.st_uid,
+        before.st_gid,
+        before.st_mode,
+    )
+
+
+def test_a_directory_gets_them_by_its_descriptor(tmp_path: Path) -> None:
+    for name in ("source", "copy"):
+        (tmp_path / name).mkdir()
+    source = mark(tmp_path / "source", 0o3751)
+    fd = os.open(tmp_path / "copy", os.O_RDONLY)
+    try:
+        settle_name(b".", fd, source, ALL)
+    finally:
+        os.close(fd)
+    copy = (tmp_path / "copy").stat()
+    assert stat.S_IMODE(copy.st_mode) == stat.S_IMODE(source.st_mode)
+    assert times_ns(copy) == TIMES_NS
+    assert (copy.st_uid, copy.st_gid) == (source.st_uid, source.st_gid)
+
+
+@as_root
+@pytest.mark.parametrize("group", ["another", "own"])
+def test_without_privilege_id_bits_are_not_given_away(run: Run, tmp_path: Path, group: str) -> None:
+    """A file of root's: nobody can't own the copy, so it must not be set-user-id nobody."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, kind in (("file", "file"), ("directory", "directory")):
+        path = folder / name
+        path.write_bytes(b"") if kind == "file" else path.mkdir()
+        os.chown(path, 0, 0 if group == "another" else 65534)
+        path.chmod(0o6755)
+        os.utime(path, ns=TIMES_NS)
+    program = """
+keep = metadata.Keep(mode=True, ownership=True, timestamps=True)
+fd = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+metadata.settle_file(fd, os.stat("file"), keep)
+os.mkdir("made", 0o700)
+made = os.open("made", os.O_RDONLY)
+metadata.settle_name(b".", made, os.stat("directory"), keep)
+for status, source in ((os.fstat(fd), "file"), (os.fstat(made), "directory")):
+    assert stat.S_IMODE(status.st_mode) == 0o755, oct(status.st_mode)
+    assert status.st_uid == os.geteuid()
+    assert status.st_gid == os.getegid()
+    assert status.st_mtime_ns == os.stat(source).st_mtime_ns
+"""
+    done = run_unprivileged(run, program, folder)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@as_root
+def test_without_privilege_a_group_of_ones_own_is_kept(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.chmod(folder, 0o2777)
+    program = """
+fd = os.open("mine", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+os.fchmod(fd, 0o4750)
+keep = metadata.Keep(mode=True, ownership=True)
+copy = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+metadata.settle_file(copy, os.fstat(fd), keep)
+status = os.fstat(copy)
+assert stat.S_IMODE(status.st_mode) == 0o4750, oct(status.st_mode)
+"""
+    done = run_unprivileged(run, program, folder)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", 0o644)
+    fd = os.open(tmp_path / "copy", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.close(fd)
+    with pytest.raises(OSError, match="descriptor"):
+        settle_file(fd, source, ALL)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(FileNotFoundError):
+            settle_name(b"missing", fd, source, ALL)
+    finally:
+        os.close(fd)

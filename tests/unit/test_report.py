@@ -1,0 +1,173 @@
+"""The report of a copy: counts add up, the texts say what the numbers say, names are escaped."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pcircle.fcp.counters import Counters, Totals, totals
+from pcircle.fcp.items import Failure
+from pcircle.fcp.report import (
+    SCHEMA,
+    FailedEntry,
+    Report,
+    add_up,
+    describe_failure,
+    failed_entry,
+    rank_share,
+    shares,
+    summary,
+)
+from pcircle.runtime import RankReport
+
+FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied")
+
+
+def rank_report(rank: int, totals: Totals, **changes: object) -> RankReport:
+    report = RankReport(
+        rank=rank,
+        node=rank // 2,
+        counts=msgspec.structs.astuple(totals),
+        items=1200,
+        spawned=5,
+        steals_asked=7,
+        steals_got=3,
+        parcels_got=40,
+        messages=90,
+        message_bytes=2048,
+        spilled=0,
+        cpu_s=1.23456,
+        peak_rss_bytes=64 << 20,
+    )
+    return msgspec.structs.replace(report, **changes)
+
+
+ONE = Totals(
+    found=10,
+    sized=10,
+    scans_due=2,
+    scans_done=2,
+    files=6,
+    directories=2,
+    links=1,
+    failed=1,
+    bytes_found=3 << 20,
+    bytes_done=2 << 20,
+)
+TWO = Totals(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
+
+
+def make_report(**changes: object) -> Report:
+    report = Report(
+        schema=SCHEMA,
+        tool="fcp",
+        version="1",
+        exit_code=0,
+        dry_run=False,
+        sources=("a",),
+        target="b",
+        entries=12,
+        files=9,
+        directories=2,
+        links=1,
+        bytes=3 << 20,
+        found=13,
+        failed=0,
+        elapsed_s=2.0,
+        bytes_per_s=1.5 * (1 << 20),
+        entries_per_s=6.0,
+        reasons=(),
+        failures=(),
+        ranks=(rank_share(rank_report(0, ONE)), rank_share(rank_report(1, TWO))),
+    )
+    return msgspec.structs.replace(report, **changes)
+
+
+def test_what_a_rank_counts_is_what_is_read() -> None:
+    counters = Counters()
+    for number, name in enumerate(
+        ("found", "sized", "scans_due", "scans_done", "files", "directories", "links", "failed"), 1
+    ):
+        setattr(counters, name, number)
+    counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
+    sums = counters.sums()
+    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    assert (sums.weight, sums.ranks) == (0.25, 1)
+
+
+def test_ranks_add_up() -> None:
+    total = add_up([rank_report(0, ONE), rank_report(1, TWO)])
+    assert (total.found, total.files, total.bytes_done) == (13, 9, 3 << 20)
+    assert (total.copied, total.settled) == (12, 13)
+    assert not total.walked
+    assert ONE.walked
+
+
+def test_ranks_that_count_differently_are_not_added() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        add_up([rank_report(0, ONE), rank_report(1, TWO, counts=(1, 2))])
+
+
+def test_a_rank_s_share_is_what_it_copied() -> None:
+    share = rank_share(rank_report(3, ONE))
+    assert (share.rank, share.node, share.entries, share.bytes) == (3, 1, 9, 2 << 20)
+    assert (share.steals_asked, share.steals_got, share.cpu_s) == (7, 3, 1.235)
+
+
+def test_a_failure_is_one_printable_line() -> None:
+    line = describe_failure(FAILURE)
+    assert line.startswith("fcp: cannot open 'dir/")
+    assert line.endswith("name': Permission denied")
+    assert line.isprintable()
+    entry = failed_entry(FAILURE)
+    assert entry == FailedEntry(entry.path, "open", 13, "Permission denied")
+    assert entry.path.isprintable()
+    assert entry.path.encode()  # valid text, unlike the name
+
+
+def test_the_summary_says_what_was_done() -> None:
+    text = summary(make_report())
+    assert text == (
+        "copied 12 entries (9 files, 2 directories, 1 link), 3.0 MiB in 2.00s: 1.5 MiB/s, "
+        "6 entries/s"
+    )
+
+
+def test_one_is_not_many() -> None:
+    text = summary(make_report(entries=1, files=1, directories=0, links=0))
+    assert "1 entry (1 file, 0 directories, 0 links)" in text
+
+
+def test_failures_come_first() -> None:
+    assert summary(make_report(failed=1)).startswith("1 entry failed; copied 12 entries")
+    assert summary(make_report(failed=2)).startswith("2 entries failed; ")
+
+
+def test_a_dry_run_claims_nothing() -> None:
+    text = summary(make_report(dry_run=True))
+    assert text.startswith("would copy 12 entries")
+    assert "/s" not in text
+
+
+def test_shares_are_a_row_for_each_rank() -> None:
+    lines = shares(make_report(), 1).splitlines()
+    assert lines[0].split() == ["rank", "node", "entries", "bytes", "share"]
+    rows = [line.split() for line in lines if line.split()[0] in ("0", "1")]
+    assert [(row[0], row[2], row[-1]) for row in rows] == [("0", "9", "75%"), ("1", "3", "25%")]
+
+
+def test_more_is_told_when_asked_twice() -> None:
+    lines = shares(make_report(), 2).splitlines()
+    for word in ("items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"):
+        assert word in lines[0]
+    assert "3/7" in lines[-1]
+
+
+def test_nothing_copied_is_no_division_by_zero() -> None:
+    report = make_report(entries=0, ranks=(rank_share(rank_report(0, Totals())),))
+    assert "0%" in shares(report, 1)
+
+
+def test_the_report_is_plain_json() -> None:
+    report = make_report(failures=(failed_entry(FAILURE),))
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report

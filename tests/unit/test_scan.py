@@ -1,0 +1,106 @@
+"""Reading a directory in blocks: every name once, by kind, and the first ones soon."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pcircle.fcp.scan import BLOCK_ENTRIES, Block, blocks
+from tests.conftest import Run
+from tests.unit.unprivileged import run_unprivileged
+
+MANY = 100_000
+
+
+def scan(path: str | os.PathLike[str]) -> list[Block]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = list(blocks(fd))
+        assert stat.S_ISDIR(os.fstat(fd).st_mode)  # still open: it is the caller's
+    finally:
+        os.close(fd)
+    return found
+
+
+def test_an_empty_directory_is_one_empty_block(tmp_path: Path) -> None:
+    (block,) = scan(tmp_path)
+    assert block.last
+    assert len(block) == 0
+    assert not block
+
+
+def test_names_come_by_kind_and_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "to-file").symlink_to("file")
+    (tmp_path / "to-directory").symlink_to("directory")
+    (tmp_path / "to-nothing").symlink_to("nothing")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+    (block,) = scan(tmp_path)
+    assert block.files == ["file"]
+    assert block.directories == ["directory"]
+    assert sorted(block.links) == ["to-directory", "to-file", "to-nothing"]
+    assert sorted(block.specials) == ["fifo", "socket"]
+    assert len(block) == 7
+    assert block.last
+
+
+def test_names_of_any_bytes_survive(tmp_path: Path) -> None:
+    names = {b"\xff\xfe", b"new\nline", b" ", b"-rf", "\u00e9".encode(), b"x" * 255, b"*"}
+    for name in names:
+        with open(os.path.join(os.fsencode(tmp_path), name), "wb"):
+            pass
+    (block,) = scan(tmp_path)
+    assert {os.fsencode(name) for name in block.files} == names
+
+
+def test_a_large_directory_comes_in_several_blocks() -> None:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="pcircle-test-", dir=memory) as folder:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            for number in range(MANY):
+                os.mknod(f"{number:x}", stat.S_IFREG | 0o600, dir_fd=fd)
+            lasts, names = [], set[str]()
+            reading = blocks(fd)
+            first = next(reading)
+            # What the first block has can be worked on while the rest is not yet read.
+            assert 0 < len(first) <= BLOCK_ENTRIES
+            for block in (first, *reading):
+                assert len(block) <= BLOCK_ENTRIES
+                assert names.isdisjoint(block.files)
+                names.update(block.files)
+                lasts.append(block.last)
+        finally:
+            os.close(fd)
+    assert len(lasts) > 1
+    assert lasts == [False] * (len(lasts) - 1) + [True]
+    assert names == {f"{number:x}" for number in range(MANY)}
+
+
+def test_what_is_no_directory_is_an_oserror(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        scan(tmp_path / "file")
+
+
+def test_a_directory_opened_for_its_path_alone_is_an_oserror(run: Run, tmp_path: Path) -> None:
+    program = """
+os.mkdir("closed", 0o300)
+fd = os.open("closed", os.O_PATH | os.O_DIRECTORY)
+try:
+    list(scan.blocks(fd))
+except OSError as error:
+    assert error.errno == errno.EBADF, error
+else:
+    raise AssertionError("read")
+"""
+    done = run_unprivileged(run, program, tmp_path)
+    assert done.returncode == 0, done.stderr.decode()

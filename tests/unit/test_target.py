@@ -1,0 +1,309 @@
+"""Putting one entry in place: under which name, with which mode, and when the job must stop.
+
+Whether a file system is full is tried on a real one, a tiny tmpfs that root mounts for the test.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pcircle.errors import NoSpace
+from pcircle.fcp import target
+from pcircle.fcp.plan import Plan
+from pcircle.fcp.target import Names
+from pcircle.fs.metadata import Keep
+
+NAME = b"name\xff"
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
+
+
+def make_plan(keep: Keep = Keep(), umask: int = 0o022) -> Plan:  # noqa: B008 - frozen
+    return Plan((), keep, 1 << 20, None, b"t0k", umask)
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names(b"t0k", 10)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[int]:
+    """A target directory, under the umask that is in force while fcp runs."""
+    former = os.umask(0o022)
+    folder = tmp_path / "target"
+    folder.mkdir()
+    fd = os.open(folder, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+    os.umask(former)
+
+
+def source_status(tmp_path: Path, mode: int) -> os.stat_result:
+    path = tmp_path / "source"
+    path.write_bytes(b"source")
+    path.chmod(mode)
+    return path.stat()
+
+
+def put(directory: int, name: bytes, mode: int, data: bytes = b"old") -> os.stat_result:
+    fd = os.open(name, target.CREATE, 0o600, dir_fd=directory)
+    os.write(fd, data)
+    os.fchmod(fd, mode)
+    os.close(fd)
+    return os.stat(name, dir_fd=directory)
+
+
+def read(directory: int, name: bytes) -> bytes:
+    fd = os.open(name, os.O_RDONLY, dir_fd=directory)
+    try:
+        return os.read(fd, 100)
+    finally:
+        os.close(fd)
+
+
+def mode_of(directory: int, name: bytes) -> int:
+    return stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+
+
+def finish(directory: int, creation: target.Creation, source: os.stat_result, plan: Plan) -> None:
+    os.write(creation.fd, b"new")
+    target.settle(creation, source, plan)
+    os.close(creation.fd)
+    target.publish(creation, directory)
+
+
+def entries(directory: int) -> set[bytes]:
+    return set(map(os.fsencode, os.listdir(directory)))
+
+
+# ---- names ---------------------------------------------------------------------------
+
+
+def test_temporary_names_are_short_and_never_the_same() -> None:
+    made = [Names(b"t0k", rank).next() for rank in range(1000)]
+    of_one = Names(b"t0k", 7)
+    made += [of_one.next() for _ in range(1000)]
+    made.remove(b".fcp-t0k-7-1")  # which both have made
+    assert len(set(made)) == len(made)
+    assert max(map(len, made)) < 32
+
+
+# ---- creation ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755, 0o4755, 0o600, 0o444])
+def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
+    tmp_path: Path, directory: int, names: Names, mode: int
+) -> None:
+    source, plan = source_status(tmp_path, mode), make_plan()
+    creation = target.create(directory, NAME, source, plan, names)
+    assert creation.written == creation.name == NAME
+    assert creation.old is None
+    finish(directory, creation, source, plan)
+    assert mode_of(directory, NAME) == mode & 0o777 & ~0o022
+    assert entries(directory) == {NAME}
+
+
+def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
+    tmp_path: Path, directory: int, names: Names
+) -> None:
+    source, plan = source_status(tmp_path, 0o4755), make_plan(Keep(mode=True))
+    creation = target.create(directory, NAME, source, plan, names)
+    assert mode_of(directory, NAME) == 0o600
+    finish(directory, creation, source, plan)
+    assert mode_of(directory, NAME) == 0o4755
+
+
+def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
+    tmp_path: Path, directory: int, names: Names
+) -> None:
+    source, plan = source_status(tmp_path, 0o755), make_plan(umask=0o222)
+    finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
+    finish(directory, target.create_beside(directory, b"2", source, plan, names), source, plan)
+    assert mode_of(directory, NAME) == mode_of(directory, b"2") == 0o755 & ~0o222
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o444, 0o000, 0o711])
+def test_a_file_made_beside_ends_with_the_same_mode(
+    tmp_path: Path, directory: int, names: Names, mode: int
+) -> None:
+    source, plan = source_status(tmp_path, mode), make_plan()
+    creation = target.create_beside(directory, NAME, source, plan, names)
+    assert creation.written != NAME
+    assert mode_of(directory, creation.written) & 0o600 == 0o600  # others will write to it
+    finish(directory, creation, source, plan)
+    assert entries(directory) == {NAME}
+    assert mode_of(directory, NAME) == mode & ~0o022
+
+
+def test_creating_follows_nothing(tmp_path: Path, directory: int, names: Names) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"keep me")
+    os.symlink(victim, NAME, dir_fd=directory)
+    os.symlink(tmp_path / "not-there", b"dangling", dir_fd=directory)
+    source, plan = source_status(tmp_path, 0o640), make_plan()
+    for name in (NAME, b"dangling"):
+        finish(directory, target.create(directory, name, source, plan, names), source, plan)
+        assert read(directory, name) == b"new"
+        assert mode_of(directory, name) == 0o640
+    assert victim.read_bytes() == b"keep me"
+    assert not (tmp_path / "not-there").exists()
+
+
+# ---- replacement ---------------------------------------------------------------------
+
+
+def test_the_old_file_is_whole_until_the_new_one_is(
+    tmp_path: Path, directory: int, names: Names
+) -> None:
+    old = put(directory, NAME, 0o604)
+    source, plan = source_status(tmp_path, 0o755), make_plan()
+    creation = target.create(directory, NAME, source, plan, names)
+    assert creation.old is not None
+    assert creation.old.st_ino == old.st_ino
+    assert mode_of(directory, creation.written) == 0o600
+    assert read(directory, NAME) == b"old"
+    finish(directory, creation, source, plan)
+    assert read(directory, NAME) == b"new"
+    assert mode_of(directory, NAME) == 0o604  # as with cp, which writes into the old one
+    assert entries(directory) == {NAME}
+
+
+@as_root
+def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
+    tmp_path: Path, directory: int, names: Names
+) -> None:
+    os.chown(tmp_path, 0, 0)
+    source = source_status(tmp_path, 0o644)
+    for keep, owner in ((Keep(), (41, 42)), (Keep(ownership=True), (0, 0))):
+        put(directory, NAME, 0o4711)
+        os.chown(NAME, 41, 42, dir_fd=directory)
+        os.chmod(NAME, 0o4711, dir_fd=directory)
+        plan = make_plan(keep)
+        finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
+        now = os.stat(NAME, dir_fd=directory)
+        assert (now.st_uid, now.st_gid) == owner
+        os.unlink(NAME, dir_fd=directory)
+
+
+def test_only_files_and_links_are_replaced(tmp_path: Path, directory: int, names: Names) -> None:
+    os.mkdir(b"directory", dir_fd=directory)
+    os.mkfifo(b"fifo", dir_fd=directory)
+    source, plan = source_status(tmp_path, 0o644), make_plan()
+    for name, wrong in ((b"directory", IsADirectoryError), (b"fifo", FileExistsError)):
+        with pytest.raises(wrong, match="in its place"):
+            target.create(directory, name, source, plan, names)
+        with pytest.raises(wrong, match="in its place"):
+            target.replaceable(directory, name)
+    assert target.replaceable(directory, b"missing") is None
+    assert entries(directory) == {b"directory", b"fifo"}
+
+
+def test_discarding_is_no_error_when_there_is_nothing(directory: int) -> None:
+    put(directory, NAME, 0o600)
+    target.discard(NAME, directory)
+    target.discard(NAME, directory)
+    assert entries(directory) == set()
+
+
+# ---- full ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 256 KiB and 16 entries."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a tmpfs")
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k,nr_inodes=16", "pcircle-test"]
+    with suppress(FileNotFoundError):
+        done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            yield folder
+            subprocess.run(["umount", folder], check=True)
+            return
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    pytest.skip("there is no mount command")
+
+
+@pytest.fixture
+def tiny_fd(tiny: Path) -> Iterator[int]:
+    fd = os.open(tiny, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def fill_bytes(directory: int) -> None:
+    fd = os.open(b"filler", target.CREATE, 0o600, dir_fd=directory)
+    try:
+        size = 256 << 10
+        assert os.write(fd, bytes(size)) == size
+        with pytest.raises(OSError, match="space"):
+            os.write(fd, b"!")
+    finally:
+        os.close(fd)
+
+
+def fill_entries(directory: int) -> None:
+    for number in range(15):  # one of the 16 is the root
+        os.mkdir(b"%d" % number, dir_fd=directory)
+    with pytest.raises(OSError, match="space"):
+        os.mkdir(b"15", dir_fd=directory)
+
+
+def full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("fill", [fill_bytes, fill_entries])
+def test_a_full_file_system_stops_the_job(tiny_fd: int, names: Names, fill: object) -> None:
+    assert callable(fill)
+    fill(tiny_fd)
+    before = entries(tiny_fd)
+    with pytest.raises(NoSpace, match="target can't take more: No space left") as caught:
+        target.stop_if_full(full(), tiny_fd, names)
+    assert caught.value.exit_code == 4
+    assert entries(tiny_fd) == before
+
+
+def test_one_that_is_almost_full_stops_the_job_too(tiny_fd: int, names: Names) -> None:
+    fd = os.open(b"filler", target.CREATE, 0o600, dir_fd=tiny_fd)
+    os.write(fd, bytes(240 << 10))
+    os.close(fd)
+    with pytest.raises(NoSpace):
+        target.stop_if_full(full(), tiny_fd, names)
+    assert entries(tiny_fd) == {b"filler"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_where_a_probe_can_be_written_it_is_the_entrys_failure(
+    directory: int, names: Names, number: int
+) -> None:
+    target.stop_if_full(OSError(number, "so it is said"), directory, names)
+    assert entries(directory) == set()
+
+
+def test_other_errors_are_not_probed(names: Names) -> None:
+    target.stop_if_full(OSError(errno.EACCES, "no"), -1, names)
+
+
+def test_a_probe_that_fails_otherwise_says_nothing_of_space(directory: int, names: Names) -> None:
+    """The directory was removed meanwhile: that entry's failure."""
+    os.rmdir(os.readlink(f"/proc/self/fd/{directory}"))
+    target.stop_if_full(full(), directory, names)
+
+
+def test_a_read_only_file_system_stops_the_job(tiny: Path, tiny_fd: int, names: Names) -> None:
+    remount = ["mount", "-o", "remount,ro", str(tiny)]
+    assert subprocess.run(remount, check=False).returncode == 0
+    with pytest.raises(NoSpace, match="Read-only"):
+        target.stop_if_full(OSError(errno.EROFS, "Read-only"), tiny_fd, names)

@@ -1,0 +1,71 @@
+"""The k-ary tree and the nodes: every rank works out its own place, and all places fit together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.circle.topology import Nodes, Tree
+
+sizes = st.integers(1, 300)
+arities = st.integers(1, 9)
+
+
+@given(size=sizes, arity=arities)
+def test_places_make_one_tree(size: int, arity: int) -> None:
+    trees = [Tree(rank, size, arity) for rank in range(size)]
+    seen = [0]
+    for rank in seen:
+        tree = trees[rank]
+        assert len(tree.children) <= arity
+        for child in tree.children:
+            assert trees[child].parent == rank
+            assert trees[child].depth == tree.depth + 1
+            assert trees[child].ancestors == (rank, *tree.ancestors)
+        seen += tree.children
+    assert sorted(seen) == list(range(size))
+    assert trees[0].parent is None
+    assert {tree.height for tree in trees} == {max(tree.depth for tree in trees)}
+
+
+@given(size=sizes, arity=st.integers(2, 9))
+def test_tree_is_as_low_as_it_can_be(size: int, arity: int) -> None:
+    height = Tree(0, size, arity).height
+    assert size > sum(arity**level for level in range(height))
+
+
+@given(size=sizes, arity=arities)
+def test_patience_shrinks_evenly_with_each_level(size: int, arity: int) -> None:
+    """So that a child that gives up can still be heard: by the same margin on every level."""
+    margin = 1 / (Tree(0, size, arity).height + 1)
+    for rank in range(size):
+        tree = Tree(rank, size, arity)
+        assert 0 < tree.patience() <= 1
+        for child in tree.children:
+            below = Tree(child, size, arity).patience()
+            assert tree.patience() - below == pytest.approx(margin)
+
+
+def test_neighbours_are_parent_and_children() -> None:
+    assert Tree(0, 10, 3).neighbours == (1, 2, 3)
+    assert Tree(2, 10, 3).neighbours == (0, 7, 8, 9)
+    assert Tree(9, 10, 3).neighbours == (2,)
+    assert Tree(0, 1, 3).neighbours == ()
+
+
+def test_arity_is_at_least_one() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Tree(0, 4, 0)
+
+
+@given(nodes=st.lists(st.integers(0, 5), min_size=1, max_size=40))
+def test_each_node_has_one_leader_and_all_ranks_a_place(nodes: list[int]) -> None:
+    places = [Nodes(rank, nodes) for rank in range(len(nodes))]
+    leaders = [rank for rank, place in enumerate(places) if place.is_leader]
+    assert sorted(nodes[leader] for leader in leaders) == sorted(set(nodes))
+    for rank, place in enumerate(places):
+        assert sorted((rank, *place.local, *place.remote)) == list(range(len(nodes)))
+        assert {nodes[other] for other in place.local} <= {nodes[rank]}
+        assert nodes[rank] not in {nodes[other] for other in place.remote}
+        assert nodes[place.leader] == nodes[rank]

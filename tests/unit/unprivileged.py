@@ -1,0 +1,35 @@
+"""Running a few lines without privileges, because root may do what tests must see refused.
+
+The lines run in a process of their own, in a folder that they reach although its parents may be
+closed to them: they are in it already.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import Run
+
+NOBODY = 65534
+
+# What is imported comes first: the checkout may be closed to others.
+_BEGIN = """
+import errno, os, stat, sys
+from pcircle.fcp import scan, target
+from pcircle.fs import directories, metadata
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid({nobody})
+    os.setuid({nobody})
+"""
+
+
+def run_unprivileged(run: Run, program: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run *program* in *folder*, which is given to its user."""
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    whole = _BEGIN.format(nobody=NOBODY) + program
+    return run([sys.executable, "-c", whole], cwd=folder)
