@@ -276,7 +276,8 @@ class Engine(Generic[I, R]):
         self.lost.add(rank)
         if self.phase != STOPPED:
             code = StoppedEarly.exit_code
-            self._abort(code, f"rank {rank} was lost: {reason}", None, now_s)
+            what = f"rank {rank} was lost"
+            self._abort(code, f"{what}: {reason}" if reason else what, None, now_s)
         self._advance(now_s)
 
     def conclude(self, code: int, now_s: float) -> None:

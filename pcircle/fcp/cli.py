@@ -116,12 +116,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments, speaks)
     except UsageError as error:
         if speaks:
-            text = _explain(error, arguments)
-            print(f"fcp: {text}\nTry 'fcp --help'.", file=sys.stderr)
+            _complain(f"{_explain(error, arguments)}\nTry 'fcp --help'.")
         return error.exit_code
     except PcircleError as error:
-        print(f"fcp: {error}", file=sys.stderr)
+        _complain(str(error))
         return error.exit_code
+
+
+def _complain(text: str) -> None:
+    from pcircle.ui.output import Output
+
+    Output(sys.stderr).line(f"fcp: {text}")
 
 
 def _run(arguments: Sequence[str], speaks: bool) -> int:
@@ -137,7 +142,3 @@ def _run(arguments: Sequence[str], speaks: bool) -> int:
     from pcircle.fcp.command import copy_typed
 
     return copy_typed(typed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

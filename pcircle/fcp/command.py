@@ -14,12 +14,13 @@ from pcircle.errors import UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.dry import DryTask
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DEFAULT_LARGE_BYTES, Plan
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DEFAULT_LARGE_BYTES, Plan, working_directory
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
+from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.units import parse_duration, parse_size
 
@@ -52,6 +53,9 @@ class CopyProgram(Program):
 
     name = "fcp"
 
+    def complain(self, text: str) -> None:
+        Output(sys.stderr).line(f"{self.name}: {text}")
+
     def __init__(self, options: Options, umask: int) -> None:
         self._options = options
         self._umask = umask
@@ -65,10 +69,11 @@ class CopyProgram(Program):
         plan = Plan(
             roots=roots,
             keep=options.keep,
-            large_bytes=DEFAULT_LARGE_BYTES if chunk is None else chunk,
+            large_bytes=min(DEFAULT_LARGE_BYTES, chunk or DEFAULT_LARGE_BYTES),
             chunk_bytes=chunk,
             token=os.urandom(4).hex().encode(),
             umask=self._umask,
+            directory=working_directory(),
             dry=options.dry,
             say_each=options.dry and options.verbose > 0,
         )

@@ -117,6 +117,8 @@ class Console(Observer[Done]):
             reasons.append(f"{total.found} entries were found, but {total.settled} accounted for")
         if total.failed:
             code = worst((code, EntriesFailed.exit_code))
+        if any(" was lost" in reason for reason in reasons):
+            reasons.append("what it was copying may be left in files whose names begin with .fcp-")
         report = self._report(code, total, tuple(reasons), outcome)
         for reason in reasons:
             self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pcircle.errors import UsageError
 from pcircle.fcp.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
@@ -77,19 +77,14 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     return holder or b".", name
 
 
-def _absolute(path: bytes) -> bytes:
-    # Not normalised: `a/../b` means something else if `a` is a link.
-    return os.path.join(os.getcwdb(), path)
-
-
 def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, name: bytes) -> Root:
     source_holder, source_name = _split(source)
     if source.endswith(b"/") and stat.S_ISDIR(status.st_mode):
         source_holder, source_name = source, b""  # a trailing slash follows a link
     return Root(
-        source_holder=_absolute(source_holder),
+        source_holder=source_holder,
         source_name=source_name,
-        target_holder=_absolute(holder),
+        target_holder=holder,
         target_name=name,
         kind=_kind(status.st_mode),
         source_shown=source,
@@ -137,7 +132,9 @@ def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) 
         raise UsageError(
             f"cannot replace directory '{show(target)}' with '{show(source)}', which is none"
         )
-    if at_name is not None and _kind(at_name.st_mode) == SPECIAL:
+    if any(
+        status is not None and _kind(status.st_mode) == SPECIAL for status in (at_name, existing)
+    ):
         raise UsageError(
             f"refusing to replace '{show(target)}': neither a regular file nor a symbolic link"
         )
@@ -168,13 +165,33 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
         if (mine & theirs) - {None}:
             raise UsageError(f"'{source}' and '{target}' are the same file")
         return
-    above = os.path.realpath(at_target)
-    while True:
-        if _identity(_status(above, follow=True)) == _identity(status):
-            raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
-        if above == os.path.dirname(above):
-            return
-        above = os.path.dirname(above)
+    own = (status.st_dev, status.st_ino)
+    if own == _identity(_status_or_none(at_target)) or own in set(_at_and_above(holder)):
+        raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
+
+
+def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
+    """Device and inode of a directory and of all that it lies in, as far as they can be searched.
+
+    Through `..` and not by name: names may lead through links, and one may be in
+    a directory that can't be reached by its name.
+    """
+    last = None
+    try:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return  # that it can't be used will be told when it is
+    try:
+        while last != (last := _identity(os.fstat(fd))):
+            assert last is not None
+            yield last
+            above = os.open(b"..", os.O_PATH | os.O_DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = above
+    except PermissionError:
+        return
+    finally:
+        os.close(fd)
 
 
 def _status_or_none(path: bytes) -> os.stat_result | None:

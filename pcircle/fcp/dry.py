@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
 from pcircle.circle import Sums
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Single, Tree, pack, unpack
+from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles, Tree, pack, unpack
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.scan import blocks
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.runtime import Here, Task
 
+_SPECIAL = "it is neither a regular file, a directory nor a symbolic link"
 _IN_THE_WAY = "something that is neither a file nor a link is in its place"
 
 
@@ -27,24 +29,23 @@ class DryTask(Task[Item, Done]):
         self._sources, self._targets = open_sides(plan)
 
     def seed(self) -> list[Item]:
-        self.counters.found = len(self._plan.roots)
-        items: list[Item] = []
-        for number, root in enumerate(self._plan.roots):
-            weight = 1.0 / len(self._plan.roots)
-            items.append(
-                Tree(number, b"", weight) if root.kind == DIRECTORY else Single(number, weight)
-            )
-        return items
+        roots = self._plan.roots
+        weight = 1.0 / len(roots)
+        self.counters.found += len(roots)
+        self.counters.scans_due += sum(root.kind == DIRECTORY for root in roots)
+        return [
+            Tree(number, b"", weight)
+            if root.kind == DIRECTORY
+            else Singles(number, number + 1, weight)
+            for number, root in enumerate(roots)
+        ]
 
     def process(self, item: Item, here: Here[Item]) -> Done:
-        try:
-            if isinstance(item, Tree):
-                self._tree(item, here)
-            elif isinstance(item, Single):
-                self._single(item, here)
-        except OSError as error:
-            path = item.path if isinstance(item, Tree) else b""
-            self._fail(item.root, path, error.strerror or str(error), here)
+        if isinstance(item, Tree):
+            self._tree(item, here)
+        elif isinstance(item, Singles):
+            self._single(item.first, here)
+            self.counters.weight += item.weight
         return Done()
 
     def merge(self, a: Done, b: Done) -> Done:
@@ -54,23 +55,32 @@ class DryTask(Task[Item, Done]):
         return self.counters.sums()
 
     def _tree(self, item: Tree, here: Here[Item]) -> None:
-        target_fd = -1
-        with self._sources.lease(item.root, item.path) as source:
-            try:
-                with self._targets.lease(item.root, item.path) as lease:
-                    target_fd = lease.fd
-                    self._scan(item, source.fd, target_fd, here)
-            except FileNotFoundError:
-                if target_fd >= 0:
-                    raise
-                self._say(item.root, item.path, "would be made", here)
-                self._scan(item, source.fd, -1, here)
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        try:
+            with self._sources.lease(item.root, item.path, readable=True) as source:
+                try:
+                    lease = self._targets.lease(item.root, item.path)
+                except FileNotFoundError:
+                    self._say(item.root, item.path, "would be made", here)
+                    self._scan(item, source.fd, -1, here)
+                else:
+                    with lease:
+                        self._scan(item, source.fd, lease.fd, here)
+        except OSError as error:
+            self.counters.failed += 1
+            self._tell_failure(item.root, item.path, _reason(error), here)
+            return
         self.counters.directories += 1
 
     def _scan(self, item: Tree, source_fd: int, target_fd: int, here: Here[Item]) -> None:
+        weight = item.weight
         for block in blocks(source_fd):
+            share = weight if block.last else weight / 2
+            weight -= share
+            each = share / max(1, len(block))
             self.counters.found += len(block)
-            each = item.weight / max(1, len(block))
+            self.counters.scans_due += len(block.directories)
             trees = unpack(pack(block.directories))
             here.spawn([Tree(item.root, join_path(item.path, n), each) for n in trees])
             for name in unpack(pack(block.files)):
@@ -78,34 +88,39 @@ class DryTask(Task[Item, Done]):
             for name in unpack(pack(block.links)):
                 self._entry(item, name, source_fd, target_fd, here)
             for name in unpack(pack(block.specials)):
-                self._fail(item.root, join_path(item.path, name), "a special file", here)
+                self._fail(item.root, join_path(item.path, name), _SPECIAL, here)
+            self.counters.weight += share - each * len(trees)
 
     def _entry(
         self, item: Tree, name: bytes, source_fd: int, target_fd: int, here: Here[Item]
     ) -> None:
         path = join_path(item.path, name)
         try:
-            status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+            status = _readable_status(name, source_fd)
             in_place = _in_place(name, target_fd)
         except OSError as error:
-            self._fail(item.root, path, error.strerror or str(error), here)
+            self._fail(item.root, path, _reason(error), here)
             return
         self._count(item.root, path, status, in_place, here)
 
-    def _single(self, item: Single, here: Here[Item]) -> None:
-        root = self._plan.roots[item.root]
-        with (
-            self._sources.lease(item.root, HOLDER) as source,
-            self._targets.lease(item.root, HOLDER) as lease,
-        ):
-            status = os.stat(root.source_name, dir_fd=source.fd, follow_symlinks=False)
-            in_place = _in_place(root.target_name, lease.fd)
+    def _single(self, number: int, here: Here[Item]) -> None:
+        root = self._plan.roots[number]
         if root.kind == SPECIAL:
-            self._fail(item.root, b"", "a special file", here)
+            self._fail(number, b"", _SPECIAL, here)
+            return
+        try:
+            with (
+                self._sources.lease(number, HOLDER) as source,
+                self._targets.lease(number, HOLDER) as lease,
+            ):
+                status = _readable_status(root.source_name, source.fd)
+                in_place = _in_place(root.target_name, lease.fd)
+        except OSError as error:
+            self._fail(number, b"", _reason(error), here)
             return
         if root.kind == LINK:
             here.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
-        self._count(item.root, b"", status, in_place, here)
+        self._count(number, b"", status, in_place, here)
 
     def _count(
         self,
@@ -118,6 +133,7 @@ class DryTask(Task[Item, Done]):
         if in_place is not None and _cannot_be_replaced(in_place.st_mode):
             self._fail(root, path, _IN_THE_WAY, here)
             return
+        self.counters.sized += 1
         if stat.S_ISLNK(status.st_mode):
             self.counters.links += 1
         else:
@@ -133,6 +149,10 @@ class DryTask(Task[Item, Done]):
 
     def _fail(self, root: int, path: bytes, reason: str, here: Here[Item]) -> None:
         self.counters.failed += 1
+        self.counters.sized += 1
+        self._tell_failure(root, path, reason, here)
+
+    def _tell_failure(self, root: int, path: bytes, reason: str, here: Here[Item]) -> None:
         here.note([Failure(self._shown(root, path), "copy", 0, reason)])
 
     def _shown(self, root: int, path: bytes) -> bytes:
@@ -152,3 +172,17 @@ def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
         return os.stat(name, dir_fd=target_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def _readable_status(name: bytes, source_fd: int) -> os.stat_result:
+    """The status of a source that could be copied. OSError if it could not."""
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+    if stat.S_ISREG(status.st_mode):
+        may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)
+        if not may_read:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return status
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from pcircle.fcp import target
@@ -21,7 +22,7 @@ from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_cop
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.target import Creation, Names
 from pcircle.fs.data import Mover, data_ranges, may_have_holes, write_all
-from pcircle.fs.metadata import settle_name
+from pcircle.fs.metadata import settle_link
 
 _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
@@ -52,6 +53,7 @@ class Copier:
         self._counters = counters
         self._mover = Mover()
         self._copy_plain = plain_copier(plan)
+        self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
     def files(
         self,
@@ -68,6 +70,7 @@ class Copier:
         knows all cases and says what went wrong. NoSpace as of `file`.
         """
         copy_plain, now_s = self._copy_plain, time.monotonic
+        self.is_stopping = stop
         tally = Tally([], [])
         count = copied = copied_bytes = 0
         for name in names:
@@ -153,6 +156,8 @@ class Copier:
                 self.doing = "set the attributes of the copy of"
                 target.settle(creation, status, self._plan)
         except BaseException:
+            with suppress(OSError):  # the first error is the one to tell
+                creation.identify()
             os.close(creation.fd)
             raise
         self.doing = "finish the copy of"
@@ -183,13 +188,20 @@ class Copier:
     def _unsized(self, fd: int, out: int, data: bytes) -> None:
         """Files of /proc and the like have content but no size: copy up to the end."""
         while data:
+            if self.is_stopping():
+                raise Changed("it had not come to an end when the job was stopped")
             write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)
 
     def _sparse(self, fd: int, out: int, status: os.stat_result) -> None:
         os.ftruncate(out, status.st_size)
         for offset, length in data_ranges(fd, 0, status.st_size):
-            if self._mover.move(fd, out, offset, length) != length:
+            done = self._mover.move(fd, out, offset, length)
+            if done != length and not status.st_blocks:
+                # Files of /sys and the like have a nominal size: they end where they end.
+                os.ftruncate(out, offset + done)
+                return
+            if done != length:
                 raise Changed("it shrank while it was copied")
         self._unchanged(fd, status)
 
@@ -215,26 +227,48 @@ class Copier:
             if keep.any:
                 self.doing = "set the attributes of the copy of"
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-                settle_name(written, target_fd, status, keep)
+                settle_link(written, target_fd, status, keep)
             if written != name:
                 self.doing = "put in place the copy of"
                 os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
         except OSError as error:
-            target.stop_if_full(error, target_fd, self.names)
-            if written != name:
-                target.discard(written, target_fd)
+            try:
+                target.stop_if_full(error, target_fd, self.names)
+            finally:
+                if written != name:
+                    target.discard(written, target_fd)
             raise
         self._counters.links += 1
         self._counters.sized += 1
 
     def begin(
-        self, source_fd: int, source: bytes, target_fd: int, name: bytes
-    ) -> tuple[os.stat_result, Creation, Identity]:
-        """Make the temporary file that a large file's chunks go to, of its full size, closed."""
+        self,
+        source_fd: int,
+        source: bytes,
+        target_fd: int,
+        name: bytes,
+        divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
+    ) -> tuple[os.stat_result, Creation, list[tuple[int, int]]]:
+        """Make the temporary file that a large file's chunks go to, of its full size, closed.
+
+        Returns the source's status, what was made, and the ranges that
+        `divide` says of the open source.
+        """
         self.doing = "open"
-        status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):
-            raise Changed("it is not a regular file any more")
+        fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is not a regular file any more")
+            ranges = divide(fd, status)
+        finally:
+            os.close(fd)
+        creation = self._make(status, target_fd, name)
+        self._counters.sized += 1
+        self._counters.bytes_found += status.st_size
+        return status, creation, ranges
+
+    def _make(self, status: os.stat_result, target_fd: int, name: bytes) -> Creation:
         self.doing = "create the copy of"
         try:
             creation = target.create_beside(target_fd, name, status, self._plan, self.names)
@@ -243,22 +277,20 @@ class Copier:
             raise
         try:
             os.ftruncate(creation.fd, status.st_size)
-            made = os.fstat(creation.fd)
+            creation.identify()
         except OSError as error:
             os.close(creation.fd)
             self._give_up(creation, target_fd, error)
             raise
         os.close(creation.fd)
-        self._counters.sized += 1
-        self._counters.bytes_found += status.st_size
-        return status, creation, (made.st_dev, made.st_ino)
+        return creation
 
     def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
         """Remove what was made; NoSpace if the reason is that there is none for anything."""
         try:
             target.stop_if_full(error, target_fd, self.names)
         finally:
-            target.discard(creation.written, target_fd)
+            target.discard(creation.written, target_fd, creation.identity)
 
     def chunk(
         self, item: Chunk, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]

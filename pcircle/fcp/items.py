@@ -7,8 +7,8 @@ a million names is a few thousand objects.
 
 Every item names its directory by (root, path), see `pcircle.fs.directories`,
 and carries its share of the job's `weight` of 1. Items that come back to a
-directory or a file made by another one carry its identity (device, inode):
-if something else has that name by then, the entry fails.
+directory or a file carry its identity (device, inode) on both sides: if
+something else has that name by then, the entry fails.
 """
 
 from __future__ import annotations
@@ -23,13 +23,25 @@ Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""
 
 
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Which directories, source's and target's, an item's names are in.
+
+    `copy` is the root's own copy, which must not be copied in its turn, as it
+    would be where a mount shows a part of the source in another place.
+    """
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    copy: tuple[int, int]
+
+
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Copy a directory and all below it. `parent` identifies the target's parent, if known."""
+    """Copy a directory and all below it. `above` is where it lies, None for a root."""
 
     root: int
     path: bytes
     weight: float
-    parent: tuple[int, int] | None = None
+    above: Place | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -40,14 +52,18 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     files: bytes
     links: bytes
     weight: float  # of each name
-    parent: tuple[int, int] | None = None
+    place: Place
 
 
-class Single(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """Copy a root that is not a directory; its name may differ in the target."""
+class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
+    """Copy roots that are not directories, from number `first` up to `end`.
 
-    root: int
-    weight: float
+    Their names may differ in the target.
+    """
+
+    first: int
+    end: int
+    weight: float  # of each root
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -58,7 +74,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     name: bytes
     target_name: bytes
     weight: float
-    parent: tuple[int, int] | None = None
+    place: Place
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -79,7 +95,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-Item: TypeAlias = Tree | Batch | Single | Large | Chunk
+Item: TypeAlias = Tree | Batch | Singles | Large | Chunk
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):

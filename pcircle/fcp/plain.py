@@ -31,6 +31,14 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
     wrong. In both latter cases nothing is left behind.
     """
     open_, fstat, read, write, close = os.open, os.fstat, os.read, os.write, os.close
+
+    def close_copy(out: int, name: bytes, target_fd: int) -> None:
+        try:
+            close(out)
+        except OSError:  # what was written is not all there
+            target.discard(name, target_fd)
+            raise
+
     keep = plan.keep if plan.keep.any else None
     bits = target.creation_bits(plan)
     least = 0o600 if plan.keep.mode else 0
@@ -46,21 +54,19 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
             out = open_(name, target.CREATE, mode & bits | least, dir_fd=target_fd)
             whole = False
             try:
-                try:
-                    # One byte more is asked for than there should be: growth shows.
-                    data = read(fd, size + 1)
-                    whole = len(data) == size and (not size or write(out, data) == size)
-                    if keep is not None and whole:
-                        settle_file(out, status, keep)
-                finally:
-                    close(out)
-            except OSError:
-                target.discard(name, target_fd)
-                raise
-            if not whole:
-                target.discard(name, target_fd)
-                return NOT_PLAIN
-            return size
+                # One byte more is asked for than there should be: growth shows.
+                data = read(fd, size + 1)
+                whole = len(data) == size and (not size or write(out, data) == size)
+                if keep is not None and whole:
+                    whole = False
+                    settle_file(out, status, keep)
+                    whole = True
+            finally:
+                if not whole:
+                    made = fstat(out)
+                    target.discard(name, target_fd, (made.st_dev, made.st_ino))
+                close_copy(out, name, target_fd)
+            return size if whole else NOT_PLAIN
         finally:
             close(fd)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from pcircle.fs.directories import Base, Directories, affordable
@@ -35,7 +37,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `large_bytes` is the size above which files are copied in chunks;
     `chunk_bytes` the chunks' size, None to adapt it. `umask` is the mask that
-    was in force, `token` marks this job's temporary names. `dry` means to
+    was in force and `directory` the working directory, `token` marks this
+    job's temporary names. `dry` means to
     touch nothing, `say_each` to name every entry.
     """
 
@@ -45,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
     chunk_bytes: int | None
     token: bytes
     umask: int
+    directory: bytes
     dry: bool = False
     say_each: bool = False
 
@@ -53,9 +57,20 @@ DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
 
 
+def working_directory() -> bytes:
+    """The path of the working directory; empty if there is none any more."""
+    try:
+        return os.getcwdb()
+    except OSError:
+        return b""
+
+
 def open_sides(plan: Plan) -> tuple[Directories, Directories]:
     """The directories of the sources and those of the targets."""
-    sources = [Base(root.source_holder, root.source_name) for root in plan.roots]
-    targets = [Base(root.target_holder, root.target_name) for root in plan.roots]
+    # Paths stay as they were typed where that means the same: a directory may be
+    # in reach from inside only. Not normalised: `a/../b` is something else if `a` is a link.
+    begin = b"" if working_directory() == plan.directory else plan.directory
+    sources = [Base(os.path.join(begin, r.source_holder), r.source_name) for r in plan.roots]
+    targets = [Base(os.path.join(begin, r.target_holder), r.target_name) for r in plan.roots]
     each = affordable() // 2
-    return Directories(sources, each), Directories(targets, each, write_only=True)
+    return Directories(sources, each), Directories(targets, each)

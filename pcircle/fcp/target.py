@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.plan import Plan
-from pcircle.fs.metadata import settle_file
+from pcircle.fs.metadata import settle_as_replaced, settle_file
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -40,10 +40,11 @@ class Creation:
     """A target file that is being made: where it is written, and what it stands in for.
 
     `written` is its name until it is finished, the temporary one or its own.
-    `old` is the status of the file that it will replace.
+    `old` is the status of the file that it will replace. `identity` is known
+    once it was asked for, with the file open.
     """
 
-    __slots__ = ("created_mode", "fd", "name", "old", "written")
+    __slots__ = ("created_mode", "fd", "identity", "name", "old", "written")
 
     def __init__(
         self, fd: int, name: bytes, written: bytes, old: os.stat_result | None, created_mode: int
@@ -53,6 +54,13 @@ class Creation:
         self.written = written
         self.old = old
         self.created_mode = created_mode
+        self.identity: tuple[int, int] | None = None
+
+    def identify(self) -> tuple[int, int]:
+        """Device and inode of the file, which must be open."""
+        status = os.fstat(self.fd)
+        self.identity = (status.st_dev, status.st_ino)
+        return self.identity
 
 
 def creation_mode(source: os.stat_result, plan: Plan) -> int:
@@ -109,12 +117,7 @@ def settle(creation: Creation, source: os.stat_result, plan: Plan) -> None:
     """Give the file its attributes: the source's that are kept, else those of what it replaces."""
     keep, old, fd = plan.keep, creation.old, creation.fd
     if old is not None and stat.S_ISREG(old.st_mode):
-        if not keep.ownership:
-            # Without privilege the new file is ours, as a file that cp would make anew.
-            with suppress(PermissionError):
-                os.fchown(fd, old.st_uid, old.st_gid)
-        if not keep.mode:
-            os.fchmod(fd, stat.S_IMODE(old.st_mode))
+        settle_as_replaced(fd, old, keep)
     elif not keep.mode and creation.created_mode != creation_mode(source, plan):
         # Created with more for the owner than the source has, or for a link closed to others.
         wanted = creation_mode(source, plan)
@@ -133,10 +136,18 @@ def publish(creation: Creation, directory_fd: int) -> None:
         os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
 
 
-def discard(name: bytes, directory_fd: int) -> None:
-    """Remove a file that this job has made and will not finish."""
+def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:
+    """Remove a file that this job has made and will not finish.
+
+    With `identity` only if the name still stands for it: another job may have
+    put a finished copy there.
+    """
     # It may be gone already, or the directory may not let us: the entry has failed either way.
     with suppress(OSError):
+        if identity is not None:
+            now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            if (now.st_dev, now.st_ino) != identity:
+                return
         os.unlink(name, dir_fd=directory_fd)
 
 
@@ -159,7 +170,7 @@ def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
             discard(probe, directory_fd)
     except OSError as again:
         if again.errno in _FULL:
-            raise NoSpace(f"the target can't take more: {again.strerror}") from error
+            raise NoSpace(again.strerror) from error
         return
     if written < _PROBE_BYTES:
-        raise NoSpace(f"the target can't take more: {error.strerror}") from error
+        raise NoSpace(error.strerror) from error

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pcircle.circle import Sums
+from pcircle.errors import NoSpace
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.files import Changed, Copier
@@ -29,20 +30,21 @@ from pcircle.fcp.items import (
     Item,
     Large,
     Notice,
+    Place,
     Remark,
-    Single,
+    Singles,
     Tree,
     pack,
     unpack,
 )
-from pcircle.fcp.plain import SOURCE_FLAGS
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DIRECTORY, FILE, LINK, Plan, open_sides
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.target import Creation
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.metadata import settle_name
+from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.runtime import Here, Task
+from pcircle.ui.names import show
 
 _FEW_NAMES = 64  # copied by the item that scanned them
 _BATCH_NAMES = 512
@@ -83,25 +85,37 @@ class CopyTask(Task[Item, Done]):
     # ---- the task --------------------------------------------------------------
 
     def seed(self) -> Iterator[Item]:
-        weight = 1.0 / len(self._plan.roots)
-        for number, root in enumerate(self._plan.roots):
-            self.counters.found += 1
+        roots = self._plan.roots
+        weight = 1.0 / len(roots)
+        self.counters.found += len(roots)
+        singles = 0
+        for number, root in enumerate(roots):
             if root.kind == DIRECTORY:
                 self.counters.scans_due += 1
                 yield Tree(number, b"", weight)
             else:
-                yield Single(number, weight)
+                singles += 1
+            here_ends = root.kind == DIRECTORY or number == len(roots) - 1
+            if singles and (here_ends or singles == _BATCH_NAMES):
+                end = number if root.kind == DIRECTORY else number + 1
+                yield Singles(end - singles, end, weight)
+                singles = 0
 
     def process(self, item: Item, here: Here[Item]) -> Any:
-        if isinstance(item, Batch):
-            return self._batch(item, here)
-        if isinstance(item, Tree):
-            return self._tree(item, here)
-        if isinstance(item, Chunk):
-            return self._chunk(item, here)
-        if isinstance(item, Large):
-            return self._large(item, here)
-        return self._single(item, here)
+        try:
+            if isinstance(item, Batch):
+                return self._batch(item, here)
+            if isinstance(item, Tree):
+                return self._tree(item, here)
+            if isinstance(item, Chunk):
+                return self._chunk(item, here)
+            if isinstance(item, Large):
+                return self._large(item, here)
+            return self._singles(item, here)
+        except NoSpace as error:
+            number = item.first if isinstance(item, Singles) else item.root
+            shown = show(self._plan.roots[number].target_shown)
+            raise NoSpace(f"cannot write any more to '{shown}': {error}") from error
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, _Directory):
@@ -136,14 +150,16 @@ class CopyTask(Task[Item, Done]):
         self.counters.sized += 1
         doing = "open directory"
         try:
-            with self._sources.lease(item.root, item.path) as source:
+            with self._open_source(item) as source:
                 status = os.fstat(source.fd)
                 doing = "create the copy of directory"
                 created = self._make_directory(item, status)
                 with self._targets.lease(item.root, item.path) as lease:
                     own = _Directory(status, lease.identity, created)
                     doing = "read directory"
-                    self._descend(item, source, lease, here)
+                    copy = lease.identity if item.above is None else item.above.copy
+                    place = Place(source.identity, lease.identity, copy)
+                    self._descend(item, place, source.fd, lease.fd, here)
         except OSError as error:
             self.counters.weight += 0.0 if here.spawned else item.weight
             self._fail(item.root, item.path, doing, error, here, sized=True)
@@ -152,6 +168,18 @@ class CopyTask(Task[Item, Done]):
             return own
         self._complete_directory(item, own, here)
         return Done()
+
+    def _open_source(self, item: Tree) -> Lease:
+        """Lease the source directory, from the very directory that it was found in."""
+        if item.above is None:
+            return self._sources.lease(item.root, item.path, readable=True)
+        parent = item.path.rpartition(b"/")[0]
+        with self._sources.lease(item.root, parent, item.above.source):
+            lease = self._sources.lease(item.root, item.path, readable=True)
+        if lease.identity == item.above.copy:
+            with lease:
+                raise OSError(errno.ELOOP, "it is the copy that is being made")
+        return lease
 
     def _make_directory(self, item: Tree, status: os.stat_result) -> bool:
         """Make the target directory; False if something with its name was there."""
@@ -163,7 +191,8 @@ class CopyTask(Task[Item, Done]):
         else:
             return False
         mode = 0o700 if self._plan.keep.mode else (status.st_mode & 0o1777) | 0o700
-        with self._targets.lease(item.root, above, item.parent) as holder:
+        known = None if item.above is None else item.above.target
+        with self._targets.lease(item.root, above, known) as holder:
             try:
                 os.mkdir(name, mode, dir_fd=holder.fd)
             except FileExistsError:
@@ -173,10 +202,12 @@ class CopyTask(Task[Item, Done]):
                 raise
         return True
 
-    def _descend(self, item: Tree, source: Lease, lease: Lease, here: Here[Item]) -> None:
+    def _descend(
+        self, item: Tree, place: Place, source_fd: int, target_fd: int, here: Here[Item]
+    ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
-        for block in blocks(source.fd):
+        for block in blocks(source_fd):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -185,25 +216,25 @@ class CopyTask(Task[Item, Done]):
                 self.counters.weight += share
                 continue
             each = share / len(block)
-            self._spawn_directories(item, block, lease.identity, each, here)
+            self._spawn_directories(item, block, place, each, here)
             self._refuse_specials(item, block, each, here)
             if block.last and len(block.files) + len(block.links) <= _FEW_NAMES:
-                batch = self._batch_of(item, block.files, block.links, each, lease.identity)
-                self._names(batch, source.fd, lease.fd, here)
+                batch = self._batch_of(item, block.files, block.links, each, place)
+                self._names(batch, source_fd, target_fd, here)
             else:
-                self._spawn_batches(item, block, each, lease.identity, here)
+                self._spawn_batches(item, block, each, place, here)
             if here.stopping:
                 return
 
     def _spawn_directories(
-        self, item: Tree, block: Block, parent: tuple[int, int], each: float, here: Here[Item]
+        self, item: Tree, block: Block, place: Place, each: float, here: Here[Item]
     ) -> None:
         if not block.directories:
             return
         self.counters.scans_due += len(block.directories)
         root, path = item.root, item.path
         names = unpack(pack(block.directories))
-        here.spawn([Tree(root, join_path(path, name), each, parent) for name in names])
+        here.spawn([Tree(root, join_path(path, name), each, place) for name in names])
 
     def _batch_of(
         self,
@@ -211,21 +242,21 @@ class CopyTask(Task[Item, Done]):
         files: Sequence[str],
         links: Sequence[str],
         each: float,
-        parent: tuple[int, int],
+        place: Place,
     ) -> Batch:
-        return Batch(item.root, item.path, pack(files), pack(links), each, parent)
+        return Batch(item.root, item.path, pack(files), pack(links), each, place)
 
     def _spawn_batches(
-        self, item: Tree, block: Block, each: float, parent: tuple[int, int], here: Here[Item]
+        self, item: Tree, block: Block, each: float, place: Place, here: Here[Item]
     ) -> None:
         batches: list[Item] = []
         files, links = block.files, block.links
         for start in range(0, len(files), _BATCH_NAMES):
             some = files[start : start + _BATCH_NAMES]
-            batches.append(self._batch_of(item, some, (), each, parent))
+            batches.append(self._batch_of(item, some, (), each, place))
         for start in range(0, len(links), _BATCH_NAMES):
             some = links[start : start + _BATCH_NAMES]
-            batches.append(self._batch_of(item, (), some, each, parent))
+            batches.append(self._batch_of(item, (), some, each, place))
         here.spawn(batches)
 
     def _refuse_specials(self, item: Tree, block: Block, each: float, here: Here[Item]) -> None:
@@ -240,10 +271,12 @@ class CopyTask(Task[Item, Done]):
         try:
             if keep.any or missing:
                 with self._targets.lease(item.root, item.path, own.identity) as lease:
+                    if lease.searched:
+                        settle_searched(lease.fd, own.source, keep)
+                    else:
+                        settle_file(lease.fd, own.source, keep)
                     if missing and not keep.mode:
-                        mode = stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing
-                        os.chmod(b".", mode, dir_fd=lease.fd)
-                    settle_name(b".", lease.fd, own.source, keep)
+                        os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
         except OSError as error:
             doing = "set the attributes of the copy of"
             self._fail(item.root, item.path, doing, error, here, sized=True)
@@ -255,8 +288,8 @@ class CopyTask(Task[Item, Done]):
     def _batch(self, item: Batch, here: Here[Item]) -> Done:
         try:
             with (
-                self._sources.lease(item.root, item.path) as source,
-                self._targets.lease(item.root, item.path, item.parent) as lease,
+                self._sources.lease(item.root, item.path, item.place.source) as source,
+                self._targets.lease(item.root, item.path, item.place.target) as lease,
             ):
                 self._names(item, source.fd, lease.fd, here)
         except OSError as error:
@@ -284,7 +317,7 @@ class CopyTask(Task[Item, Done]):
         self._hand_back(item, files[tried:], here)
 
     def _large_of(self, item: Batch, name: bytes) -> Large:
-        return Large(item.root, item.path, name, name, item.weight, item.parent)
+        return Large(item.root, item.path, name, name, item.weight, item.place)
 
     def _hand_back(self, item: Batch, files: Sequence[bytes], here: Here[Item]) -> None:
         """Spawn what a slow batch has left, in two parts."""
@@ -292,35 +325,50 @@ class CopyTask(Task[Item, Done]):
         parts = [part for part in (files[:half], files[half:]) if part]
         here.spawn(
             [
-                Batch(item.root, item.path, b"\0".join(part), b"", item.weight, item.parent)
+                Batch(item.root, item.path, b"\0".join(part), b"", item.weight, item.place)
                 for part in parts
             ]
         )
 
-    def _single(self, item: Single, here: Here[Item]) -> Done:
-        """Copy a root that is not a directory."""
-        root = self._plan.roots[item.root]
-        self._copier.doing = "reach"
-        try:
-            with (
-                self._sources.lease(item.root, HOLDER) as source,
-                self._targets.lease(item.root, HOLDER) as lease,
-            ):
-                names = (source.fd, root.source_name, lease.fd, root.target_name)
-                if root.kind == LINK:
-                    self._copier.link(*names)
-                    here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
-                elif root.kind != FILE:
-                    self._copier.doing = "copy"
-                    raise _special()
-                elif not self._copier.file(*names):
-                    name, new = root.source_name, root.target_name
-                    here.spawn([Large(item.root, HOLDER, name, new, item.weight)])
-                    return Done()
-        except OSError as error:
-            self._fail(item.root, b"", None, error, here)
-        self.counters.weight += item.weight
+    def _singles(self, item: Singles, here: Here[Item]) -> Done:
+        """Copy roots that are not directories; hand the rest back when it takes long."""
+        until_s = time.monotonic() + _BATCH_S
+        for number in range(item.first, item.end):
+            self._copier.doing = "reach"
+            finished = True
+            try:
+                finished = self._single(number, item.weight, here)
+            except OSError as error:
+                self._fail(number, b"", None, error, here)
+            self.counters.weight += item.weight * finished
+            after = number + 1
+            if after < item.end and (here.stopping or time.monotonic() > until_s):
+                middle = (after + item.end + 1) // 2
+                parts = [(after, middle), (middle, item.end)]
+                here.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
+                break
         return Done()
+
+    def _single(self, number: int, weight: float, here: Here[Item]) -> bool:
+        """Copy a root that is not a directory; false if that goes on in chunks."""
+        root = self._plan.roots[number]
+        with (
+            self._sources.lease(number, HOLDER) as source,
+            self._targets.lease(number, HOLDER) as lease,
+        ):
+            names = (source.fd, root.source_name, lease.fd, root.target_name)
+            if root.kind == LINK:
+                self._copier.link(*names)
+                here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+            elif root.kind != FILE:
+                self._copier.doing = "copy"
+                raise _special()
+            elif not self._copier.file(*names):
+                place = Place(source.identity, lease.identity, lease.identity)
+                name, new = root.source_name, root.target_name
+                here.spawn([Large(number, HOLDER, name, new, weight, place)])
+                return False
+        return True
 
     # ---- large files -----------------------------------------------------------
 
@@ -329,14 +377,14 @@ class CopyTask(Task[Item, Done]):
         self._copier.doing = "reach"
         try:
             with (
-                self._sources.lease(item.root, item.path) as source,
-                self._targets.lease(item.root, item.path, item.parent) as lease,
+                self._sources.lease(item.root, item.path, item.place.source) as source,
+                self._targets.lease(item.root, item.path, item.place.target) as lease,
             ):
-                status, creation, identity = self._copier.begin(
-                    source.fd, item.name, lease.fd, item.target_name
-                )
-                own = _File(status, creation, identity)
-                self._spawn_chunks(item, own, source.fd, here)
+                names = (source.fd, item.name, lease.fd, item.target_name)
+                status, creation, ranges = self._copier.begin(*names, self._grid)
+                assert creation.identity is not None
+                own = _File(status, creation, creation.identity)
+                self._spawn_chunks(item, own, ranges, here)
         except OSError as error:
             self.counters.weight += item.weight
             self._fail(item.root, join_path(item.path, item.name), None, error, here)
@@ -346,35 +394,35 @@ class CopyTask(Task[Item, Done]):
         self._complete_file(item, own, None, here)  # all of it is a hole
         return Done()
 
-    def _spawn_chunks(self, item: Large, own: _File, source_fd: int, here: Here[Item]) -> None:
+    def _spawn_chunks(
+        self, item: Large, own: _File, ranges: Sequence[tuple[int, int]], here: Here[Item]
+    ) -> None:
         size = own.source.st_size
-        whole = self._chunk_bytes(size)
-        chunks: list[Item] = []
-        covered = 0
         sparse = may_have_holes(own.source)
-        fd = os.open(item.name, SOURCE_FLAGS, dir_fd=source_fd)
-        try:
-            for offset, length in _grid(fd, size, whole, sparse=sparse):
-                chunks.append(
-                    Chunk(
-                        item.root,
-                        item.path,
-                        item.name,
-                        own.creation.written,
-                        (own.source.st_dev, own.source.st_ino),
-                        own.identity,
-                        offset,
-                        length,
-                        item.weight * length / size,
-                        sparse,
-                    )
-                )
-                covered += length
-        finally:
-            os.close(fd)
-        self.counters.bytes_done += size - covered
-        self.counters.weight += item.weight * (size - covered) / size
+        chunks: list[Item] = [
+            Chunk(
+                item.root,
+                item.path,
+                item.name,
+                own.creation.written,
+                (own.source.st_dev, own.source.st_ino),
+                own.identity,
+                offset,
+                length,
+                item.weight * length / size,
+                sparse,
+            )
+            for offset, length in ranges
+        ]
+        holes = size - sum(length for _, length in ranges)
+        self.counters.bytes_done += holes
+        self.counters.weight += item.weight * holes / size if size else item.weight
         here.spawn(chunks)
+
+    def _grid(self, fd: int, status: os.stat_result) -> list[tuple[int, int]]:
+        """The (offset, length) of a file's chunks."""
+        whole = self._chunk_bytes(status.st_size)
+        return list(_grid(fd, status.st_size, whole, sparse=may_have_holes(status)))
 
     def _chunk_bytes(self, size: int) -> int:
         if self._plan.chunk_bytes is not None:
@@ -436,8 +484,8 @@ class CopyTask(Task[Item, Done]):
         self._copier.doing = "reach"
         try:
             with (
-                self._sources.lease(item.root, item.path) as source,
-                self._targets.lease(item.root, item.path, item.parent) as lease,
+                self._sources.lease(item.root, item.path, item.place.source) as source,
+                self._targets.lease(item.root, item.path, item.place.target) as lease,
             ):
                 names = (source.fd, item.name, lease.fd)
                 self._copier.finish(own.source, own.creation, own.identity, names, cause)

@@ -14,15 +14,8 @@ import os
 from collections.abc import Iterator
 
 BUFFER_BYTES = 1 << 20
-_NO_RANGE = (
-    errno.EXDEV,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-    errno.ENOSYS,
-    errno.EPERM,
-    errno.EBADF,
-    errno.ETXTBSY,
-)
+_NEVER = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
+_NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY, errno.EBADF)
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
@@ -68,9 +61,9 @@ class Mover:
             try:
                 count = os.copy_file_range(source_fd, target_fd, length - done, at, at)
             except OSError as error:
-                if error.errno not in _NO_RANGE:
+                if error.errno not in _NEVER + _NOT_THIS_FILE:
                     raise
-                self._by_kernel = False
+                self._by_kernel = error.errno not in _NEVER
                 break
             if not count:
                 # The source's end; or one of the file systems that can't and don't say so.

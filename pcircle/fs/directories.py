@@ -35,7 +35,8 @@ _MOST_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_O_PATH = getattr(os, "O_PATH", 0)
+_O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
+_AS_GIVEN = -1  # in place of a root, for directories by the path that the user gave
 
 
 class Base(NamedTuple):
@@ -49,12 +50,16 @@ class Base(NamedTuple):
 
 
 class _Open:
-    """A descriptor, how many leases it has, and whether the cache has let it go."""
+    """A descriptor, how many leases it has, and whether the cache has let it go.
 
-    __slots__ = ("evicted", "fd", "identity", "leases")
+    `searched` tells that it is open for its path alone.
+    """
 
-    def __init__(self, fd: int) -> None:
+    __slots__ = ("evicted", "fd", "identity", "leases", "searched")
+
+    def __init__(self, fd: int, *, searched: bool) -> None:
         self.fd = fd
+        self.searched = searched
         status = os.fstat(fd)
         self.identity = (status.st_dev, status.st_ino)
         self.leases = 0
@@ -64,13 +69,14 @@ class _Open:
 class Lease:
     """A use of a directory descriptor: a context manager that gives it."""
 
-    __slots__ = ("_directories", "_open", "fd", "identity")
+    __slots__ = ("_directories", "_open", "fd", "identity", "searched")
 
     def __init__(self, directories: Directories, opened: _Open) -> None:
         self._directories = directories
         self._open = opened
         self.fd = opened.fd
         self.identity = opened.identity
+        self.searched = opened.searched
 
     def __enter__(self) -> Lease:
         return self
@@ -87,24 +93,33 @@ class Lease:
 class Directories:
     """The directories below some roots, by leased descriptors.
 
-    `write_only` allows directories that may be searched and written, but not
-    read: they are opened for the path alone.
+    A directory that may be searched, but not read, is opened for its path
+    alone: what is in it can be reached by name.
     """
 
-    def __init__(self, bases: Sequence[Base], capacity: int, *, write_only: bool = False) -> None:
+    def __init__(self, bases: Sequence[Base], capacity: int) -> None:
         self._bases = bases
-        self._write_only = write_only and bool(_O_PATH)
         self._lock = threading.RLock()
         self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
 
-    def lease(self, root: int, path: bytes, identity: tuple[int, int] | None = None) -> Lease:
+    def lease(
+        self,
+        root: int,
+        path: bytes,
+        identity: tuple[int, int] | None = None,
+        *,
+        readable: bool = False,
+    ) -> Lease:
         """Lease the descriptor of a directory.
 
-        With `identity` (device, inode) it must be that very directory. OSError
-        as of `open`, ESTALE if it is another one.
+        With `identity` (device, inode) it must be that very directory; with
+        `readable` it can be scanned. OSError as of `open`, ESTALE if it is
+        another one.
         """
         with self._lock:
             opened = self._find(root, path)
+            if readable and opened.searched:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if identity is not None and opened.identity != identity:
                 raise OSError(errno.ESTALE, "the directory was replaced by another one")
             opened.leases += 1
@@ -144,43 +159,36 @@ class Directories:
             found = self._find_root(root, above)
         while missing:
             name = missing.pop()
-            fd = self._open_in(found.fd, name)
-            # From here on the parent may be evicted, and closed: it is not used again.
             above = above + b"/" + name if above else name
-            found = self._add(root, above, fd)
+            # The parent may be evicted, and closed, by this: it is not used again.
+            found = self._opened((root, above), name, found.fd)
         return found
 
     def _find_root(self, root: int, path: bytes) -> _Open:
         base = self._bases[root]
+        # Roots that lie in one directory share it.
+        key = (_AS_GIVEN, base.holder)
+        holder = self._open.get(key) or self._opened(key, base.holder, None)
         if path == HOLDER or not base.name:
-            return self._add(root, path, self._open_path(base.holder))
-        with self.lease(root, HOLDER) as holder:
-            return self._add(root, path, self._open_in(holder.fd, base.name))
+            return holder
+        return self._opened((root, path), base.name, holder.fd)
 
-    def _open_path(self, path: bytes) -> int:
+    def _opened(self, key: tuple[int, bytes], name: bytes, dir_fd: int | None) -> _Open:
+        """Open a directory and keep it; below another one, never through a link."""
+        follow = 0 if dir_fd is None else os.O_NOFOLLOW
+        searched = False
         try:
-            return os.open(path, _FLAGS)
+            fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
         except PermissionError:
-            if not self._write_only:
-                raise
-            return os.open(path, _O_PATH | os.O_DIRECTORY)
-
-    def _open_in(self, fd: int, name: bytes) -> int:
+            fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
+            searched = True
         try:
-            return os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=fd)
-        except PermissionError:
-            if not self._write_only:
-                raise
-            return os.open(name, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
-
-    def _add(self, root: int, path: bytes, fd: int) -> _Open:
-        try:
-            opened = _Open(fd)
+            opened = _Open(fd, searched=searched)
         except OSError:
             os.close(fd)
             raise
         opened.leases += 1  # a capacity of one must not close what is just being added
-        self._open[(root, path)] = opened
+        self._open[key] = opened
         opened.leases -= 1
         return opened
 

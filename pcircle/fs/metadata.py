@@ -62,17 +62,42 @@ def _chown_file(fd: int, source: os.stat_result) -> bool:
     return (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
 
 
-def settle_name(name: bytes, dir_fd: int, source: os.stat_result, keep: Keep) -> None:
-    """Give a name that is not opened (a link, a directory) the attributes; never follows."""
-    mode = stat.S_IMODE(source.st_mode)
-    link = stat.S_ISLNK(source.st_mode)
-    if keep.ownership and not _chown_name(name, dir_fd, source):
-        mode &= ~_ID_BITS
-    if keep.mode and not link:
-        os.chmod(name, mode, dir_fd=dir_fd)
+def settle_link(name: bytes, dir_fd: int, source: os.stat_result, keep: Keep) -> None:
+    """Give a symbolic link itself the attributes to keep; a link has no mode."""
+    if keep.ownership:
+        _chown_name(name, dir_fd, source)
     if keep.timestamps:
         times = (source.st_atime_ns, source.st_mtime_ns)
         os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
+    """Give a directory the attributes to keep that is open for its path alone.
+
+    Everything goes through its own entry `.`, which the mode may forbid to
+    look up: it comes last.
+    """
+    mode = stat.S_IMODE(source.st_mode)
+    if keep.ownership and not _chown_name(b".", dir_fd, source):
+        mode &= ~_ID_BITS
+    if keep.timestamps:
+        os.utime(b".", ns=(source.st_atime_ns, source.st_mtime_ns), dir_fd=dir_fd)
+    if keep.mode:
+        os.chmod(b".", mode, dir_fd=dir_fd)
+
+
+def settle_as_replaced(fd: int, old: os.stat_result, keep: Keep) -> None:
+    """Give an open file the owner and the mode of the one that it replaces, but for what is kept.
+
+    Whoever may not give it to the old owner or group gives these no rights either.
+    """
+    mode = stat.S_IMODE(old.st_mode)
+    if not keep.ownership and not _chown_file(fd, old):
+        mode &= ~_ID_BITS
+        if os.fstat(fd).st_gid != old.st_gid:
+            mode &= ~stat.S_IRWXG
+    if not keep.mode:
+        os.fchmod(fd, mode)
 
 
 def _chown_name(name: bytes, dir_fd: int, source: os.stat_result) -> bool:

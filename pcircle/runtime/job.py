@@ -13,6 +13,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from signal import SIGINT
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +36,12 @@ class Program(ABC):
     """A tool, as the runtime sees it. `name` begins what it says on standard error."""
 
     name = "pcircle"
+
+    def complain(self, text: str) -> None:
+        """Say on standard error why the job ends; for a front end with better means to replace."""
+        # Nobody may be listening, which must not change the exit code.
+        with suppress(OSError, ValueError, AttributeError):
+            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
     @abstractmethod
     def prepare(self, size: int) -> bytes:
@@ -76,30 +83,33 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     try:
         return start(choice, lambda link: _body(program, link))
     except Defect as error:  # its ranks have been ended
-        print(f"{program.name}: {error}", file=sys.stderr)
+        program.complain(str(error))
         return error.exit_code
 
 
 def _body(program: Program, transport: Transport) -> int:
-    opening, early = _open(program, transport)
-    if opening.code:
-        return opening.code
-    task = program.task(opening.plan, transport.rank, transport.size)
-    observer = program.observer(opening.plan) if transport.rank == 0 else None
-    settings = program.settings(observer, task)
-    return Rank(transport, task, settings, observer, early).run()
+    with Signals(transport.wake) as signals:
+        opening, early = _open(program, transport, signals)
+        if opening.code:
+            return opening.code
+        task = program.task(opening.plan, transport.rank, transport.size)
+        observer = program.observer(opening.plan) if transport.rank == 0 else None
+        settings = program.settings(observer, task)
+        return Rank(transport, task, settings, observer, early).run(signals)
 
 
-def _open(program: Program, transport: Transport) -> tuple[_Opening, list[Delivery | Lost]]:
+def _open(
+    program: Program, transport: Transport, signals: Signals
+) -> tuple[_Opening, list[Delivery | Lost]]:
     if transport.rank:
-        payload, early = _hear(transport)
+        payload, early = _hear(transport, signals)
         opening = msgspec.msgpack.decode(payload, type=_Opening)
     else:
         early = []
         try:
             opening = _Opening(0, program.prepare(transport.size))
         except PcircleError as error:
-            print(f"{program.name}: {error}", file=sys.stderr)
+            program.complain(str(error))
             opening = _Opening(error.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     tree = Tree(transport.rank, transport.size, Settings().arity)
@@ -108,23 +118,22 @@ def _open(program: Program, transport: Transport) -> tuple[_Opening, list[Delive
     return opening, early
 
 
-def _hear(transport: Transport) -> tuple[bytes, list[Delivery | Lost]]:
+def _hear(transport: Transport, signals: Signals) -> tuple[bytes, list[Delivery | Lost]]:
     """Wait for the opening; what comes behind it, from ranks that had theirs sooner, is kept."""
     parent = Tree(transport.rank, transport.size, Settings().arity).parent
     early: list[Delivery | Lost] = []
-    with Signals(transport.wake) as signals:
-        while True:
-            for arrival in transport.poll(None):
-                early.append(arrival)
-            if signals.pending is not None:
-                # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
-                error = Interrupted if signals.pending is SIGINT else Terminated
-                raise error(f"stopped by {signals.pending.name} before the job began")
-            for place, arrival in enumerate(early):
-                if isinstance(arrival, Lost):
-                    return _ending(StoppedEarly.exit_code), []
-                if arrival.source == parent:
-                    return arrival.payload, early[:place] + early[place + 1 :]
+    while True:
+        for arrival in transport.poll(None):
+            early.append(arrival)
+        if signals.pending is not None:
+            # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
+            error = Interrupted if signals.pending is SIGINT else Terminated
+            raise error(f"stopped by {signals.pending.name} before the job began")
+        for place, arrival in enumerate(early):
+            if isinstance(arrival, Lost):
+                return _ending(StoppedEarly.exit_code), []
+            if arrival.source == parent:
+                return arrival.payload, early[:place] + early[place + 1 :]
 
 
 def _ending(code: int) -> bytes:

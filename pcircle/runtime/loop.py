@@ -48,7 +48,7 @@ _LAST_CALLS_S = 5.0
 class Rank:
     """One rank of a job, from its first item to the agreed exit code.
 
-    `observer` is given on rank 0 only. Use: `Rank(...).run()`, once.
+    `observer` is given on rank 0 only. Use: `Rank(...).run(signals)`, once.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Rank:
         self._spill = SpillFile()
         self._stopping = False
         self._code: int | None = None
+        self._unheard = False
         self._message_bytes = 0
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
@@ -96,20 +97,23 @@ class Rank:
             Stop: self._stop,
         }
 
-    def run(self) -> int:
+    def run(self, signals: Signals) -> int:
         """Work until all ranks agree to stop; returns the exit code.
 
         Defect if it can't even come to that: the other ranks must then be ended.
         """
-        with Signals(self._transport.wake) as signals:
-            try:
-                return self._loop(signals)
-            except PcircleError:
-                raise
-            except Exception as error:
-                raise Defect(write_report(error, "running the job")) from error
-            finally:
-                self._end()
+        try:
+            code = self._loop(signals)
+        except PcircleError:
+            raise
+        except Exception as error:
+            raise Defect(write_report(error, "running the job")) from error
+        finally:
+            self._end()
+        if self._unheard:
+            # They don't know that the job has ended, and somebody may wait for them.
+            self._transport.abort(code)
+        return code
 
     def _loop(self, signals: Signals) -> int:
         engine, transport = self._engine, self._transport
@@ -144,7 +148,9 @@ class Rank:
 
     def _arrived(self, arrival: Delivery | Lost) -> None:
         if isinstance(arrival, Lost):
-            self._engine.rank_lost(arrival.rank, arrival.reason, _now_s())
+            # What a rank died of is known to rank 0; the others saw a connection end.
+            cause = arrival.reason if self._transport.rank == 0 else ""
+            self._engine.rank_lost(arrival.rank, cause, _now_s())
             return
         try:
             message = self._codec.message(arrival.payload)
@@ -281,15 +287,19 @@ class Rank:
     def _conclude(self, conclude: Conclude) -> None:
         account = self._amended(conclude.account)
         code = account.code
+        silent = tuple(rank for rank in account.silent if rank not in self._engine.lost)
+        self._unheard = bool(silent)
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))
         result = account.value if conclude.result is None else conclude.result
         reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
-        outcome = Outcome(code, account.reasons, account.silent, reports, result)
+        reasons = _without_echoes(account.reasons)
+        outcome = Outcome(code, reasons, silent, reports, result)
         self._engine.conclude(self._tell(outcome), _now_s())
 
     def _stop(self, stop: Stop) -> None:
         self._code = stop.code
+        self._unheard = self._unheard or not (stop.agreed or self._engine.lost)
         if not stop.agreed and self._observer is not None:
             self._code = self._tell(Outcome(stop.code, self._engine.reasons, (), (), None))
 
@@ -348,6 +358,13 @@ def _explain(error: BaseException, doing: str) -> tuple[int, str]:
     if isinstance(error, PcircleError):
         return error.exit_code, str(error)
     return Defect.exit_code, write_report(error, doing)
+
+
+def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
+    """Reasons, less those that another one says with its cause."""
+    return tuple(
+        reason for reason in reasons if not any(r.startswith(f"{reason}:") for r in reasons)
+    )
 
 
 def _now_s() -> float:

@@ -19,6 +19,7 @@ class SpillFile:
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._places: dict[int, tuple[int, int]] = {}
+        self._order: list[tuple[int, int]] = []  # numbers and offsets as they lie in the file
         self._end = 0
 
     def keep(self, number: int, data: bytes) -> None:
@@ -31,6 +32,7 @@ class SpillFile:
             offset += written
             view = view[written:]
         self._places[number] = (self._end, len(data))
+        self._order.append((number, self._end))
         self._end = offset
 
     def fetch(self, number: int) -> bytes:
@@ -49,9 +51,11 @@ class SpillFile:
         return b"".join(parts)
 
     def discard(self, number: int) -> None:
-        """Forget a segment."""
-        self._places.pop(number)
-        end = max((offset + length for offset, length in self._places.values()), default=0)
+        """Forget a segment; the file is cut back as far as all behind it are forgotten."""
+        del self._places[number]
+        end = self._end
+        while self._order and self._order[-1][0] not in self._places:
+            end = self._order.pop()[1]
         if end < self._end and self._file is not None:
             os.ftruncate(self._file.fileno(), end)
             self._end = end
@@ -62,4 +66,5 @@ class SpillFile:
             self._file.close()
             self._file = None
         self._places.clear()
+        self._order.clear()
         self._end = 0

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from pcircle.errors import Defect, Interrupted, PcircleError
 
-__all__ = ["explain_escape", "flush_standard_streams"]
+__all__ = ["explain_escape", "flush_standard_streams", "say"]
 
 
 def explain_escape(error: BaseException, rank: int) -> int:
@@ -26,13 +26,20 @@ def explain_escape(error: BaseException, rank: int) -> int:
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
         return error.code or 0
     if isinstance(error, PcircleError):
-        print(f"rank {rank}: {error}", file=sys.stderr)
+        say(f"rank {rank}: {error}")
         return error.exit_code
     import traceback
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    print(f"rank {rank}: {text}", end="", file=sys.stderr)
+    say(f"rank {rank}: {text.rstrip()}")
     return Defect.exit_code
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, if anybody listens."""
+    # Whether somebody does must not change how a process ends.
+    with suppress(OSError, ValueError, AttributeError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def flush_standard_streams() -> None:

@@ -18,12 +18,11 @@ import os
 import resource
 import signal
 import socket
-import sys
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn
 
 from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
-from pcircle.transport._exit import explain_escape, flush_standard_streams
+from pcircle.transport._exit import explain_escape, flush_standard_streams, say
 from pcircle.transport._local import LocalTransport
 
 if TYPE_CHECKING:
@@ -112,10 +111,10 @@ class _Children:
             if code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
                 codes.append(code)
             elif agreed != RankLost.exit_code:  # which rank 0 has explained already
-                print(f"rank {rank}: {how}", file=sys.stderr)
+                say(f"rank {rank}: {how}")
         if self._running:
             codes.append(RankLost.exit_code)
-            print(f"rank {min(self._running)}: can't be killed", file=sys.stderr)
+            say(f"rank {min(self._running)}: can't be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
     def _look(self, rank: int) -> None:

@@ -19,7 +19,6 @@ Importing this module loads the MPI library, but does not initialise it.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections import deque
 from time import monotonic, sleep
@@ -35,7 +34,7 @@ mpi4py.rc.finalize = False
 from mpi4py import MPI  # noqa: E402
 
 from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
-from pcircle.transport._exit import explain_escape, flush_standard_streams  # noqa: E402
+from pcircle.transport._exit import explain_escape, flush_standard_streams, say  # noqa: E402
 from pcircle.transport._wake import Wakeup  # noqa: E402
 from pcircle.transport.contract import Delivery, Lost  # noqa: E402
 from pcircle.transport.launch import Launch, check_library, check_world  # noqa: E402
@@ -299,7 +298,7 @@ def launch_mpi(launch: Launch, body: Body) -> int:
         transport.close()
         if not transport.leave():
             message = f"other ranks did not end within {_LEAVE_DEADLINE_S:.0f} s after this one"
-            print(f"rank {transport.rank}: {message}", file=sys.stderr)
+            say(f"rank {transport.rank}: {message}")
             transport.abort(worst([code, RankLost.exit_code]))
     except BaseException as error:
         transport.abort(explain_escape(error, transport.rank))

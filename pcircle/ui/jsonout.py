@@ -45,8 +45,8 @@ def check(where: str) -> None:
     """
     if where == "-":
         return
-    path = os.path.realpath(os.fsencode(where))
-    parent = os.path.dirname(path)
+    path = _resolved(os.fsencode(where))
+    parent = os.path.dirname(path) or b"."
     if os.path.isdir(path):
         problem = "is a directory"
     elif _is_written_in_place(os.fsencode(where)):
@@ -74,7 +74,12 @@ def write(document: Document, where: str, stdout: BinaryIO) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
             file.write(data)
     else:
-        _replace(os.path.realpath(path), data)
+        _replace(_resolved(path), data)
+
+
+def _resolved(path: bytes) -> bytes:
+    """What a link stands for; any other path as it is, which may be in reach from here only."""
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def _is_written_in_place(path: bytes) -> bool:

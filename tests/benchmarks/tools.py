@@ -70,7 +70,7 @@ def fcp_command(given: str | None) -> list[str] | None:
     if given:
         return _existing(given)
     if (REPOSITORY / "pcircle" / "fcp" / "cli.py").is_file():
-        return [sys.executable, "-m", "pcircle.fcp.cli"]
+        return [sys.executable, "-m", "pcircle.fcp"]
     found = _beside_python("fcp") or shutil.which("fcp")
     return [found] if found else None
 

@@ -115,7 +115,7 @@ def clean_environment() -> dict[str, str]:
 
 def command(launcher: Launcher | None, arguments: Sequence[str | bytes]) -> list[str | bytes]:
     """The command line of a run; skips the test where the launcher is not to be had."""
-    fcp: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp.cli"]
+    fcp: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp"]
     if launcher is None:
         return [*fcp, *arguments]
     if launcher.jobs:

@@ -1,0 +1,1 @@
+"""The engine driven for real: jobs of all kinds on every transport."""

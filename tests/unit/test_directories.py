@@ -213,7 +213,7 @@ def test_a_symbolic_link_is_never_followed(root: bytes, path: bytes) -> None:
     os.symlink(root + b"/e", root + b"/link")
     os.symlink(b"../e", root + b"/a/link")
     with without_leaks():
-        directories = Directories([Base(root, b"")], 1, write_only=True)
+        directories = Directories([Base(root, b"")], 1)
         with pytest.raises(OSError, match=r".") as caught:
             directories.lease(0, path)
         assert caught.value.errno in (errno.ELOOP, errno.ENOTDIR)
@@ -321,14 +321,16 @@ os.chmod("drop/in", 0o300)
 os.chmod("drop", 0o300)
 closed = directories.Directories([directories.Base(b".", b"drop")], 2)
 for path in (b"", b"in"):
+    with closed.lease(0, path) as lease:
+        assert lease.searched
     try:
-        closed.lease(0, path)
+        closed.lease(0, path, readable=True)
     except PermissionError:
         pass
     else:
         raise AssertionError("opened for reading")
 closed.close()
-writable = directories.Directories([directories.Base(b".", b"drop")], 2, write_only=True)
+writable = directories.Directories([directories.Base(b".", b"drop")], 2)
 for path in (b"", b"in"):
     with writable.lease(0, path) as lease:
         os.close(os.open(b"new", target.CREATE, dir_fd=lease.fd))

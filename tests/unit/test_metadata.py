@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.metadata import Keep, settle_file, settle_name
+from pcircle.fs.metadata import Keep, settle_file, settle_link, settle_searched
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -88,7 +88,7 @@ def test_a_link_gets_the_attributes_itself(tmp_path: Path) -> None:
     source = mark(tmp_path / "source", 0o777)
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        settle_name(b"copy", fd, source, ALL)
+        settle_link(b"copy", fd, source, ALL)
     finally:
         os.close(fd)
     copy = (tmp_path / "copy").lstat()
@@ -109,7 +109,7 @@ def test_a_directory_gets_them_by_its_descriptor(tmp_path: Path) -> None:
     source = mark(tmp_path / "source", 0o3751)
     fd = os.open(tmp_path / "copy", os.O_RDONLY)
     try:
-        settle_name(b".", fd, source, ALL)
+        settle_searched(fd, source, ALL)
     finally:
         os.close(fd)
     copy = (tmp_path / "copy").stat()
@@ -136,7 +136,7 @@ fd = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 metadata.settle_file(fd, os.stat("file"), keep)
 os.mkdir("made", 0o700)
 made = os.open("made", os.O_RDONLY)
-metadata.settle_name(b".", made, os.stat("directory"), keep)
+metadata.settle_searched(made, os.stat("directory"), keep)
 for status, source in ((os.fstat(fd), "file"), (os.fstat(made), "directory")):
     assert stat.S_IMODE(status.st_mode) == 0o755, oct(status.st_mode)
     assert status.st_uid == os.geteuid()
@@ -174,6 +174,6 @@ def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
         with pytest.raises(FileNotFoundError):
-            settle_name(b"missing", fd, source, ALL)
+            settle_link(b"missing", fd, source, ALL)
     finally:
         os.close(fd)

@@ -33,18 +33,19 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.fcp import items
-from pcircle.fcp.items import Batch, Chunk, Done, Failure, Large, Remark, Single, Tree
+from pcircle.fcp.items import Batch, Chunk, Done, Failure, Large, Place, Remark, Singles, Tree
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied")
+PLACE = Place((2**40, 2**63), (1, 2), (1, 3))
 ITEMS = (
     Tree(0, b"", 1.0),
-    Tree(1, b"a/\xfe\xff", 0.25, (2**40, 2**63)),
-    Batch(0, b"a", b"x\0\xf0", b"", 1e-9, (1, 2)),
-    Single(3, 0.5),
-    Large(0, b".", b"big", b"other", 0.5, None),
+    Tree(1, b"a/\xfe\xff", 0.25, PLACE),
+    Batch(0, b"a", b"x\0\xf0", b"", 1e-9, PLACE),
+    Singles(3, 7, 0.5),
+    Large(0, b".", b"big", b"other", 0.5, PLACE),
     Chunk(0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, sparse=True),
 )
 PARCELS = tuple(

@@ -18,7 +18,8 @@ NOBODY = 65534
 # What is imported comes first: the checkout may be closed to others.
 _BEGIN = """
 import errno, os, stat, sys
-from pcircle.fcp import scan, target
+import json, locale, pcircle.fcp.command, pcircle.transport._single
+from pcircle.fcp import cli, scan, target
 from pcircle.fs import directories, metadata
 if os.geteuid() == 0:
     os.setgroups([])
