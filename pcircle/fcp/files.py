@@ -396,3 +396,8 @@ def _check_identity(fd: int, identity: Identity, otherwise: str) -> None:
     status = os.fstat(fd)
     if (status.st_dev, status.st_ino) != identity:
         raise Changed(otherwise)
+
+
+def special() -> OSError:
+    """Why an entry is not copied that is none of the kinds that are."""
+    return Changed("it is neither a regular file, a directory nor a symbolic link")

@@ -1,0 +1,114 @@
+"""Names by the hundred: files and links of one directory, and roots that are no directories.
+
+A batch that takes longer than a tenth of a second hands the rest back to the
+queue, so that batches are sized by time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pcircle.fcp.files import special
+from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
+from pcircle.fcp.plan import FILE, LINK
+from pcircle.fcp.site import Site
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.runtime import Here
+
+_BATCH_S = 0.1
+
+
+class Batches:
+    """The work on batches of one rank."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def batch(self, item: Batch, here: Here[Item]) -> Done:
+        """Do a batch that was spawned."""
+        try:
+            with (
+                self._site.sources.lease(item.root, item.path, item.place.source) as source,
+                self._site.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                self.names(item, source.fd, lease.fd, here)
+        except OSError as error:
+            names = unpack(item.files) + unpack(item.links)
+            self._site.counters.weight += item.weight * len(names)
+            for name in names:
+                path = join_path(item.path, name)
+                self._site.fail(item.root, path, "reach", error, here)
+        return Done()
+
+    def names(self, item: Batch, source_fd: int, target_fd: int, here: Here[Item]) -> None:
+        """Copy a batch's names; hand the rest back when it takes long."""
+        until_s = time.monotonic() + _BATCH_S
+        files, links = unpack(item.files), unpack(item.links)
+        for name in links:
+            try:
+                self._site.copier.link(source_fd, name, target_fd, name)
+            except OSError as error:
+                self._site.fail(item.root, join_path(item.path, name), None, error, here)
+        tried, tally = self._site.copier.files(
+            files, source_fd, target_fd, here.is_stopping, until_s
+        )
+        for name, doing, trouble in tally.failed:
+            self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
+        self._site.counters.weight += item.weight * (tried + len(links) - len(tally.large))
+        here.spawn([self._large_of(item, name) for name in tally.large])
+        self._hand_back(item, files[tried:], here)
+
+    def _large_of(self, item: Batch, name: bytes) -> Large:
+        return Large(item.root, item.path, name, name, item.weight, item.place)
+
+    def _hand_back(self, item: Batch, files: Sequence[bytes], here: Here[Item]) -> None:
+        """Spawn what a slow batch has left, in two parts."""
+        half = (len(files) + 1) // 2
+        parts = [part for part in (files[:half], files[half:]) if part]
+        here.spawn(
+            [
+                Batch(item.root, item.path, b"\0".join(part), b"", item.weight, item.place)
+                for part in parts
+            ]
+        )
+
+    def singles(self, item: Singles, here: Here[Item]) -> Done:
+        """Copy roots that are not directories; hand the rest back when it takes long."""
+        until_s = time.monotonic() + _BATCH_S
+        for number in range(item.first, item.end):
+            self._site.copier.doing = "reach"
+            finished = True
+            try:
+                finished = self._single(number, item.weight, here)
+            except OSError as error:
+                self._site.fail(number, b"", None, error, here)
+            self._site.counters.weight += item.weight * finished
+            after = number + 1
+            if after < item.end and (here.stopping or time.monotonic() > until_s):
+                middle = (after + item.end + 1) // 2
+                parts = [(after, middle), (middle, item.end)]
+                here.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
+                break
+        return Done()
+
+    def _single(self, number: int, weight: float, here: Here[Item]) -> bool:
+        """Copy a root that is not a directory; false if that goes on in chunks."""
+        root = self._site.plan.roots[number]
+        with (
+            self._site.sources.lease(number, HOLDER) as source,
+            self._site.targets.lease(number, HOLDER) as lease,
+        ):
+            names = (source.fd, root.source_name, lease.fd, root.target_name)
+            if root.kind == LINK:
+                self._site.copier.link(*names)
+                here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+            elif root.kind != FILE:
+                self._site.copier.doing = "copy"
+                raise special()
+            elif not self._site.copier.file(*names):
+                place = Place(source.identity, lease.identity, lease.identity)
+                name, new = root.source_name, root.target_name
+                here.spawn([Large(number, HOLDER, name, new, weight, place)])
+                return False
+        return True

@@ -1,0 +1,194 @@
+"""Files that many ranks copy at once, in chunks.
+
+`Large` makes the temporary file that the chunks go to and spawns them; a
+`Chunk` copies a range and, if that takes long, hands back the rest; when the
+last one is done the file gets its attributes and its name, or is removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pcircle.fcp import target
+from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES
+from pcircle.fcp.site import Site
+from pcircle.fcp.target import Creation
+from pcircle.fs.data import may_have_holes
+from pcircle.fs.directories import join_path
+from pcircle.runtime import Here
+
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 1 << 30
+_CHUNKS_PER_RANK = 4
+
+
+class LargeFile(NamedTuple):
+    """A large file between its first chunk and its last."""
+
+    source: os.stat_result
+    creation: Creation
+    identity: tuple[int, int]
+
+
+class LargeFiles:
+    """The work on large files of one rank."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def begin(self, item: Large, here: Here[Item]) -> LargeFile | Done:
+        """Begin a file whose content is copied in chunks."""
+        self._site.copier.doing = "reach"
+        try:
+            with (
+                self._site.sources.lease(item.root, item.path, item.place.source) as source,
+                self._site.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                names = (source.fd, item.name, lease.fd, item.target_name)
+                status, creation, ranges = self._site.copier.begin(*names, self._grid)
+                assert creation.identity is not None
+                own = LargeFile(status, creation, creation.identity)
+                self._spawn_chunks(item, own, ranges, here)
+        except OSError as error:
+            self._site.counters.weight += item.weight
+            self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
+            return Done()
+        if here.spawned:
+            return own
+        self.complete(item, own, None, here)  # all of it is a hole
+        return Done()
+
+    def _spawn_chunks(
+        self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], here: Here[Item]
+    ) -> None:
+        size = own.source.st_size
+        sparse = may_have_holes(own.source)
+        chunks: list[Item] = [
+            Chunk(
+                item.root,
+                item.path,
+                item.name,
+                own.creation.written,
+                (own.source.st_dev, own.source.st_ino),
+                own.identity,
+                offset,
+                length,
+                item.weight * length / size,
+                sparse,
+            )
+            for offset, length in ranges
+        ]
+        holes = size - sum(length for _, length in ranges)
+        self._site.counters.bytes_done += holes
+        self._site.counters.weight += item.weight * holes / size if size else item.weight
+        here.spawn(chunks)
+
+    def _grid(self, fd: int, status: os.stat_result) -> list[tuple[int, int]]:
+        """The (offset, length) of a file's chunks."""
+        whole = self._chunk_bytes(status.st_size)
+        return list(_grid(fd, status.st_size, whole, sparse=may_have_holes(status)))
+
+    def _chunk_bytes(self, size: int) -> int:
+        if self._site.plan.chunk_bytes is not None:
+            return self._site.plan.chunk_bytes
+        wanted = size // (_CHUNKS_PER_RANK * self._site.size)
+        bounded = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
+        return -(-bounded // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+
+    def chunk(self, item: Chunk, here: Here[Item]) -> Done:
+        """Copy a range of a file; its result says why it failed, if it did."""
+        self._site.copier.doing = "reach"
+        reached = item.offset
+        error: OSError | None = None
+        try:
+            with (
+                self._site.sources.lease(item.root, item.path) as source,
+                self._site.targets.lease(item.root, item.path) as lease,
+            ):
+                split = self._site.plan.chunk_bytes is None
+                stop = here.is_stopping
+                reached, error = self._site.copier.chunk(item, source.fd, lease.fd, split, stop)
+        except OSError as unreached:
+            error = unreached
+        end = item.offset + item.length
+        if error is not None:
+            self._site.counters.weight += item.weight * (end - reached) / item.length
+            path = join_path(item.path, item.name)
+            return Done(self._site.failure(item.root, path, None, error))
+        if reached < end and not here.stopping:
+            self._share_rest(item, reached, end, here)
+        return Done()
+
+    def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
+        """Spawn what a slow chunk has left, in two parts."""
+        half = -(-(end - offset) // 2 // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+        middle = min(end, offset + half)
+        here.spawn(
+            [
+                Chunk(
+                    item.root,
+                    item.path,
+                    item.name,
+                    item.temporary,
+                    item.source,
+                    item.target,
+                    start,
+                    stop - start,
+                    item.weight * (stop - start) / item.length,
+                    item.sparse,
+                )
+                for start, stop in ((offset, middle), (middle, end))
+                if stop > start
+            ]
+        )
+
+    def complete(
+        self, item: Large, own: LargeFile, cause: Failure | None, here: Here[Item]
+    ) -> None:
+        """All chunks are done: the file gets its attributes and its name, or goes."""
+        self._site.copier.doing = "reach"
+        try:
+            with (
+                self._site.sources.lease(item.root, item.path, item.place.source) as source,
+                self._site.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                names = (source.fd, item.name, lease.fd)
+                self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
+        except OSError as error:
+            path = join_path(item.path, item.name)
+            self._site.fail(item.root, path, None, error, here, sized=True)
+            return
+        if cause is not None:
+            self._site.counters.failed += 1
+            here.note([cause])
+            return
+        self._site.counters.files += 1
+
+    def abandon(self, item: Large, own: LargeFile) -> None:
+        """The job stops: remove what was made."""
+        try:
+            with self._site.targets.lease(item.root, item.path) as lease:
+                target.discard(own.creation.written, lease.fd)
+        except OSError:
+            return  # the directory is gone, and the file with it
+
+
+def _grid(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
+    """The chunks of a file that have any data; those that are all hole are left out."""
+    offset = 0
+    while offset < size:
+        data = offset
+        try:
+            if sparse:
+                data = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole is left
+            # Else the file system knows nothing of holes.
+        offset = max(offset, data // whole * whole)
+        yield offset, min(whole, size - offset)
+        offset += whole

@@ -1,0 +1,47 @@
+"""What the work on every kind of item shares on one rank: the plan, the directories, the counts."""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.fcp.counters import Counters
+from pcircle.fcp.files import Copier
+from pcircle.fcp.items import Failure, Item
+from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
+from pcircle.runtime import Here
+
+
+class Site:
+    """A rank's means: `size` is the number of ranks."""
+
+    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+        self.plan = plan
+        self.size = size
+        self.counters = Counters()
+        self.sources, self.targets = open_sides(plan)
+        self.copier = Copier(plan, self.counters, rank)
+
+    def fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        here: Here[Item],
+        *,
+        sized: bool = False,
+    ) -> None:
+        """Account for an entry that could not be copied; `doing` None is what the copier did."""
+        self.counters.failed += 1
+        if not sized:
+            self.counters.sized += 1
+        here.note([self.failure(root, path, doing, error)])
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        base = self.plan.roots[root]
+        if base.kind != DIRECTORY:
+            shown = base.source_shown
+        else:
+            shown = os.path.join(base.source_shown, path) if path else base.source_shown
+        reason = error.strerror or str(error)
+        return Failure(shown, doing or self.copier.doing, error.errno or 0, reason)

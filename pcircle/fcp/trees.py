@@ -1,0 +1,182 @@
+"""Directories: made, scanned, and finished when all that is in them is done.
+
+A directory is scanned once. Its subdirectories become items at once; its
+files are copied on the spot if they are few, else they become batches that
+others can steal.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pcircle.fcp import target
+from pcircle.fcp.batches import Batches
+from pcircle.fcp.files import special
+from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
+from pcircle.fcp.scan import Block, blocks
+from pcircle.fcp.site import Site
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.runtime import Here
+
+_FEW_NAMES = 64  # copied by the item that scanned them
+BATCH_NAMES = 512
+
+
+class Directory(NamedTuple):
+    """A directory between its scan and its completion."""
+
+    source: os.stat_result
+    identity: tuple[int, int]
+    created: bool
+
+
+class Trees:
+    """The work on directories of one rank."""
+
+    def __init__(self, site: Site, batches: Batches) -> None:
+        self._site = site
+        self._batches = batches
+
+    def begin(self, item: Tree, here: Here[Item]) -> Directory | Done:
+        """Make and scan a directory; it is `Done` at once if nothing had to be spawned for it."""
+        self._site.counters.scans_done += 1
+        self._site.counters.sized += 1
+        doing = "open directory"
+        try:
+            with self._open_source(item) as source:
+                status = os.fstat(source.fd)
+                doing = "create the copy of directory"
+                created = self._make_directory(item, status)
+                with self._site.targets.lease(item.root, item.path) as lease:
+                    own = Directory(status, lease.identity, created)
+                    doing = "read directory"
+                    copy = lease.identity if item.above is None else item.above.copy
+                    place = Place(source.identity, lease.identity, copy)
+                    self._descend(item, place, source.fd, lease.fd, here)
+        except OSError as error:
+            self._site.counters.weight += 0.0 if here.spawned else item.weight
+            self._site.fail(item.root, item.path, doing, error, here, sized=True)
+            return Done()
+        if here.spawned:
+            return own
+        self.complete(item, own, here)
+        return Done()
+
+    def _open_source(self, item: Tree) -> Lease:
+        """Lease the source directory, from the very directory that it was found in."""
+        if item.above is None:
+            return self._site.sources.lease(item.root, item.path, readable=True)
+        parent = item.path.rpartition(b"/")[0]
+        with self._site.sources.lease(item.root, parent, item.above.source):
+            lease = self._site.sources.lease(item.root, item.path, readable=True)
+        if lease.identity == item.above.copy:
+            with lease:
+                raise OSError(errno.ELOOP, "it is the copy that is being made")
+        return lease
+
+    def _make_directory(self, item: Tree, status: os.stat_result) -> bool:
+        """Make the target directory; False if something with its name was there."""
+        root = self._site.plan.roots[item.root]
+        if item.path:
+            above, _, name = item.path.rpartition(b"/")
+        elif root.target_name:
+            above, name = HOLDER, root.target_name
+        else:
+            return False
+        mode = 0o700 if self._site.plan.keep.mode else (status.st_mode & 0o1777) | 0o700
+        known = None if item.above is None else item.above.target
+        with self._site.targets.lease(item.root, above, known) as holder:
+            try:
+                os.mkdir(name, mode, dir_fd=holder.fd)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                target.stop_if_full(error, holder.fd, self._site.copier.names)
+                raise
+        return True
+
+    def _descend(
+        self, item: Tree, place: Place, source_fd: int, target_fd: int, here: Here[Item]
+    ) -> None:
+        """Scan the directory: spawn what is below, copy or spawn what is in it."""
+        weight = item.weight
+        for block in blocks(source_fd):
+            # Of a directory whose end is not in sight nobody knows the share of a name.
+            share = weight if block.last else weight / 2
+            weight -= share
+            self._site.counters.found += len(block)
+            if not block:
+                self._site.counters.weight += share
+                continue
+            each = share / len(block)
+            self._spawn_directories(item, block, place, each, here)
+            self._refuse_specials(item, block, each, here)
+            if block.last and len(block.files) + len(block.links) <= _FEW_NAMES:
+                batch = self._batch_of(item, block.files, block.links, each, place)
+                self._batches.names(batch, source_fd, target_fd, here)
+            else:
+                self._spawn_batches(item, block, each, place, here)
+            if here.stopping:
+                return
+
+    def _spawn_directories(
+        self, item: Tree, block: Block, place: Place, each: float, here: Here[Item]
+    ) -> None:
+        if not block.directories:
+            return
+        self._site.counters.scans_due += len(block.directories)
+        root, path = item.root, item.path
+        names = unpack(pack(block.directories))
+        here.spawn([Tree(root, join_path(path, name), each, place) for name in names])
+
+    def _batch_of(
+        self,
+        item: Tree,
+        files: Sequence[str],
+        links: Sequence[str],
+        each: float,
+        place: Place,
+    ) -> Batch:
+        return Batch(item.root, item.path, pack(files), pack(links), each, place)
+
+    def _spawn_batches(
+        self, item: Tree, block: Block, each: float, place: Place, here: Here[Item]
+    ) -> None:
+        batches: list[Item] = []
+        files, links = block.files, block.links
+        for start in range(0, len(files), BATCH_NAMES):
+            some = files[start : start + BATCH_NAMES]
+            batches.append(self._batch_of(item, some, (), each, place))
+        for start in range(0, len(links), BATCH_NAMES):
+            some = links[start : start + BATCH_NAMES]
+            batches.append(self._batch_of(item, (), some, each, place))
+        here.spawn(batches)
+
+    def _refuse_specials(self, item: Tree, block: Block, each: float, here: Here[Item]) -> None:
+        for name in unpack(pack(block.specials)):
+            self._site.counters.weight += each
+            self._site.fail(item.root, join_path(item.path, name), "copy", special(), here)
+
+    def complete(self, item: Tree, own: Directory, here: Here[Item]) -> None:
+        """All that is below is done: the directory gets its attributes."""
+        keep = self._site.plan.keep
+        missing = 0o700 & (~own.source.st_mode | self._site.plan.umask) if own.created else 0
+        try:
+            if keep.any or missing:
+                with self._site.targets.lease(item.root, item.path, own.identity) as lease:
+                    if lease.searched:
+                        settle_searched(lease.fd, own.source, keep)
+                    else:
+                        settle_file(lease.fd, own.source, keep)
+                    if missing and not keep.mode:
+                        os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+        except OSError as error:
+            doing = "set the attributes of the copy of"
+            self._site.fail(item.root, item.path, doing, error, here, sized=True)
+            return
+        self._site.counters.directories += 1
