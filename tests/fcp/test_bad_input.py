@@ -330,7 +330,7 @@ def test_names_in_an_ascii_locale(place: bytes) -> None:
     """A terminal that can't show a name is no reason to fail."""
     source = make_directory(place, b"source")
     os.mkfifo(source + "/emoji \N{GRINNING FACE}".encode())
-    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     finished = run_fcp(TWO, source, place + b"/copy", environment=plain)
     assert finished.code == 1, finished.said
     assert "/emoji" in finished.err.decode("ascii")
