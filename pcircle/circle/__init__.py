@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from pcircle.circle.engine import Activity, Engine, Settings
+from pcircle.circle.engine import Engine
 from pcircle.circle.messages import Account, JoinRef, Message, Parcel, Sums
+from pcircle.circle.settings import Activity, Settings
 
 __all__ = ["Account", "Activity", "Engine", "JoinRef", "Message", "Parcel", "Settings", "Sums"]

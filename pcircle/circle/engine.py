@@ -25,12 +25,11 @@ The pieces are beside this file: `queue`, `stealing`, `joins`, `termination`,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from random import Random
 from typing import Any, Generic
-
-import msgspec
 
 from pcircle.circle.instructions import (
     Abandon,
@@ -64,6 +63,7 @@ from pcircle.circle.messages import (
     Message,
     Notice,
     Parcel,
+    Post,
     R,
     Refuse,
     Results,
@@ -74,51 +74,13 @@ from pcircle.circle.messages import (
 )
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier
+from pcircle.circle.settings import Activity, Settings
 from pcircle.circle.stealing import SPLITS, Backoff, NearestVictims, RandomVictims, Victims
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Tree
 from pcircle.errors import Defect, StoppedEarly, worst
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The engine's choices. Times in seconds.
-
-    `workers` is how many items of this rank run at once, `ahead` how many
-    more it hands out early so that a worker need not wait for the next.
-    `structured` says whether items have joins. A work reply has at most
-    `share_limit` parcels. `progress_period_s` None means no progress rounds.
-    `final_deadline_s` bounds the end of an aborted job.
-    """
-
-    workers: int = 1
-    ahead: int = 1
-    structured: bool = True
-    victims: str = "random"
-    split: str = "random"
-    termination: str = "counters"
-    arity: int = 8
-    queue_high: int = 2048
-    share_limit: int = 1024
-    first_wait_s: float = 0.0002
-    longest_wait_s: float = 0.02
-    progress_period_s: float | None = None
-    final_deadline_s: float = 10.0
-
-
-class Activity(msgspec.Struct):
-    """What a rank has done so far; the balance of a job is read from it."""
-
-    items: int = 0
-    spawned: int = 0
-    asked: int = 0
-    got: int = 0
-    refused: int = 0
-    given: int = 0
-    parcels_got: int = 0
-    messages: int = 0
-    spilled: int = 0
 
 
 class Engine(Generic[I, R]):
@@ -147,6 +109,7 @@ class Engine(Generic[I, R]):
         self.size = size
         self.tree = Tree(rank, size, settings.arity)
         self.queue: Queue[I] = Queue(settings.queue_high)
+        self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
         self.joins: Joins[I, R] = Joins(merge)
         self.activity = Activity()
         self.phase = WORKING
@@ -203,11 +166,11 @@ class Engine(Generic[I, R]):
             raise Defect("a job is seeded once, on rank 0")
         self._seeded = True
         if self.settings.structured:
-            self._spawn(ROOT, None, items)
+            self._push(self._children(ROOT, None, items))
             self.joins.processed(ROOT.number, None)
             self._perhaps_complete(ROOT.number)
         else:
-            self._spawn(None, None, items)
+            self._push(self._children(None, None, items))
         self._advance(now_s)
 
     def spawned(self, ticket: int, items: Iterable[I], now_s: float) -> None:
@@ -215,10 +178,35 @@ class Engine(Generic[I, R]):
         parcel = self.running[ticket]
         ref = JoinRef(self.rank, ticket) if self.settings.structured else None
         if not self._aborted:
-            self._spawn(ref, parcel, items)
+            self._push(self._children(ref, parcel, items))
         elif ref is not None:
             # Its completion will never come: what it began must be undone when it has run.
             self.joins.expect(ticket, parcel, 0)
+        self._advance(now_s)
+
+    def posted(self, ticket: int, rank: int, items: Iterable[I], now_s: float) -> None:
+        """A running item has made items that only a certain rank can process."""
+        if not self._aborted:
+            ref = JoinRef(self.rank, ticket) if self.settings.structured else None
+            parcels = self._children(ref, self.running[ticket], items)
+            if rank == self.rank:
+                self.pinned.extend(parcels)
+            else:
+                self._send(rank, Post(tuple(parcels)))
+        self._advance(now_s)
+
+    def held(self, ticket: int, now_s: float) -> None:
+        """A running item is not to be complete before it is `resumed`, once for each hold."""
+        if not self._aborted and self.settings.structured:
+            self.joins.expect(ticket, self.running[ticket], 1)
+        self._advance(now_s)
+
+    def resumed(self, ticket: int, items: Iterable[I], value: R, now_s: float) -> None:
+        """What an item was held for has come: it makes more items, and one hold ends."""
+        if not self._aborted:
+            parcel = self.joins.peek(ticket).parcel
+            self._push(self._children(JoinRef(self.rank, ticket), parcel, items))
+            self._result_came(ticket, value)
         self._advance(now_s)
 
     def finished(self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()) -> None:
@@ -298,6 +286,9 @@ class Engine(Generic[I, R]):
             self._asked_by(source)
         elif isinstance(message, Work):
             self._got(source, message.parcels)
+        elif isinstance(message, Post):
+            if not self._aborted:
+                self.pinned.extend(message.parcels)
         elif isinstance(message, Refuse):
             self._refused(source, now_s)
         elif isinstance(message, Results):
@@ -334,18 +325,20 @@ class Engine(Generic[I, R]):
     @property
     def passive(self) -> bool:
         """No queue, nothing running: only a basic message could make this rank send one."""
-        return self._seeded and not self.running and not len(self.queue)
+        waiting = len(self.queue) or self.pinned
+        return self._seeded and not self.running and not waiting
 
     # ---- work ------------------------------------------------------------------
 
-    def _spawn(self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]) -> None:
+    def _children(
+        self, ref: JoinRef | None, parcel: Parcel[I] | None, items: Iterable[I]
+    ) -> list[Parcel[I]]:
+        """Parcels of the items that an item has made, which its join, if it has one, expects."""
         parcels = [Parcel(item, ref) for item in items]
-        if not parcels:
-            return
         self.activity.spawned += len(parcels)
-        if ref is not None:
+        if ref is not None and parcels:
             self.joins.expect(ref.number, parcel, len(parcels))
-        self._push(parcels)
+        return parcels
 
     def _push(self, parcels: Iterable[Parcel[I]]) -> None:
         self.queue.push(parcels)
@@ -386,11 +379,11 @@ class Engine(Generic[I, R]):
 
     def _dispatch(self) -> None:
         """Hand items to the workers; run ahead only where a thief could still find something."""
-        settings = self.settings
+        settings, pinned = self.settings, self.pinned
         while len(self.running) < settings.workers + settings.ahead:
-            if len(self.running) >= settings.workers and len(self.queue) < 2:
+            if len(self.running) >= settings.workers and len(self.queue) < 2 and not pinned:
                 break
-            parcel = self.queue.pop()
+            parcel = pinned.popleft() if pinned else self.queue.pop()
             if parcel is None:
                 break
             self._next_ticket += 1
@@ -404,7 +397,7 @@ class Engine(Generic[I, R]):
     # ---- stealing --------------------------------------------------------------
 
     def _hungry(self) -> bool:
-        if len(self.queue) or self._aborted:
+        if len(self.queue) or self.pinned or self._aborted:
             return False
         # Only with a worker idle: who asks ahead takes the last items of ranks that ask back, and
         # they travel to and fro for as long as the workers are busy.
@@ -469,7 +462,7 @@ class Engine(Generic[I, R]):
 
     def _advance(self, now_s: float) -> None:
         if self.phase == WORKING:
-            if len(self.queue):
+            if len(self.queue) or self.pinned:
                 self._dispatch()
             if self.asked is None:
                 self._steal(now_s)
@@ -540,6 +533,7 @@ class Engine(Generic[I, R]):
         for neighbour in self.tree.neighbours:
             if neighbour != source and neighbour not in self.lost:
                 self._send(neighbour, Abort(code, reason))
+        self.pinned.clear()
         dropped = self.queue.clear()
         if dropped:
             self._out.append(Discard(tuple(dropped)))

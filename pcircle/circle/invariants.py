@@ -25,10 +25,12 @@ def check_rank(engine: Engine[Any, Any]) -> None:
             if number != ROOT.number:
                 assert join.processed or number in engine.running, f"join {number} is an orphan"
                 assert not join.complete, f"join {number} is complete, but open"
+        assert not engine.pinned or engine.running, "pinned parcels wait although nothing runs"
         idle = not engine.running and not engine.queue.fetching
         assert not (idle and len(engine.queue)), "parcels wait although nothing runs"
     if engine.phase >= DRAINING:
         assert not len(engine.queue), "a rank drains with work in its queue"
+        assert not engine.pinned, "a rank drains with work for itself"
     assert settings.workers > 0
 
 

@@ -6,7 +6,7 @@ for a task's own item and result types). They fall in three classes, and the
 classes matter more than the messages:
 
 *basic*
-    `Work` and `Results`: they make a passive rank active. Termination counts
+    `Work`, `Post` and `Results`: they make a passive rank active. Termination counts
     them, and nothing else, as sent when the engine orders them and as
     received when the engine consumes them.
 *loose*
@@ -117,6 +117,12 @@ class Work(msgspec.Struct, Generic[I], frozen=True, tag="w", array_like=True):
     parcels: tuple[Parcel[I], ...]
 
 
+class Post(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
+    """Items that only the rank they are sent to can process. Basic."""
+
+    parcels: tuple[Parcel[I], ...]
+
+
 class Results(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True):
     """The result of an item that was processed away from its parent's rank. Basic."""
 
@@ -164,8 +170,17 @@ class Abort(msgspec.Struct, frozen=True, tag="x", array_like=True):
 
 
 Message: TypeAlias = (
-    Ask | Refuse | Work[Any] | Results[Any] | Notice[Any] | Token | Down | Up[Any] | Abort
+    Ask
+    | Refuse
+    | Work[Any]
+    | Post[Any]
+    | Results[Any]
+    | Notice[Any]
+    | Token
+    | Down
+    | Up[Any]
+    | Abort
 )
 
 TREE = (Down, Up, Abort)
-BASIC = (Work, Results)
+BASIC = (Work, Post, Results)

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pcircle.circle.engine import Settings
+from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Tree
 from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, Terminated
 from pcircle.runtime.loop import Rank

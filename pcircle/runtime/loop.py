@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from pcircle.aio import Future, Pool
-from pcircle.circle.engine import GATHERING, Engine, Settings
+from pcircle.circle.engine import GATHERING, Engine
 from pcircle.circle.instructions import (
     Abandon,
     Complete,
@@ -34,8 +34,10 @@ from pcircle.circle.instructions import (
     Stop,
 )
 from pcircle.circle.messages import Account, Up
+from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.runtime.defect import write_report
+from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire_types
@@ -83,6 +85,7 @@ class Rank:
             measure=task.measure,
             report=self._report,
         )
+        self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping)
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -211,35 +214,20 @@ class Rank:
         self._message_bytes += len(payload)
         self._transport.send(send.dest, payload)
 
-    def _here(self, ticket: int) -> Here[Any]:
-        return Here(
-            partial(self._pool.say, self._spawned, ticket),
-            partial(self._pool.say, self._noted),
-            self._is_stopping,
-        )
-
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def _noted(self, notices: Sequence[Any]) -> None:
-        self._engine.notify(notices)
-        self._perform()
-
     def _start(self, start: Start) -> None:
-        future = self._pool.submit(self._process, start.item, self._here(start.ticket))
+        future = self._pool.submit(self._process, start.item, Here(start.ticket, self._line))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
     def _process(self, item: Any, here: Here[Any]) -> Any:
         # An item that was handed out ahead need not begin when the job stops.
         return None if self._stopping else self._task.process(item, here)
 
-    def _spawned(self, ticket: int, items: Sequence[Any]) -> None:
-        self._engine.spawned(ticket, items, _now_s())
-        self._perform()
-
     def _complete(self, complete: Complete) -> None:
         ticket, item, own, merged = complete
-        future = self._pool.submit(self._task.join, item, own, merged, self._here(ticket))
+        future = self._pool.submit(self._task.join, item, own, merged, Here(ticket, self._line))
         future.then(partial(self._ended, ticket, item, "joining"))
 
     def _keep(self, spill: Spill) -> None:

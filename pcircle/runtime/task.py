@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -28,36 +28,69 @@ I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
 
 
+class Line(Protocol):
+    """What a rank's worker can have said to its engine, from the worker's thread."""
+
+    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+        """The item has made these."""
+
+    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+        """The item has made these for that rank."""
+
+    def hold(self, ticket: int) -> None:
+        """The item is to be resumed before it is complete."""
+
+    def resume(self, ticket: int, items: Sequence[Any], value: Any) -> None:
+        """The held item makes these and one hold ends with this result."""
+
+    def note(self, notices: Sequence[Any]) -> None:
+        """Rank 0 is to be told these."""
+
+    def is_stopping(self) -> bool:
+        """The job stops early."""
+
+
 class Here(Generic[I]):
     """An item's surroundings while it is processed; used on the worker thread.
 
     `spawn` and `note` may be called any number of times, the sooner the
-    better: what is spawned can be stolen at once.
+    better: what is spawned can be stolen at once. `ticket` is the item's name
+    on this rank, as `resume` wants it.
     """
 
-    __slots__ = ("_note", "_spawn", "is_stopping", "spawned")
+    __slots__ = ("_line", "is_stopping", "spawned", "ticket")
 
-    def __init__(
-        self,
-        spawn: Callable[[Sequence[I]], None],
-        note: Callable[[Sequence[Any]], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        self._spawn = spawn
-        self._note = note
-        self.is_stopping = stop
+    def __init__(self, ticket: int, line: Line) -> None:
+        self.ticket = ticket
         self.spawned = 0
+        self.is_stopping = line.is_stopping
+        self._line = line
 
     def spawn(self, items: Sequence[I]) -> None:
         """Make more items: children of this one. `spawned` counts them."""
         if items:
             self.spawned += len(items)
-            self._spawn(items)
+            self._line.spawn(self.ticket, items)
+
+    def post(self, rank: int, items: Sequence[I]) -> None:
+        """Make more items, which that rank alone can process; keep them short."""
+        if items:
+            self.spawned += len(items)
+            self._line.post(self.ticket, rank, items)
+
+    def hold(self) -> None:
+        """Don't complete before `resume` is called with this ticket: once for each hold."""
+        self.spawned += 1
+        self._line.hold(self.ticket)
+
+    def resume(self, ticket: int, items: Sequence[I], value: Any) -> None:
+        """End a hold of another item of this rank: it makes `items`, and gets a result."""
+        self._line.resume(ticket, items, value)
 
     def note(self, notices: Sequence[Any]) -> None:
         """Have rank 0 told something now."""
         if notices:
-            self._note(notices)
+            self._line.note(notices)
 
     @property
     def stopping(self) -> bool:
@@ -94,7 +127,8 @@ class Task(ABC, Generic[I, R]):
     def join(self, item: I, own: Any, merged: R, here: Here[I]) -> R:
         """All that `item` spawned is complete: its result, of its `own` and its children's.
 
-        Runs on a worker thread of the rank that processed the item; may note, not spawn.
+        Runs on a worker thread of the rank that processed the item; may note and resume
+        other items, not spawn.
         """
         return self.merge(own, merged)
 

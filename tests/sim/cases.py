@@ -154,7 +154,7 @@ def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
     return tuple(aborts)
 
 
-FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck")
+FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts")
 
 
 def _ending(case: Case, rng: Random) -> Case:
@@ -226,6 +226,10 @@ def draw(family: str, seed: int) -> Case:
         # Each level of the tree must have the patience for the worst delay, or the ranks below a
         # slow message are rightly called silent.
         case = replace(case, settings=replace(case.settings, final_deadline_s=40.0))
+    if family == "posts":
+        shares = {"posts": rng.choice((0.1, 0.5, 1.0)), "holds": rng.choice((0.1, 0.5, 1.0))}
+        aborts = _aborts(rng, ranks, busy_s) if rng.random() < 0.3 else ()
+        return replace(case, forest=replace(forest, **shares), aborts=aborts)
     if family == "abort":
         return replace(case, aborts=_aborts(rng, ranks, busy_s))
     if family == "kill":

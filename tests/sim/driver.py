@@ -31,15 +31,26 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Abort, Ask, Down, Notice, Refuse, Results, Token, Up, Work
+from pcircle.circle.messages import Abort, Ask, Down, Notice, Post, Refuse, Results, Token, Up, Work
 from pcircle.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, Lost
 from tests.sim.cases import AbortAt, Case
-from tests.sim.work import Item, Result, expected, merge, own_result
+from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
 
 # What travels, with the types of this work's items and results.
-WIRE = Ask | Refuse | Work[Item] | Results[Result] | Notice[int] | Token | Down | Up[Result] | Abort
+WIRE = (
+    Ask
+    | Refuse
+    | Work[Item]
+    | Post[Item]
+    | Results[Result]
+    | Notice[int]
+    | Token
+    | Down
+    | Up[Result]
+    | Abort
+)
 # An item whose step after step changes nothing spins: a real rank would burn its processor.
 SPIN_LIMIT = 10
 
@@ -93,6 +104,7 @@ class Player:
         self.store: dict[int, tuple[Parcel[Item], ...]] = {}
         self.working = 0
         self._waiting: deque[Start] = deque()
+        self._held: list[tuple[Start, list[Item]]] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._steps = 0
@@ -211,12 +223,31 @@ class Player:
             children = forest.children(start.item)
             early = children[: round(len(children) * forest.early)]
             duration_s = self.duration_s(start.item)
+            if self._is_held(start):
+                self.engine.held(start.ticket, self._now_s)
             if early:
                 self._after(duration_s / 2, self._spawn, start, early)
             self._after(duration_s, self._finish, start, children[len(early) :], bool(children))
 
+    def _is_held(self, start: Start) -> bool:
+        return self.case.settings.structured and self.case.forest.is_held(start.item)
+
     def _spawn(self, start: Start, children: list[Item]) -> None:
-        self.engine.spawned(start.ticket, children, self._now_s)
+        forest, engine = self.case.forest, self.engine
+        free = [child for child in children if not forest.is_posted(child)]
+        for child in children:
+            if forest.is_posted(child):
+                engine.posted(start.ticket, child[0] % self.case.ranks, [child], self._now_s)
+        if free:
+            engine.spawned(start.ticket, free, self._now_s)
+
+    def _resume(self, start: Start, children: list[Item]) -> None:
+        self.engine.resumed(start.ticket, children, NOTHING, self._now_s)
+
+    def _resume_held(self) -> None:
+        held, self._held = self._held, []
+        for start, children in held:
+            self._resume(start, children)
 
     def _finish(self, start: Start, rest: list[Item], spawned: bool) -> None:
         self.working -= 1
@@ -225,9 +256,15 @@ class Player:
         self.numbers += number
         self.record.processed[number] += 1
         engine = self.engine
-        if rest:
-            engine.spawned(start.ticket, rest, self._now_s)
-        if spawned and any(number == start.ticket for number, _ in engine.joins.items()):
+        self._resume_held()
+        held = self._is_held(start)
+        if held and len(engine.running) > 1:
+            self._held.append((start, rest))  # for the next item that ends here, as one will
+        elif held:
+            self._resume(start, rest)
+        elif rest:
+            self._spawn(start, rest)
+        if (spawned or held) and any(number == start.ticket for number, _ in engine.joins.items()):
             self.record.begun[start.item] = 0
         every = self.case.notice_every
         notices = [number] if every and number % every == 0 else []
@@ -247,6 +284,7 @@ class Player:
             self._completed(complete.ticket, value)
 
     def _completed(self, ticket: int, value: Result) -> None:
+        self._resume_held()
         self.engine.completed(ticket, value, self._now_s)
 
     def _join_ended(self, item: Item, own: Result) -> None:

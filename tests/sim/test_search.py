@@ -15,7 +15,15 @@ from tests.sim.cases import FAMILIES, POLICIES, draw
 from tests.sim.judge import play, search
 
 # How many seeds of each family; in chunks, so that xdist can share them out.
-SEEDS = {"calm": 240, "nasty": 800, "ending": 640, "abort": 720, "kill": 960, "stuck": 160}
+SEEDS = {
+    "calm": 240,
+    "nasty": 800,
+    "ending": 640,
+    "abort": 720,
+    "kill": 960,
+    "stuck": 160,
+    "posts": 480,
+}
 CHUNKS = 8
 
 pytestmark = pytest.mark.sim

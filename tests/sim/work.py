@@ -38,6 +38,10 @@ def merge(a: Result, b: Result) -> Result:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
+NOTHING: Result = (0, 0, 0)
+"""The result of no directory at all."""
+
+
 def own_result(item: Item) -> Result:
     """What processing the directory itself comes to."""
     number = item[0]
@@ -61,7 +65,9 @@ class Forest(msgspec.Struct, frozen=True):
     of equal ones. A chain has a fan of 1, a star one of `size`. An item takes
     `item_s` on average, exponentially distributed and up to 20 times that;
     with a `skew` of 3 most take next to nothing and a few very long. Of its
-    children it spawns the share `early` before it ends.
+    children it spawns the share `early` before it ends. The share `posts` of
+    all items is for a certain rank, which nobody may steal them from; the
+    share `holds` is held, and makes its last children when it is resumed.
     """
 
     salt: int = 0
@@ -72,6 +78,8 @@ class Forest(msgspec.Struct, frozen=True):
     item_s: float = 0.001
     skew: int = 1
     early: float = 0.5
+    posts: float = 0.0
+    holds: float = 0.0
 
     def roots(self) -> list[Item]:
         """The items that the job begins with."""
@@ -105,6 +113,14 @@ class Forest(msgspec.Struct, frozen=True):
         """How long processing the directory takes."""
         drawn = -log(1.0 - unit(self.salt + 31 * item[0] + 17))
         return self.item_s * min(20.0, drawn**self.skew)
+
+    def is_posted(self, item: Item) -> bool:
+        """Whether only one rank may process the item."""
+        return unit(self.salt + 41 * item[0] + 29) < self.posts
+
+    def is_held(self, item: Item) -> bool:
+        """Whether the item waits for something else before it is complete."""
+        return unit(self.salt + 43 * item[0] + 31) < self.holds
 
     def completion_s(self, item: Item) -> float:
         """How long its completion takes."""

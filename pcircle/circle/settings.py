@@ -1,0 +1,44 @@
+"""What can be chosen about an engine, and what it counts of itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The engine's choices. Times in seconds.
+
+    `workers` is how many items of this rank run at once, `ahead` how many
+    more it hands out early so that a worker need not wait for the next.
+    `structured` says whether items have joins. A work reply has at most
+    `share_limit` parcels. `progress_period_s` None means no progress rounds.
+    `final_deadline_s` bounds the end of an aborted job.
+    """
+
+    workers: int = 1
+    ahead: int = 1
+    structured: bool = True
+    victims: str = "random"
+    split: str = "random"
+    termination: str = "counters"
+    arity: int = 8
+    queue_high: int = 2048
+    share_limit: int = 1024
+    first_wait_s: float = 0.0002
+    longest_wait_s: float = 0.02
+    progress_period_s: float | None = None
+    final_deadline_s: float = 10.0
+
+
+class Activity(msgspec.Struct):
+    """What a rank has done so far; the balance of a job is read from it."""
+
+    items: int = 0
+    spawned: int = 0
+    asked: int = 0
+    got: int = 0
+    refused: int = 0
+    given: int = 0
+    parcels_got: int = 0
+    messages: int = 0
+    spilled: int = 0
