@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pcircle.fcp.files import special
+from pcircle.fcp.files import COPIED, LARGE, special
 from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
+from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, join_path
@@ -22,8 +23,9 @@ _BATCH_S = 0.1
 class Batches:
     """The work on batches of one rank."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, links: HardLinks) -> None:
         self._site = site
+        self._links = links
 
     def batch(self, item: Batch, here: Here[Item]) -> Done:
         """Do a batch that was spawned."""
@@ -45,17 +47,24 @@ class Batches:
         """Copy a batch's names; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
         files, links = unpack(item.files), unpack(item.links)
+        linked: list[Linked] = []
         for name in links:
             try:
-                self._site.copier.link(source_fd, name, target_fd, name)
+                status = self._site.copier.link(source_fd, name, target_fd, name, claimed=False)
             except OSError as error:
                 self._site.fail(item.root, join_path(item.path, name), None, error, here)
+            else:
+                if status is not None:
+                    linked.append(Linked(name, status.st_ino, status.st_nlink))
         tried, tally = self._site.copier.files(
             files, source_fd, target_fd, here.is_stopping, until_s
         )
         for name, doing, trouble in tally.failed:
             self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
-        self._site.counters.weight += item.weight * (tried + len(links) - len(tally.large))
+        linked += [Linked(name, s.st_ino, s.st_nlink) for name, s in tally.linked]
+        self._links.post((item.root, item.path, item.place), linked, item.weight, here)
+        elsewhere = len(tally.large) + len(linked)
+        self._site.counters.weight += item.weight * (tried + len(links) - elsewhere)
         here.spawn([self._large_of(item, name) for name in tally.large])
         self._hand_back(item, files[tried:], here)
 
@@ -106,9 +115,17 @@ class Batches:
             elif root.kind != FILE:
                 self._site.copier.doing = "copy"
                 raise special()
-            elif not self._site.copier.file(*names):
-                place = Place(source.identity, lease.identity, lease.identity)
+            else:
+                outcome = self._site.copier.file(*names)
+                if outcome == COPIED:
+                    return True
+                place = Place(source.identity, lease.identity, lease.identity, root.file_system)
                 name, new = root.source_name, root.target_name
-                here.spawn([Large(number, HOLDER, name, new, weight, place)])
+                if outcome == LARGE:
+                    here.spawn([Large(number, HOLDER, name, new, weight, place)])
+                else:
+                    status = self._site.copier.status
+                    linked = [Linked(name, status.st_ino, status.st_nlink)]
+                    self._links.post((number, HOLDER, place), linked, weight, here)
                 return False
         return True

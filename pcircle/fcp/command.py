@@ -60,7 +60,7 @@ class CopyProgram(Program):
         self._options = options
         self._umask = umask
 
-    def prepare(self, size: int) -> bytes:
+    def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
@@ -74,6 +74,7 @@ class CopyProgram(Program):
             token=os.urandom(4).hex().encode(),
             umask=self._umask,
             directory=working_directory(),
+            one_node=len(set(nodes)) == 1,
             dry=options.dry,
             say_each=options.dry and options.verbose > 0,
         )

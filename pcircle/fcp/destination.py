@@ -89,6 +89,7 @@ def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, n
         kind=_kind(status.st_mode),
         source_shown=source,
         target_shown=target,
+        file_system=status.st_dev,
     )
 
 

@@ -29,6 +29,10 @@ _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
 
+COPIED, LARGE, LINKED = range(3)
+"""What became of a file; see `Copier.file`."""
+
+
 class Changed(OSError):
     """The source was not the same from the beginning of its copy to the end."""
 
@@ -37,9 +41,14 @@ class Changed(OSError):
 
 
 class Tally(NamedTuple):
-    """What was not copied of some files: too large for it, or failed with (name, doing, error)."""
+    """What was not copied of some files.
+
+    Those that are `large`, those that have several names, with their status,
+    and those that `failed`, each with what was tried and the error.
+    """
 
     large: list[bytes]
+    linked: list[tuple[bytes, os.stat_result]]
     failed: list[tuple[bytes, str, OSError]]
 
 
@@ -49,6 +58,7 @@ class Copier:
     def __init__(self, plan: Plan, counters: Counters, rank: int) -> None:
         self.names = Names(plan.token, rank)
         self.doing = ""  # what the last operation that raised was about
+        self.status: os.stat_result  # of the last file that was `LINKED`
         self._plan = plan
         self._counters = counters
         self._mover = Mover()
@@ -71,7 +81,7 @@ class Copier:
         """
         copy_plain, now_s = self._copy_plain, time.monotonic
         self.is_stopping = stop
-        tally = Tally([], [])
+        tally = Tally([], [], [])
         count = copied = copied_bytes = 0
         for name in names:
             count += 1
@@ -97,15 +107,22 @@ class Copier:
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
         try:
-            if not self.file(source_fd, name, target_fd, name):
+            outcome = self.file(source_fd, name, target_fd, name)
+            if outcome == LARGE:
                 tally.large.append(name)
+            elif outcome == LINKED:
+                tally.linked.append((name, self.status))
         except OSError as error:
             tally.failed.append((name, self.doing, error))
 
-    def file(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
-        """Copy a regular file; False, with nothing done, if it is to be copied in chunks.
+    def file(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = False
+    ) -> int:
+        """Copy a regular file: `COPIED`, or with nothing done `LARGE` or `LINKED`.
 
-        OSError, with `doing` saying at what, if it can't be; NoSpace if no file could.
+        `LINKED` has several names that are to be one in the copy as well, and
+        was not `claimed`; its `status` is kept. OSError, with `doing` saying
+        at what, if it can't be copied; NoSpace if no file could.
         """
         self.doing = "open"
         fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
@@ -114,8 +131,11 @@ class Copier:
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
             size = status.st_size
+            if self._plan.keep.links and status.st_nlink > 1 and not claimed:
+                self.status = status
+                return LINKED
             if size > self._plan.large_bytes:
-                return False
+                return LARGE
             try:
                 self._whole(fd, status, target_fd, name)
             except OSError as error:
@@ -131,7 +151,7 @@ class Copier:
         counters.sized += 1
         counters.bytes_found += size
         counters.bytes_done += size
-        return True
+        return COPIED
 
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
         self.doing = "create the copy of"
@@ -210,9 +230,19 @@ class Copier:
         if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise Changed("it changed while it was copied")
 
-    def link(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> None:
-        """Copy a symbolic link itself. OSError, with `doing`, if it can't be."""
+    def link(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a symbolic link itself. OSError, with `doing`, if it can't be.
+
+        If it has several names that are to be one in the copy as well, and was
+        not `claimed`, nothing is done, and its status returned.
+        """
         keep = self._plan.keep
+        if keep.links and not claimed:
+            status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+            if status.st_nlink > 1:
+                return status
         self.doing = "read the link"
         text = os.readlink(source, dir_fd=source_fd)
         self.doing = "create the copy of"
@@ -240,6 +270,7 @@ class Copier:
             raise
         self._counters.links += 1
         self._counters.sized += 1
+        return None
 
     def begin(
         self,
@@ -248,11 +279,11 @@ class Copier:
         target_fd: int,
         name: bytes,
         divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
-    ) -> tuple[os.stat_result, Creation, list[tuple[int, int]]]:
+    ) -> tuple[os.stat_result, Creation, Identity, list[tuple[int, int]]]:
         """Make the temporary file that a large file's chunks go to, of its full size, closed.
 
-        Returns the source's status, what was made, and the ranges that
-        `divide` says of the open source.
+        Returns the source's status, what was made, its identity, and the
+        ranges that `divide` says of the open source.
         """
         self.doing = "open"
         fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
@@ -263,12 +294,14 @@ class Copier:
             ranges = divide(fd, status)
         finally:
             os.close(fd)
-        creation = self._make(status, target_fd, name)
+        creation, identity = self._make(status, target_fd, name)
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
-        return status, creation, ranges
+        return status, creation, identity, ranges
 
-    def _make(self, status: os.stat_result, target_fd: int, name: bytes) -> Creation:
+    def _make(
+        self, status: os.stat_result, target_fd: int, name: bytes
+    ) -> tuple[Creation, Identity]:
         self.doing = "create the copy of"
         try:
             creation = target.create_beside(target_fd, name, status, self._plan, self.names)
@@ -277,13 +310,13 @@ class Copier:
             raise
         try:
             os.ftruncate(creation.fd, status.st_size)
-            creation.identify()
+            identity = self._plan.identify(os.fstat(creation.fd))
         except OSError as error:
             os.close(creation.fd)
             self._give_up(creation, target_fd, error)
             raise
         os.close(creation.fd)
-        return creation
+        return creation, identity
 
     def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
         """Remove what was made; NoSpace if the reason is that there is none for anything."""
@@ -303,14 +336,14 @@ class Copier:
         self.doing = "open"
         fd = os.open(item.name, SOURCE_FLAGS, dir_fd=source_fd)
         try:
-            _check_identity(fd, item.source, "the file was replaced while it was copied")
+            self._check_identity(fd, item.source, "the file was replaced while it was copied")
             self.doing = "reach the copy of"
             flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             out = os.open(item.temporary, flags, dir_fd=target_fd)
             reached = item.offset
             error: OSError | None = None
             try:
-                _check_identity(out, item.target, "its copy was replaced while it was made")
+                self._check_identity(out, item.target, "its copy was replaced while it was made")
                 self.doing = "copy"
                 for after in self._slices(item, fd, out, split, stop):
                     reached = after
@@ -347,6 +380,10 @@ class Copier:
     def _advance(self, item: Chunk, offset: int, reached: int) -> None:
         self._counters.bytes_done += reached - offset
         self._counters.weight += item.weight * (reached - offset) / item.length
+
+    def _check_identity(self, fd: int, identity: Identity, otherwise: str) -> None:
+        if self._plan.identify(os.fstat(fd)) != identity:
+            raise Changed(otherwise)
 
     def finish(
         self,
@@ -386,16 +423,10 @@ class Copier:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
         try:
-            _check_identity(creation.fd, identity, "its copy was replaced while it was made")
+            self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
             target.settle(creation, before, self._plan)
         finally:
             os.close(creation.fd)
-
-
-def _check_identity(fd: int, identity: Identity, otherwise: str) -> None:
-    status = os.fstat(fd)
-    if (status.st_dev, status.st_ino) != identity:
-        raise Changed(otherwise)
 
 
 def special() -> OSError:

@@ -28,11 +28,13 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `copy` is the root's own copy, which must not be copied in its turn, as it
     would be where a mount shows a part of the source in another place.
+    `file_system` is the walk's own number of the source's file system.
     """
 
     source: tuple[int, int]
     target: tuple[int, int]
     copy: tuple[int, int]
+    file_system: int = 0
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
@@ -95,7 +97,45 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-Item: TypeAlias = Tree | Batch | Singles | Large | Chunk
+class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
+    """Copy one name of an inode that has several."""
+
+    root: int
+    path: bytes
+    name: bytes
+    weight: float
+    place: Place
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
+    """For the home of these inodes: names of one directory, each with its `st_nlink`."""
+
+    root: int
+    path: bytes
+    place: Place
+    names: bytes
+    inodes: tuple[int, ...]
+    counts: tuple[int, ...]
+    weight: float  # of each name
+
+
+class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
+    """At an inode's home: copy it under its first name; further `names` will be links."""
+
+    inode: int
+    names: int
+    one: One
+
+
+class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
+    """Make a link to the copy `made` of `first` where the copy of `one` would be."""
+
+    one: One
+    first: One
+    made: int
+
+
+Item: TypeAlias = Tree | Batch | Singles | Large | Chunk | One | Claim | First | Links
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -118,12 +158,14 @@ Notice: TypeAlias = Failure | Remark
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result. For the chunks of a file: why one of them failed, if one did.
+    """An item's result. What was copied is in the ranks' counters; results say *that* it is.
 
-    What was copied is in the ranks' counters; results say *that* all is done.
+    `cause` says for the chunks of a file, and for a name that others will be
+    linked to, why it failed, if it did; `made` which inode the copy is.
     """
 
     cause: Failure | None = None
+    made: int | None = None
 
 
 def pack(names: Sequence[str]) -> bytes:

@@ -49,9 +49,8 @@ class LargeFiles:
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
                 names = (source.fd, item.name, lease.fd, item.target_name)
-                status, creation, ranges = self._site.copier.begin(*names, self._grid)
-                assert creation.identity is not None
-                own = LargeFile(status, creation, creation.identity)
+                status, creation, identity, ranges = self._site.copier.begin(*names, self._grid)
+                own = LargeFile(status, creation, identity)
                 self._spawn_chunks(item, own, ranges, here)
         except OSError as error:
             self._site.counters.weight += item.weight
@@ -59,8 +58,7 @@ class LargeFiles:
             return Done()
         if here.spawned:
             return own
-        self.complete(item, own, None, here)  # all of it is a hole
-        return Done()
+        return self.complete(item, own, None, here)  # all of it is a hole
 
     def _spawn_chunks(
         self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], here: Here[Item]
@@ -73,7 +71,7 @@ class LargeFiles:
                 item.path,
                 item.name,
                 own.creation.written,
-                (own.source.st_dev, own.source.st_ino),
+                self._site.plan.identify(own.source),
                 own.identity,
                 offset,
                 length,
@@ -148,7 +146,7 @@ class LargeFiles:
 
     def complete(
         self, item: Large, own: LargeFile, cause: Failure | None, here: Here[Item]
-    ) -> None:
+    ) -> Done:
         """All chunks are done: the file gets its attributes and its name, or goes."""
         self._site.copier.doing = "reach"
         try:
@@ -160,13 +158,13 @@ class LargeFiles:
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
         except OSError as error:
             path = join_path(item.path, item.name)
-            self._site.fail(item.root, path, None, error, here, sized=True)
-            return
+            cause = self._site.failure(item.root, path, None, error)
         if cause is not None:
             self._site.counters.failed += 1
             here.note([cause])
-            return
+            return Done(cause)
         self._site.counters.files += 1
+        return Done(made=own.identity[1])
 
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""

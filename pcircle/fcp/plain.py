@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable
 
 from pcircle.fcp import target
@@ -41,6 +42,7 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
 
     keep = plan.keep if plan.keep.any else None
     bits = target.creation_bits(plan)
+    most_links = 1 if plan.keep.links else sys.maxsize
     least = 0o600 if plan.keep.mode else 0
 
     def copy_plain(name: bytes, source_fd: int, target_fd: int) -> int:
@@ -49,6 +51,8 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
             status = fstat(fd)
             mode, size = status.st_mode, status.st_size
             dense = size <= status.st_blocks * 512
+            if status.st_nlink > most_links:
+                return NOT_PLAIN
             if not dense or size > ONE_READ_BYTES or mode & _KIND_BITS != stat.S_IFREG:
                 return NOT_PLAIN
             out = open_(name, target.CREATE, mode & bits | least, dir_fd=target_fd)

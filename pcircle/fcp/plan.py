@@ -20,7 +20,8 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
     Both sides are a directory, opened as the user named it, and a name in it;
     an empty target name means that the directory itself is the copy. `shown`
-    are the two paths as the user will recognise them.
+    are the two paths as the user will recognise them, `file_system` numbers
+    the source's.
     """
 
     source_holder: bytes
@@ -30,6 +31,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     kind: str
     source_shown: bytes
     target_shown: bytes
+    file_system: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -38,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
     `large_bytes` is the size above which files are copied in chunks;
     `chunk_bytes` the chunks' size, None to adapt it. `umask` is the mask that
     was in force and `directory` the working directory, `token` marks this
-    job's temporary names. `dry` means to
+    job's temporary names; `one_node` tells that all ranks share a node. `dry` means to
     touch nothing, `say_each` to name every entry.
     """
 
@@ -49,8 +51,17 @@ class Plan(msgspec.Struct, frozen=True):
     token: bytes
     umask: int
     directory: bytes
+    one_node: bool = True
     dry: bool = False
     say_each: bool = False
+
+    def identify(self, status: os.stat_result) -> tuple[int, int]:
+        """What tells one file from another on all ranks: device and inode.
+
+        Nodes number the same network file system's device each in their own
+        way, so among several nodes the inode alone must do.
+        """
+        return (status.st_dev if self.one_node else 0), status.st_ino
 
 
 DEFAULT_LARGE_BYTES = 32 << 20
@@ -73,4 +84,7 @@ def open_sides(plan: Plan) -> tuple[Directories, Directories]:
     sources = [Base(os.path.join(begin, r.source_holder), r.source_name) for r in plan.roots]
     targets = [Base(os.path.join(begin, r.target_holder), r.target_name) for r in plan.roots]
     each = affordable() // 2
-    return Directories(sources, each), Directories(targets, each)
+    return (
+        Directories(sources, each, plan.identify),
+        Directories(targets, each, plan.identify),
+    )

@@ -8,18 +8,24 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
+from pcircle.fs.directories import HOLDER
 from pcircle.runtime import Here
 
 
 class Site:
-    """A rank's means: `size` is the number of ranks."""
+    """A rank's means: `rank` of `size` ranks."""
 
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self.plan = plan
+        self.rank = rank
         self.size = size
         self.counters = Counters()
         self.sources, self.targets = open_sides(plan)
         self.copier = Copier(plan, self.counters, rank)
+
+    def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
+        """The name of an entry's copy: only roots that are no directories may have another."""
+        return self.plan.roots[root].target_name if path == HOLDER else name
 
     def fail(
         self,
@@ -38,6 +44,7 @@ class Site:
         here.note([self.failure(root, path, doing, error)])
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        """An entry's failure, as data."""
         base = self.plan.roots[root]
         if base.kind != DIRECTORY:
             shown = base.source_shown

@@ -8,8 +8,22 @@ from typing import Any
 from pcircle.circle import Sums
 from pcircle.errors import NoSpace
 from pcircle.fcp.batches import Batches
-from pcircle.fcp.items import Batch, Chunk, Done, Item, Large, Notice, Singles, Tree
+from pcircle.fcp.items import (
+    Batch,
+    Chunk,
+    Claim,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    Notice,
+    One,
+    Singles,
+    Tree,
+)
 from pcircle.fcp.large import LargeFile, LargeFiles
+from pcircle.fcp.links import HardLinks
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
@@ -24,7 +38,8 @@ class CopyTask(Task[Item, Done]):
 
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self._site = Site(plan, rank, size)
-        self._batches = Batches(self._site)
+        self._links = HardLinks(self._site)
+        self._batches = Batches(self._site, self._links)
         self._trees = Trees(self._site, self._batches)
         self._large = LargeFiles(self._site)
 
@@ -55,11 +70,22 @@ class CopyTask(Task[Item, Done]):
                 return self._large.chunk(item, here)
             if isinstance(item, Large):
                 return self._large.begin(item, here)
-            return self._batches.singles(item, here)
+            if isinstance(item, Singles):
+                return self._batches.singles(item, here)
+            return self._process_linked(item, here)
         except NoSpace as error:
-            number = item.first if isinstance(item, Singles) else item.root
+            number = _root(item)
             shown = show(self._site.plan.roots[number].target_shown)
             raise NoSpace(f"cannot write any more to '{shown}': {error}") from error
+
+    def _process_linked(self, item: One | Claim | First | Links, here: Here[Item]) -> Any:
+        if isinstance(item, One):
+            return self._links.one(item, here)
+        if isinstance(item, Claim):
+            return self._links.claim(item, here)
+        if isinstance(item, First):
+            return self._links.first(item, here)
+        return self._links.link(item, here)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, Directory):
@@ -68,13 +94,16 @@ class CopyTask(Task[Item, Done]):
             return Done()
         if isinstance(own, LargeFile):
             assert isinstance(item, Large)
-            self._large.complete(item, own, merged.cause, here)
+            return self._large.complete(item, own, merged.cause, here)
+        if isinstance(item, First):
+            if own:
+                self._links.first_ended(item, merged, here)
             return Done()
         assert isinstance(own, Done)
         return self.merge(own, merged)
 
     def merge(self, a: Done, b: Done) -> Done:
-        return b if a.cause is None else a
+        return Done(a.cause or b.cause, a.made if b.made is None else b.made)
 
     def abandon(self, item: Item, own: Any) -> None:
         if isinstance(own, LargeFile) and isinstance(item, Large):
@@ -82,3 +111,12 @@ class CopyTask(Task[Item, Done]):
 
     def measure(self) -> Sums:
         return self._site.counters.sums()
+
+
+def _root(item: Item) -> int:
+    """The number of the root, or of one of them, that an item belongs to."""
+    if isinstance(item, Singles):
+        return item.first
+    if isinstance(item, First | Links):
+        return item.one.root
+    return item.root

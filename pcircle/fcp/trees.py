@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -56,7 +57,8 @@ class Trees:
                     own = Directory(status, lease.identity, created)
                     doing = "read directory"
                     copy = lease.identity if item.above is None else item.above.copy
-                    place = Place(source.identity, lease.identity, copy)
+                    number = self._file_system(item, source)
+                    place = Place(source.identity, lease.identity, copy, number)
                     self._descend(item, place, source.fd, lease.fd, here)
         except OSError as error:
             self._site.counters.weight += 0.0 if here.spawned else item.weight
@@ -78,6 +80,19 @@ class Trees:
             with lease:
                 raise OSError(errno.ELOOP, "it is the copy that is being made")
         return lease
+
+    def _file_system(self, item: Tree, source: Lease) -> int:
+        """The walk's number of the file system that a directory is on."""
+        if item.above is None:
+            return self._site.plan.roots[item.root].file_system
+        if not self._site.plan.keep.links:
+            return 0  # nobody asks
+        parent = item.path.rpartition(b"/")[0]
+        with self._site.sources.lease(item.root, parent, item.above.source) as above:
+            if os.fstat(above.fd).st_dev == os.fstat(source.fd).st_dev:
+                return item.above.file_system
+        # A mount point: its path is the same on every node, its device number may not be.
+        return zlib.crc32(b"%d %s" % (item.root, item.path))
 
     def _make_directory(self, item: Tree, status: os.stat_result) -> bool:
         """Make the target directory; False if something with its name was there."""

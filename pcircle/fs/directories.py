@@ -22,7 +22,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -57,11 +57,10 @@ class _Open:
 
     __slots__ = ("evicted", "fd", "identity", "leases", "searched")
 
-    def __init__(self, fd: int, *, searched: bool) -> None:
+    def __init__(self, fd: int, identity: tuple[int, int], *, searched: bool) -> None:
         self.fd = fd
         self.searched = searched
-        status = os.fstat(fd)
-        self.identity = (status.st_dev, status.st_ino)
+        self.identity = identity
         self.leases = 0
         self.evicted = False
 
@@ -90,6 +89,11 @@ class Lease:
         self._directories.release(self._open)
 
 
+def device_and_inode(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from all others of a node."""
+    return status.st_dev, status.st_ino
+
+
 class Directories:
     """The directories below some roots, by leased descriptors.
 
@@ -97,8 +101,14 @@ class Directories:
     alone: what is in it can be reached by name.
     """
 
-    def __init__(self, bases: Sequence[Base], capacity: int) -> None:
+    def __init__(
+        self,
+        bases: Sequence[Base],
+        capacity: int,
+        identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
+    ) -> None:
         self._bases = bases
+        self._identify = identify
         self._lock = threading.RLock()
         self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
 
@@ -112,7 +122,7 @@ class Directories:
     ) -> Lease:
         """Lease the descriptor of a directory.
 
-        With `identity` (device, inode) it must be that very directory; with
+        With `identity`, as `identify` gives it, it must be that very directory; with
         `readable` it can be scanned. OSError as of `open`, ESTALE if it is
         another one.
         """
@@ -183,7 +193,7 @@ class Directories:
             fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
             searched = True
         try:
-            opened = _Open(fd, searched=searched)
+            opened = _Open(fd, self._identify(os.fstat(fd)), searched=searched)
         except OSError:
             os.close(fd)
             raise

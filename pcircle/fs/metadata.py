@@ -27,6 +27,7 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     mode: bool = False
     ownership: bool = False
     timestamps: bool = False
+    links: bool = False
 
     @property
     def any(self) -> bool:

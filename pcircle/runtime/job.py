@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from signal import SIGINT
 from typing import Any, Generic, TypeVar
@@ -44,8 +44,8 @@ class Program(ABC):
             print(f"{self.name}: {text}", file=sys.stderr, flush=True)
 
     @abstractmethod
-    def prepare(self, size: int) -> bytes:
-        """On rank 0: decide what is to be done, for all ranks.
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        """On rank 0: decide what is to be done, for all ranks; `nodes` says where each is.
 
         May raise a `PcircleError`: the job ends with its code before it began.
         """
@@ -107,7 +107,7 @@ def _open(
     else:
         early = []
         try:
-            opening = _Opening(0, program.prepare(transport.size))
+            opening = _Opening(0, program.prepare(transport.nodes))
         except PcircleError as error:
             program.complain(str(error))
             opening = _Opening(error.exit_code, b"")
@@ -165,7 +165,7 @@ class _Library(Program):
         self._make = make
         self._keep = keep
 
-    def prepare(self, size: int) -> bytes:
+    def prepare(self, nodes: Sequence[int]) -> bytes:
         return b""
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:

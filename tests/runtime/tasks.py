@@ -408,13 +408,13 @@ class Tool(Program):
         self._raises = raises
         self._wait_for = wait_for
 
-    def prepare(self, size: int) -> bytes:
+    def prepare(self, nodes: Sequence[int]) -> bytes:
         if self._raises == "prepare":
             mishap("nospace")
         if self._wait_for:
             with open(self._wait_for, "rb") as pipe:
                 pipe.read(1)
-        return b"plan of %d" % size
+        return b"plan of %d" % len(nodes)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         assert plan == b"plan of %d" % size

@@ -1,0 +1,224 @@
+"""Hard links: one copy of each inode, and a link for every further name, wherever it is found.
+
+The names of an inode may be anywhere in the tree and come to any rank at any
+time. So who copies is decided in one place: the inode's *home*, a rank found
+by hashing it. A name of an inode with several is not copied but claimed: its
+batch posts a `Claim` to the home. There the first name to come is copied (by
+whoever is free), and those that come before that is done are held: their
+directories are not complete, but nobody waits for them. When the copy is
+made, links to it are spawned for all of them; if it could not be made, the
+next name takes its place. When all `st_nlink` names of an inode have come,
+the home forgets it, if there is but one source.
+
+An inode is known by a number that the walk gives its file system, because
+device numbers differ from node to node. Links to names outside of what is
+copied are no links in the copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pcircle.fcp import target
+from pcircle.fcp.files import LARGE, Changed, special
+from pcircle.fcp.items import Claim, Done, First, Item, Large, Links, One, Place
+from pcircle.fcp.site import Site
+from pcircle.fs.directories import join_path
+from pcircle.runtime import Here
+
+_MIX = 0x9E3779B97F4A7C15
+
+
+class Linked(NamedTuple):
+    """A name in the source of an inode that has several."""
+
+    name: bytes
+    inode: int
+    names: int
+
+
+class _Inode:
+    """What its home knows of an inode: how many names have come, and what has become of it."""
+
+    __slots__ = ("first", "made", "seen", "waiting")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.made: int | None = None  # the copy's own inode
+        self.first: One | None = None
+        self.waiting: list[tuple[int, One]] = []  # the tickets that are held, and for which name
+
+
+class HardLinks:
+    """A rank's part of the registry, and the work on the names that are in it."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._inodes: dict[tuple[int, int], _Inode] = {}
+
+    def home(self, file_system: int, inode: int) -> int:
+        """The rank that keeps an inode."""
+        return ((file_system * 31 + inode) * _MIX >> 32) % self._site.size
+
+    def post(
+        self,
+        place: tuple[int, bytes, Place],
+        linked: Sequence[Linked],
+        weight: float,
+        here: Here[Item],
+    ) -> None:
+        """Claim names of one directory, given as root, path and identities."""
+        root, path, where = place
+        by_home: dict[int, list[Linked]] = {}
+        for each in linked:
+            by_home.setdefault(self.home(where.file_system, each.inode), []).append(each)
+        for home, some in by_home.items():
+            names = b"\0".join(each.name for each in some)
+            inodes = tuple(each.inode for each in some)
+            counts = tuple(each.names for each in some)
+            here.post(home, [Claim(root, path, where, names, inodes, counts, weight)])
+
+    def claim(self, item: Claim, here: Here[Item]) -> Done:
+        """At home: decide for each name whether it is copied, linked, or waits."""
+        for name, number, names in zip(
+            item.names.split(b"\0"), item.inodes, item.counts, strict=True
+        ):
+            key = (item.place.file_system, number)
+            one = One(item.root, item.path, name, item.weight, item.place)
+            inode = self._inodes.setdefault(key, _Inode())
+            inode.seen += 1
+            if inode.first is None:
+                inode.first = one
+                here.post(self._site.rank, [First(number, names, one)])
+            elif inode.made is not None:
+                here.spawn([self._link(inode, one)])
+            else:
+                here.hold()
+                inode.waiting.append((here.ticket, one))
+            self._perhaps_forget(key, inode, names)
+        return Done()
+
+    def first(self, item: First, here: Here[Item]) -> bool:
+        """Have the copy made that the other names will be links to; false if not at home."""
+        home = self.home(item.one.place.file_system, item.inode)
+        if home != self._site.rank:
+            here.post(home, [item])
+            return False
+        here.spawn([item.one])
+        return True
+
+    def first_ended(self, item: First, merged: Done, here: Here[Item]) -> None:
+        """The copy is made, or could not be: go on with the names that wait for it."""
+        key = (item.one.place.file_system, item.inode)
+        inode = self._inodes[key]
+        waiting, inode.waiting = inode.waiting, []
+        if merged.made is not None:
+            inode.made = merged.made
+            for ticket, one in waiting:
+                here.resume(ticket, [self._link(inode, one)], Done())
+        elif waiting:
+            ticket, inode.first = waiting[0]
+            inode.waiting = waiting[1:]
+            here.resume(ticket, [First(item.inode, item.names, inode.first)], Done())
+        else:
+            inode.first = None  # whoever comes next is the first
+        self._perhaps_forget(key, inode, item.names)
+
+    def _perhaps_forget(self, key: tuple[int, int], inode: _Inode, names: int) -> None:
+        # Among several sources one may hold another, and a name come twice.
+        alone = len(self._site.plan.roots) == 1
+        if alone and inode.seen >= names and inode.made is not None and not inode.waiting:
+            del self._inodes[key]
+
+    def _link(self, inode: _Inode, one: One) -> Links:
+        assert inode.first is not None
+        assert inode.made is not None
+        return Links(one, inode.first, inode.made)
+
+    # ---- the work --------------------------------------------------------------
+
+    def one(self, item: One, here: Here[Item]) -> Done:
+        """Copy a name of an inode as such; the result says which inode its copy is."""
+        site = self._site
+        site.copier.doing = "reach"
+        try:
+            with (
+                site.sources.lease(item.root, item.path, item.place.source) as source,
+                site.targets.lease(item.root, item.path, item.place.target) as lease,
+            ):
+                name = site.target_name(item.root, item.path, item.name)
+                names = (source.fd, item.name, lease.fd, name)
+                mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=False).st_mode
+                if stat.S_ISLNK(mode):
+                    site.copier.link(*names)
+                elif not stat.S_ISREG(mode):
+                    raise special()
+                elif site.copier.file(*names, claimed=True) == LARGE:
+                    large = Large(item.root, item.path, item.name, name, item.weight, item.place)
+                    here.spawn([large])
+                    return Done()
+                made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
+        except OSError as error:
+            site.counters.weight += item.weight
+            path = join_path(item.path, item.name)
+            site.fail(item.root, path, None, error, here)
+            return Done(site.failure(item.root, path, None, error))
+        site.counters.weight += item.weight
+        return Done(made=made)
+
+    def link(self, item: Links, here: Here[Item]) -> Done:
+        """Make one more name for a copy; where it can have no more, copy once more."""
+        site, one = self._site, item.one
+        site.copier.doing = "link the copy of"
+        try:
+            first_name = site.target_name(item.first.root, item.first.path, item.first.name)
+            name = site.target_name(one.root, one.path, one.name)
+            with (
+                site.targets.lease(
+                    item.first.root, item.first.path, item.first.place.target
+                ) as first,
+                site.targets.lease(one.root, one.path, one.place.target) as lease,
+            ):
+                self._make_link((first.fd, first_name), (lease.fd, name), item.made)
+        except OSError as error:
+            if error.errno == errno.EMLINK:
+                here.spawn([one])
+                return Done()
+            site.counters.weight += one.weight
+            site.fail(one.root, join_path(one.path, one.name), None, error, here)
+            return Done()
+        site.counters.weight += one.weight
+        site.counters.sized += 1
+        site.counters.files += 1
+        return Done()
+
+    def _make_link(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> None:
+        (first_fd, first_name), (fd, name) = first, new
+        written = name
+        try:
+            _link(first_fd, first_name, fd, name)
+        except FileExistsError:
+            old = target.replaceable(fd, name)
+            if old is not None and old.st_ino == made:
+                return  # of an earlier run
+            written = self._site.copier.names.next()
+            _link(first_fd, first_name, fd, written)
+        except OSError as error:
+            target.stop_if_full(error, fd, self._site.copier.names)
+            raise
+        try:
+            if os.stat(written, dir_fd=fd, follow_symlinks=False).st_ino != made:
+                raise Changed("its copy was replaced while it was made")
+            if written != name:
+                os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError:
+            target.discard(written, fd)
+            raise
+
+
+def _link(first_fd: int, first_name: bytes, fd: int, name: bytes) -> None:
+    os.link(first_name, name, src_dir_fd=first_fd, dst_dir_fd=fd, follow_symlinks=False)

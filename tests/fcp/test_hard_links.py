@@ -1,0 +1,137 @@
+"""Names of one inode are names of one inode in the copy, wherever they are and whoever copies.
+
+rsync with -H judges. Without the option each name is a file of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+from .running import FOUR, ONE, TWO, Launcher, copy, launchers, run_fcp
+from .trees import MIB, content, make_directory, write_file
+
+every_launcher = pytest.mark.parametrize("launcher", launchers([1, 3], [1, 4]))
+LINKS = "--preserve=mode,ownership,timestamps,links"
+
+
+def groups(root: bytes) -> set[frozenset[bytes]]:
+    """The sets of paths below `root` that are one inode."""
+    found: dict[int, set[bytes]] = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            found.setdefault(os.lstat(path).st_ino, set()).add(os.path.relpath(path, root))
+    return {frozenset(paths) for paths in found.values()}
+
+
+def assert_same_links(source: bytes, target: bytes) -> None:
+    assert groups(source) == groups(target)
+    if shutil.which("rsync") is None:
+        pytest.skip("no rsync here to judge")
+    words = [b"rsync", b"-naicH", b"--modify-window=-1", b"--delete", source + b"/", target + b"/"]
+    assert subprocess.run(words, check=True, capture_output=True).stdout == b""
+
+
+def build(root: bytes, seed: int = 1) -> bytes:
+    """Some 500 names of 150 inodes in 30 directories, a few large, some symbolic links."""
+    rng = random.Random(seed)
+    folders = [make_directory(root)]
+    folders += [make_directory(rng.choice(folders), b"d%d" % n) for n in range(30)]
+    for number in range(150):
+        first = os.path.join(rng.choice(folders), b"first-%d" % number)
+        if number % 10 == 9:
+            os.symlink(b"where ever", first)
+        else:
+            write_file(first, content(number, rng.choice((0, 10, 5000, 200_000))))
+        for further in range(rng.choice((0, 0, 1, 2, 12))):
+            name = os.path.join(rng.choice(folders), b"name-%d-%d" % (number, further))
+            os.link(first, name, follow_symlinks=False)
+    big = write_file(root + b"/big", content("big", 21 * MIB))
+    os.link(big, folders[-1] + b"/as big")
+    return root
+
+
+@every_launcher
+def test_links_are_links(launcher: Launcher, place: bytes) -> None:
+    source = build(place + b"/source")
+    finished = copy(launcher, LINKS, "--chunksize", "4M", source, place + b"/copy")
+    assert finished.code == 0
+    assert_same_links(source, place + b"/copy")
+
+
+def test_every_seed_in_several_ranks(place: bytes) -> None:
+    """Who comes first is a matter of chance: again and again, with more ranks than cores."""
+    for seed in range(5):
+        source = build(place + b"/source%d" % seed, seed)
+        copy(Launcher(jobs=5), LINKS, source, place + b"/copy%d" % seed)
+        assert_same_links(source, place + b"/copy%d" % seed)
+
+
+def test_without_the_option_each_name_is_a_file(place: bytes) -> None:
+    source = build(place + b"/source")
+    copy(TWO, "-p", source, place + b"/copy")
+    assert all(len(group) == 1 for group in groups(place + b"/copy"))
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_names_on_the_command_line(launcher: Launcher, place: bytes) -> None:
+    """Links between sources, files and directories, are links between their copies."""
+    source = build(place + b"/source")
+    target = make_directory(place, b"copy")
+    os.link(source + b"/big", place + b"/alone")
+    copy(launcher, LINKS, place + b"/alone", source + b"/big", source, target)
+    inodes = {os.stat(target + name).st_ino for name in (b"/alone", b"/big", b"/source/big")}
+    assert len(inodes) == 1
+    assert_same_links(source, target + b"/source")
+
+
+def test_again_over_what_is_there(place: bytes) -> None:
+    """A second run finds its own links, and replaces other files by links."""
+    source = build(place + b"/source")
+    target = place + b"/copy"
+    copy(TWO, LINKS, source, target)
+    copy(TWO, LINKS, "-T", source, target)
+    assert_same_links(source, target)
+    for folder, _, names in os.walk(target):
+        for name in names:
+            path = os.path.join(folder, name)
+            os.unlink(path)
+            write_file(path, b"in the way")
+    copy(FOUR, LINKS, "-T", source, target)
+    assert_same_links(source, target)
+    left = [name for _, _, names in os.walk(target) for name in names if name.startswith(b".fcp-")]
+    assert left == []
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_a_first_name_that_fails_is_replaced_by_the_next(launcher: Launcher, place: bytes) -> None:
+    """Something is in the way of some names: these fail, and the others are still links."""
+    source = make_directory(place, b"source")
+    target = make_directory(place, b"copy")
+    names = [b"%02d" % number for number in range(20)]
+    write_file(source + b"/00", content("file", 100_000))
+    for name in names[1:]:
+        os.link(source + b"/00", source + b"/" + name)
+    for name in names[::2]:
+        os.mkfifo(target + b"/" + name)
+    finished = run_fcp(launcher, LINKS, "-T", source, target)
+    assert finished.code == 1, finished.said
+    assert finished.err.count(b"a special file is in its place") == 10
+    statuses = [os.lstat(target + b"/" + name) for name in names]
+    assert all(stat.S_ISFIFO(status.st_mode) for status in statuses[::2])
+    assert len({status.st_ino for status in statuses[1::2]}) == 1
+    assert all(status.st_nlink == 10 for status in statuses[1::2])
+
+
+def test_a_name_outside_of_the_copy_is_none_in_it(place: bytes) -> None:
+    source = make_directory(place, b"source")
+    write_file(place + b"/outside", b"x")
+    os.link(place + b"/outside", source + b"/inside")
+    copy(TWO, LINKS, source, place + b"/copy")
+    assert os.stat(place + b"/copy/inside").st_nlink == 1
