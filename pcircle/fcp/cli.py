@@ -72,6 +72,19 @@ def parser() -> argparse.ArgumentParser:
     add("-j", "--jobs", metavar="N", help="processes on this machine")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
     add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
+    when = ("auto", "always", "never")
+    add(
+        "--reflink",
+        choices=when,
+        default="auto",
+        help="share blocks with the source: where it can be, or fail (=WHEN left out), or not",
+    )
+    add(
+        "--sparse",
+        choices=when,
+        default="auto",
+        help="keep holes; make zeros holes, too; or fill them",
+    )
     add = p.add_argument_group("what is said").add_argument
     add("-q", "--quiet", action="store_true", help="only failures")
     add("-v", "--verbose", action="count", default=0, help="the ranks' shares; -vv: more of them")
@@ -86,7 +99,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options and operands in any order; behind `--` all are operands."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     # A value that may be left out is given only with `=`.
-    bare = {"--preserve": f"--preserve={BARE_PRESERVE}"}
+    bare = {"--preserve": f"--preserve={BARE_PRESERVE}", "--reflink": "--reflink=always"}
     typed = parser().parse_intermixed_args([bare.get(word, word) for word in arguments[:end]])
     typed.operands += arguments[end + 1 :]
     return typed

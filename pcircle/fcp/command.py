@@ -16,6 +16,7 @@ from pcircle.fcp.destination import resolve
 from pcircle.fcp.dry import DryTask
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DEFAULT_LARGE_BYTES, Plan, working_directory
 from pcircle.fcp.task import CopyTask
+from pcircle.fs.data import When
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.transport.launch import TransportOption
@@ -46,6 +47,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     progress: Mode = "auto"
     interval_s: float = 10.0
     json: str | None = None
+    reflink: When = "auto"
+    sparse: When = "auto"
 
 
 class CopyProgram(Program):
@@ -77,6 +80,8 @@ class CopyProgram(Program):
             one_node=len(set(nodes)) == 1,
             dry=options.dry,
             say_each=options.dry and options.verbose > 0,
+            reflink=options.reflink,
+            sparse=options.sparse,
         )
         return msgspec.msgpack.encode(plan)
 
@@ -105,6 +110,8 @@ def copy_typed(typed: argparse.Namespace) -> int:
 
 
 def _run(options: Options) -> int:
+    if options.reflink == "always" and options.sparse != "auto":
+        raise UsageError("--reflink=always keeps holes as they are: only with --sparse=auto")
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -145,6 +152,8 @@ def _options(typed: argparse.Namespace) -> Options:
         progress=typed.progress,
         interval_s=_interval_s(typed.interval),
         json=typed.json,
+        reflink=typed.reflink,
+        sparse=typed.sparse,
     )
 
 

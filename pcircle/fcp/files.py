@@ -21,7 +21,7 @@ from pcircle.fcp.items import Chunk, Failure, Identity
 from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.target import Creation, Names
-from pcircle.fs.data import Mover, data_ranges, may_have_holes, write_all
+from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
 from pcircle.fs.metadata import settle_link
 
 _LOOK_EVERY = 16  # names between two looks at the clock
@@ -61,8 +61,10 @@ class Copier:
         self.status: os.stat_result  # of the last file that was `LINKED`
         self._plan = plan
         self._counters = counters
-        self._mover = Mover()
-        self._copy_plain = plain_copier(plan)
+        self._mover = Mover(plan.reflink, plan.sparse)
+        # What is cloned or searched for zeros is never plain.
+        plain = not self._mover.must_clone and plan.sparse != "always"
+        self._copy_plain = plain_copier(plan) if plain else _never_plain
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
     def files(
@@ -170,7 +172,7 @@ class Copier:
 
     def _fill(self, fd: int, status: os.stat_result, creation: Creation) -> None:
         try:
-            self.doing = "copy"
+            self.doing = "clone" if self._mover.must_clone else "copy"
             self._content(fd, creation.fd, status)
             if self._plan.keep.any or creation.written != creation.name:
                 self.doing = "set the attributes of the copy of"
@@ -185,10 +187,15 @@ class Copier:
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
         size = status.st_size
-        if size <= ONE_READ_BYTES:
-            if size and may_have_holes(status):
-                self._sparse(fd, out, status)
+        pair = None
+        if self._mover.must_clone or size > ONE_READ_BYTES:
+            pair = pair_of(fd, out)
+            if self._mover.clone(fd, out, pair):
+                self._unchanged(fd, status)
                 return
+        if size and (self._plan.sparse == "always" or may_have_holes(status)):
+            self._sparse(fd, out, status, pair or pair_of(fd, out))
+        elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
             data = os.read(fd, size + 1)
             if len(data) == size:
@@ -198,10 +205,8 @@ class Copier:
                 raise Changed("it changed while it was copied")
             else:
                 self._unsized(fd, out, data)
-        elif may_have_holes(status):
-            self._sparse(fd, out, status)
         else:
-            if self._mover.move(fd, out, 0, size) != size:
+            if self._mover.move(fd, out, 0, size, pair) != size:
                 raise Changed("it shrank while it was copied")
             self._unchanged(fd, status)
 
@@ -213,10 +218,11 @@ class Copier:
             write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)
 
-    def _sparse(self, fd: int, out: int, status: os.stat_result) -> None:
+    def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
         os.ftruncate(out, status.st_size)
-        for offset, length in data_ranges(fd, 0, status.st_size):
-            done = self._mover.move(fd, out, offset, length)
+        whole = (0, status.st_size)
+        for offset, length in [whole] if self._plan.sparse == "never" else data_ranges(fd, *whole):
+            done = self._mover.move(fd, out, offset, length, pair)
             if done != length and not status.st_blocks:
                 # Files of /sys and the like have a nominal size: they end where they end.
                 os.ftruncate(out, offset + done)
@@ -283,7 +289,7 @@ class Copier:
         """Make the temporary file that a large file's chunks go to, of its full size, closed.
 
         Returns the source's status, what was made, its identity, and the
-        ranges that `divide` says of the open source.
+        ranges that `divide` says of the open source; none if it could be cloned.
         """
         self.doing = "open"
         fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
@@ -292,16 +298,16 @@ class Copier:
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
             ranges = divide(fd, status)
+            creation, identity, cloned = self._make(fd, status, target_fd, name)
         finally:
             os.close(fd)
-        creation, identity = self._make(status, target_fd, name)
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
-        return status, creation, identity, ranges
+        return status, creation, identity, [] if cloned else ranges
 
     def _make(
-        self, status: os.stat_result, target_fd: int, name: bytes
-    ) -> tuple[Creation, Identity]:
+        self, fd: int, status: os.stat_result, target_fd: int, name: bytes
+    ) -> tuple[Creation, Identity, bool]:
         self.doing = "create the copy of"
         try:
             creation = target.create_beside(target_fd, name, status, self._plan, self.names)
@@ -309,14 +315,18 @@ class Copier:
             target.stop_if_full(error, target_fd, self.names)
             raise
         try:
-            os.ftruncate(creation.fd, status.st_size)
-            identity = self._plan.identify(os.fstat(creation.fd))
+            self.doing = "clone" if self._mover.must_clone else "copy"
+            made = os.fstat(creation.fd)
+            identity = self._plan.identify(made)
+            cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
+            if not cloned:
+                os.ftruncate(creation.fd, status.st_size)
         except OSError as error:
             os.close(creation.fd)
             self._give_up(creation, target_fd, error)
             raise
         os.close(creation.fd)
-        return creation, identity
+        return creation, identity, cloned
 
     def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
         """Remove what was made; NoSpace if the reason is that there is none for anything."""
@@ -362,12 +372,13 @@ class Copier:
         """Copy slice by slice, giving where each ends; a hole is passed with what follows it."""
         until_s = time.monotonic() + _CHUNK_SPLIT_S
         offset, end = item.offset, item.offset + item.length
+        pair = pair_of(fd, out)
         # Looking for a hole that is not there may cost as much as copying.
         whole = [(item.offset, item.length)]
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
             for at in range(start, start + length, _SLICE_BYTES):
                 size = min(_SLICE_BYTES, start + length - at)
-                if self._mover.move(fd, out, at, size) != size:
+                if self._mover.move(fd, out, at, size, pair) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
                 offset = at + size
@@ -427,6 +438,10 @@ class Copier:
             target.settle(creation, before, self._plan)
         finally:
             os.close(creation.fd)
+
+
+def _never_plain(name: bytes, source_fd: int, target_fd: int) -> int:
+    return NOT_PLAIN
 
 
 def special() -> OSError:

@@ -58,13 +58,14 @@ class LargeFiles:
             return Done()
         if here.spawned:
             return own
-        return self.complete(item, own, None, here)  # all of it is a hole
+        # All of it is a hole, or it is a clone.
+        return self.complete(item, own, None, here)
 
     def _spawn_chunks(
         self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], here: Here[Item]
     ) -> None:
         size = own.source.st_size
-        sparse = may_have_holes(own.source)
+        sparse = self._has_holes(own.source)
         chunks: list[Item] = [
             Chunk(
                 item.root,
@@ -88,7 +89,11 @@ class LargeFiles:
     def _grid(self, fd: int, status: os.stat_result) -> list[tuple[int, int]]:
         """The (offset, length) of a file's chunks."""
         whole = self._chunk_bytes(status.st_size)
-        return list(_grid(fd, status.st_size, whole, sparse=may_have_holes(status)))
+        return list(_grid(fd, status.st_size, whole, sparse=self._has_holes(status)))
+
+    def _has_holes(self, status: os.stat_result) -> bool:
+        """Whether there are holes that are to be kept."""
+        return self._site.plan.sparse != "never" and may_have_holes(status)
 
     def _chunk_bytes(self, size: int) -> int:
         if self._site.plan.chunk_bytes is not None:

@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from pcircle.fs.data import When
 from pcircle.fs.directories import Base, Directories, affordable
 from pcircle.fs.metadata import Keep
 
@@ -41,7 +42,8 @@ class Plan(msgspec.Struct, frozen=True):
     `chunk_bytes` the chunks' size, None to adapt it. `umask` is the mask that
     was in force and `directory` the working directory, `token` marks this
     job's temporary names; `one_node` tells that all ranks share a node. `dry` means to
-    touch nothing, `say_each` to name every entry.
+    touch nothing, `say_each` to name every entry. `reflink` and `sparse` are
+    the options of these names.
     """
 
     roots: tuple[Root, ...]
@@ -54,6 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     one_node: bool = True
     dry: bool = False
     say_each: bool = False
+    reflink: When = "auto"
+    sparse: When = "auto"
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.

@@ -1,21 +1,83 @@
 """Moving the bytes of a file: ranges, holes, and the cheapest way that works.
 
-`copy_file_range` first: the kernel moves the bytes, a server may do it by
-itself. Where the pair of file systems can't (EXDEV, EOPNOTSUPP, EINVAL,
-ENOSYS ...), reading and writing through a buffer that stays in the
-processor's cache. Holes are found by SEEK_DATA and are never written, so
-they stay holes.
+Four ways, tried in this order for each pair of file systems:
+
+- *clone* (FICLONE, FICLONERANGE): the target shares the source's blocks until
+  one of them is written to. Costs one call, whatever the size.
+- `copy_file_range`: the kernel moves the bytes, or a server by itself. On
+  XFS and btrfs it clones as well, so it is not for those who want no clones.
+- `sendfile`: within the kernel, also between file systems of different kinds.
+- reading and writing through a buffer: works everywhere and has the last word.
+
+Measured on Linux 6.18, two cores, dense files in the page cache, medians of
+interleaved runs in milliseconds (XFS on a loop device; with cloning,
+copy_file_range takes 0.02, 0.02 and 0.1 there, so what is shown is without):
+
+    file      on      copy_file_range  sendfile  256 KiB  512 KiB  1 MiB
+    256 KiB   tmpfs   0.068            0.065     0.075    0.077    0.074
+    2 MiB     tmpfs   0.51             0.58      0.63     0.64     0.68
+    256 MiB   tmpfs   112              106       130      128      143
+    256 KiB   XFS     0.034            0.033     0.036    0.035    0.036
+    2 MiB     XFS     0.29             0.28      0.31     0.32     0.35
+    256 MiB   XFS     66               71        70       71       76
+    2 MiB     both    -                0.39      0.45     0.45     0.51
+    256 MiB   both    -                84        97       100      97
+
+(`both` is from tmpfs to XFS, where copy_file_range is refused.)
+
+So the kernel's ways come before the buffer, and the buffer is 512 KiB: a
+larger one gains nothing and mostly loses, because it leaves the processor's
+cache.
+
+A way that a pair of file systems can't go (EXDEV, EOPNOTSUPP, ENOSYS, ENOTTY)
+is not tried again for that pair; what is refused for any other reason may be
+one file's matter (EINVAL for one that is open for appending or, on btrfs,
+without checksums; EPERM for a sealed one) and is tried again with the next
+file. A way that moves nothing and does not say why, as files of /proc do, is
+followed by the next one: only a read that gives nothing means the end.
+
+Holes are found by SEEK_DATA and are never written, so they stay holes. What is
+not written must read as zeros: targets are new files.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
-BUFFER_BYTES = 1 << 20
-_NEVER = (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
-_NOT_THIS_FILE = (errno.EINVAL, errno.EPERM, errno.ETXTBSY, errno.EBADF)
+BUFFER_BYTES = 512 << 10
+BLOCK_BYTES = 4096
+"""What is aligned to this may be cloned, and may become a hole if it is zero."""
+
+When: TypeAlias = Literal["auto", "always", "never"]
+Pair: TypeAlias = "tuple[int, int]"
+"""The devices of source and target."""
+
+Way: TypeAlias = "Callable[[int, int, int, int], int]"
+"""Moves up to so many bytes: source, target, offset, length. Returns how many it were."""
+
+# linux/fs.h, as most architectures encode them; elsewhere an unknown request is refused.
+_FICLONE = 0x40049409
+_FICLONERANGE = 0x4020940D
+
+_NOT_THIS_PAIR = frozenset((errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY))
+# That a disk is full or broken is not to be asked again in another way.
+_FINAL = frozenset(
+    (
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.ENOMEM,
+        errno.ESTALE,
+    )
+)
+_ZEROS = bytes(BLOCK_BYTES)
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
@@ -43,34 +105,113 @@ def may_have_holes(status: os.stat_result) -> bool:
     return status.st_blocks * 512 < status.st_size
 
 
+def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
+    """Share a range of blocks; all of it or, if it does not begin with a block, nothing."""
+    if offset % BLOCK_BYTES:
+        return 0
+    fcntl.ioctl(target_fd, _FICLONERANGE, struct.pack("=qQQQ", source_fd, offset, length, offset))
+    return length
+
+
+def copy_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
+    """Let the kernel, or the server, copy a range."""
+    return os.copy_file_range(source_fd, target_fd, length, offset, offset)
+
+
+def send_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:
+    """Let the kernel send a range from one file to the other; moves the target's position."""
+    os.lseek(target_fd, offset, os.SEEK_SET)
+    return os.sendfile(target_fd, source_fd, offset, length)
+
+
+def ways_of(reflink: When, sparse: When) -> tuple[Way, ...]:
+    """The ways that such a copy may go before it reads and writes."""
+    if sparse == "always":
+        return ()  # zeros are found by looking at them
+    if sparse == "never" or reflink == "never":
+        return (send_range,)  # copy_file_range may clone, and clones keep holes
+    return (clone_range, copy_range, send_range)
+
+
 class Mover:
-    """Copies ranges between files, remembering which way worked. One per thread."""
+    """Copies ranges between files, remembering which ways a pair can go. One per thread.
 
-    def __init__(self) -> None:
-        self._view = memoryview(bytearray(BUFFER_BYTES))
-        self._by_kernel = True
+    `reflink` and `sparse` are the options of these names; `ways` are those
+    that they allow.
+    """
 
-    def move(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
+    def __init__(
+        self, reflink: When = "auto", sparse: When = "auto", ways: Sequence[Way] | None = None
+    ) -> None:
+        self.must_clone = reflink == "always"
+        self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
+        self._left: dict[Pair, list[Way]] = {}
+        self._digs = sparse == "always"
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+
+    def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
+        """Make an empty target a clone of the whole source; False if it is to be copied.
+
+        OSError if it must be cloned and can't be, or if the disk is full or broken.
+        """
+        if clone_range not in self._ways:
+            return False
+        left = self._left_to(pair or pair_of(source_fd, target_fd))
+        if clone_range not in left and not self.must_clone:
+            return False
+        try:
+            fcntl.ioctl(target_fd, _FICLONE, source_fd)
+        except OSError as error:
+            if self.must_clone or error.errno in _FINAL:
+                raise
+            if error.errno in _NOT_THIS_PAIR:
+                left.remove(clone_range)
+            return False
+        return True
+
+    def move(
+        self, source_fd: int, target_fd: int, offset: int, length: int, pair: Pair | None = None
+    ) -> int:
         """Copy a range to the same place in the target; returns the bytes copied.
 
-        Fewer than `length` only if the source ends before. OSError as of read or write.
+        Fewer than `length` only if the source ends before. The target's
+        position is of no account, and undefined afterwards. `pair` spares
+        asking for the devices. OSError as of read or write.
         """
         done = 0
-        while done < length and self._by_kernel:
-            at = offset + done
+        if self._ways:
+            left = self._left_to(pair or pair_of(source_fd, target_fd))
+            for way in tuple(left):
+                done += self._go(way, left, source_fd, target_fd, offset + done, length - done)
+                if done == length:
+                    return done
+        return done + self._through_buffer(source_fd, target_fd, offset + done, length - done)
+
+    def _left_to(self, pair: Pair) -> list[Way]:
+        left = self._left.get(pair)
+        if left is None:
+            left = self._left[pair] = list(self._ways)
+        return left
+
+    def _go(
+        self, way: Way, left: list[Way], source_fd: int, target_fd: int, offset: int, length: int
+    ) -> int:
+        """As far as one way leads."""
+        done = 0
+        while done < length:
             try:
-                count = os.copy_file_range(source_fd, target_fd, length - done, at, at)
+                count = way(source_fd, target_fd, offset + done, length - done)
             except OSError as error:
-                if error.errno not in _NEVER + _NOT_THIS_FILE:
+                if error.errno in _FINAL:
                     raise
-                self._by_kernel = error.errno not in _NEVER
+                if error.errno in _NOT_THIS_PAIR:
+                    left.remove(way)
                 break
             if not count:
                 # The source's end; or one of the file systems that can't and don't say so.
                 break
             done += count
-        if done < length:
-            done += self._through_buffer(source_fd, target_fd, offset + done, length - done)
         return done
 
     def _through_buffer(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
@@ -80,9 +221,30 @@ class Mover:
             count = os.preadv(source_fd, [part], offset + done)
             if not count:
                 break
-            write_at(target_fd, part[:count], offset + done)
+            if self._digs:
+                self._write_data(target_fd, offset + done, count)
+            else:
+                write_at(target_fd, part[:count], offset + done)
             done += count
         return done
+
+    def _write_data(self, target_fd: int, offset: int, count: int) -> None:
+        """Write what is in the buffer, but for its blocks of zeros."""
+        begin = at = 0
+        while at < count:
+            size = min(BLOCK_BYTES - (offset + at) % BLOCK_BYTES, count - at)
+            if self._buffer.startswith(_ZEROS if size == BLOCK_BYTES else bytes(size), at):
+                if begin < at:
+                    write_at(target_fd, self._view[begin:at], offset + begin)
+                begin = at + size
+            at += size
+        if begin < count:
+            write_at(target_fd, self._view[begin:count], offset + begin)
+
+
+def pair_of(source_fd: int, target_fd: int) -> Pair:
+    """The devices of two open files."""
+    return os.fstat(source_fd).st_dev, os.fstat(target_fd).st_dev
 
 
 def write_at(fd: int, data: memoryview | bytes, offset: int) -> None:

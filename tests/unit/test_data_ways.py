@@ -1,0 +1,309 @@
+"""The ways bytes can move, each by itself, and what happens when one is refused or comes short.
+
+Refusals and short results are the kernel's own wherever it can be brought to give them: between
+two file systems, to a file that is open for appending, for files of /proc, under a limit on the
+size of files. What no kernel does on demand (a way that moves a little at a time, or fails in the
+middle) is done by a way that calls the real one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.fs.data import (
+    BLOCK_BYTES,
+    BUFFER_BYTES,
+    Mover,
+    Way,
+    clone_range,
+    copy_range,
+    send_range,
+    ways_of,
+)
+
+from .test_data import SHM, finds_holes, opened, pattern
+
+KERNEL_WAYS = [copy_range, send_range]
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system than that of `tmp_path`."""
+    if not os.access(SHM, os.W_OK):
+        pytest.skip(f"no {SHM} to write to")
+    if SHM.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("the temporary folder is on the same file system")
+    with tempfile.TemporaryDirectory(prefix="pcircle-test-", dir=SHM) as memory:
+        yield Path(memory)
+
+
+class Counted:
+    """A way that goes the real one and counts how often; at most `most` bytes at a time."""
+
+    def __init__(self, way: Way, most: int = 1 << 30) -> None:
+        self.calls = 0
+        self._way = way
+        self._most = most
+
+    def __call__(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
+        self.calls += 1
+        return self._way(source_fd, target_fd, offset, min(length, self._most))
+
+
+class Refusing:
+    """A way that moves `good` bytes and then fails."""
+
+    def __init__(self, number: int, good: int = 0) -> None:
+        self.calls = 0
+        self._number = number
+        self._good = good
+
+    def __call__(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
+        self.calls += 1
+        if self.calls == 1 and self._good:
+            return copy_range(source_fd, target_fd, offset, self._good)
+        raise OSError(self._number, os.strerror(self._number))
+
+
+def moved(mover: Mover, source: Path, target: Path, flags: int = 0) -> bytes:
+    """Move a whole file and return what arrived."""
+    size = source.stat().st_size
+    with ExitStack() as files:
+        fd = files.enter_context(opened(source, os.O_RDONLY))
+        out = files.enter_context(opened(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC | flags))
+        assert mover.move(fd, out, 0, size) == size
+    return target.read_bytes()
+
+
+# ---- each way --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1 << 30, 70_001], ids=["whole", "piecemeal"])
+@pytest.mark.parametrize("way", KERNEL_WAYS)
+def test_each_way_of_the_kernel_does_it_alone(tmp_path: Path, way: Way, most: int) -> None:
+    data = pattern(2 * BUFFER_BYTES + 5)
+    (tmp_path / "from").write_bytes(data)
+    (tmp_path / "to").write_bytes(b"x" * len(data))
+    counted = Counted(way, most)
+    mover = Mover(ways=[counted])
+    assert moved(mover, tmp_path / "from", tmp_path / "whole") == data
+    assert counted.calls == -(-len(data) // most)
+    low, high = BUFFER_BYTES - 3, 2 * BUFFER_BYTES + 1
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
+        assert mover.move(fd, out, low, high - low) == high - low
+    range_only = b"x" * low + data[low:high] + b"x" * (len(data) - high)
+    assert (tmp_path / "to").read_bytes() == range_only
+
+
+def test_the_options_allow_what_they_say() -> None:
+    assert ways_of("auto", "auto") == (clone_range, copy_range, send_range)
+    assert clone_range in ways_of("always", "auto")
+    for reflink, sparse in (("never", "auto"), ("auto", "never"), ("never", "never")):
+        allowed = ways_of(reflink, sparse)  # type: ignore[arg-type]
+        assert clone_range not in allowed
+        assert copy_range not in allowed
+    assert ways_of("auto", "always") == ways_of("never", "always") == ()
+
+
+def test_a_clone_is_refused_or_is_the_file(tmp_path: Path) -> None:
+    """What a file system with clones makes of it is tested where there is one."""
+    data = pattern(3 * BLOCK_BYTES + 5)
+    (tmp_path / "from").write_bytes(data)
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
+        cloned = Mover().clone(fd, out)
+    assert (tmp_path / "to").read_bytes() == (data if cloned else b"")
+
+
+def test_who_must_clone_is_told_why_not(tmp_path: Path, other: Path) -> None:
+    (tmp_path / "from").write_bytes(b"abc")
+    mover = Mover("always")
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(other / "to") as out:
+        for _ in range(2):  # although it is known by then
+            with pytest.raises(OSError, match=r".") as caught:
+                mover.clone(fd, out)
+            assert caught.value.errno == errno.EXDEV
+        assert Mover("auto").clone(fd, out) is False
+        assert Mover("never").clone(fd, out) is False
+        assert Mover("auto", "always").clone(fd, out) is False
+        assert Mover("auto", "never").clone(fd, out) is False
+
+
+# ---- refusals --------------------------------------------------------------------------
+
+
+def test_what_a_pair_refuses_is_not_asked_again_for_that_pair(tmp_path: Path, other: Path) -> None:
+    """The kernel copies no range between file systems of different kinds: EXDEV."""
+    data = pattern(BUFFER_BYTES + 5)
+    for folder in (tmp_path, other):
+        (folder / "from").write_bytes(data)
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(other / "to") as out:
+        try:
+            os.copy_file_range(fd, out, 1, 0, 0)
+        except OSError as error:
+            number = error.errno
+        else:
+            pytest.skip("this kernel copies ranges between these two")
+    assert number == errno.EXDEV
+    within, sent = Counted(copy_range), Counted(send_range)
+    mover = Mover(ways=[within, sent])
+    for _ in range(3):
+        assert moved(mover, tmp_path / "from", other / "to") == data
+    assert (within.calls, sent.calls) == (1, 3)
+    for _ in range(3):
+        assert moved(mover, other / "from", other / "again") == data
+    assert (within.calls, sent.calls) == (4, 3)
+
+
+def test_what_one_file_refuses_is_asked_again_for_the_next(tmp_path: Path) -> None:
+    """To a file that is open for appending neither of the kernel's ways leads."""
+    data = pattern(BUFFER_BYTES + 5)
+    (tmp_path / "from").write_bytes(data)
+    copying, sending = Counted(copy_range), Counted(send_range)
+    mover = Mover(ways=[copying, sending])
+    assert moved(mover, tmp_path / "from", tmp_path / "appended", os.O_APPEND) == data
+    assert (copying.calls, sending.calls) == (1, 1)
+    assert moved(mover, tmp_path / "from", tmp_path / "other") == data
+    assert (copying.calls, sending.calls) == (2, 1)
+
+
+PAIR = [errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY]
+FILE = [errno.EINVAL, errno.EPERM, errno.EACCES, errno.ETXTBSY, errno.EBADF]
+FINAL = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS]
+
+
+@pytest.mark.parametrize("number", PAIR + FILE, ids=errno.errorcode.get)
+def test_after_a_refusal_in_the_middle_the_rest_goes_another_way(
+    tmp_path: Path, number: int
+) -> None:
+    data = pattern(BUFFER_BYTES + 5)
+    (tmp_path / "from").write_bytes(data)
+    refusing = Refusing(number, good=12_345)
+    mover = Mover(ways=[refusing])
+    assert moved(mover, tmp_path / "from", tmp_path / "to") == data
+    assert refusing.calls == 2
+    assert moved(mover, tmp_path / "from", tmp_path / "again") == data
+    assert refusing.calls == (2 if number in PAIR else 3)
+
+
+@pytest.mark.parametrize("number", FINAL, ids=errno.errorcode.get)
+def test_what_is_no_refusal_is_told(tmp_path: Path, number: int) -> None:
+    (tmp_path / "from").write_bytes(b"abc")
+    mover = Mover(ways=[Refusing(number), Counted(send_range)])
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
+        with pytest.raises(OSError, match=r".") as caught:
+            mover.move(fd, out, 0, 3)
+        assert caught.value.errno == number
+
+
+# ---- short results ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ways", [[copy_range], [send_range], [send_range, copy_range]])
+def test_a_way_that_gives_nothing_is_followed_by_the_next(tmp_path: Path, ways: list[Way]) -> None:
+    """From /proc the kernel's copy of a range ends at once, without an error."""
+    counted = [Counted(way) for way in ways]
+    mover = Mover(ways=counted)
+    with opened(Path("/proc/self/status"), os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
+        count = mover.move(fd, out, 0, 1 << 20)
+    copied = (tmp_path / "to").read_bytes()
+    assert len(copied) == count
+    assert copied.startswith(b"Name:")
+    assert copied.endswith(b"\n")
+    assert all(way.calls for way in counted)
+
+
+@pytest.mark.parametrize("ways", [[copy_range], [send_range], []])
+def test_the_source_s_end_is_the_end_in_every_way(tmp_path: Path, ways: list[Way]) -> None:
+    (tmp_path / "from").write_bytes(b"abc")
+    with opened(tmp_path / "from", os.O_RDONLY) as fd, opened(tmp_path / "to") as out:
+        assert Mover(ways=ways).move(fd, out, 0, 100) == 3
+        assert Mover(ways=ways).move(fd, out, 50, 100) == 0
+    assert (tmp_path / "to").read_bytes() == b"abc"
+
+
+@contextmanager
+def largest_file(limit_bytes: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("ways", [[copy_range], [send_range], []])
+def test_a_write_that_comes_short_is_continued_and_its_failure_told(
+    tmp_path: Path, ways: list[Way]
+) -> None:
+    data = pattern(2 * BUFFER_BYTES)
+    (tmp_path / "from").write_bytes(data)
+    limit = BUFFER_BYTES + 1000
+    with (
+        opened(tmp_path / "from", os.O_RDONLY) as fd,
+        opened(tmp_path / "to") as out,
+        largest_file(limit),
+        pytest.raises(OSError, match="large"),
+    ):
+        Mover(ways=ways).move(fd, out, 0, len(data))
+    assert (tmp_path / "to").read_bytes() == data[:limit]
+
+
+# ---- zeros that become holes ------------------------------------------------------------
+
+
+@given(
+    layout=st.lists(st.sampled_from("0xs"), min_size=1, max_size=12),
+    cut=st.integers(0, BLOCK_BYTES - 1),
+    start=st.integers(0, 3 * BLOCK_BYTES),
+)
+def test_blocks_of_zeros_are_not_written_and_all_else_is(
+    layout: list[str], cut: int, start: int
+) -> None:
+    """`0` a block of zeros, `x` of data, `s` one with a single byte of data in it."""
+    blocks: dict[str, Callable[[int], bytes]] = {
+        "0": lambda _: bytes(BLOCK_BYTES),
+        "x": lambda n: pattern(BLOCK_BYTES, n + 1),
+        "s": lambda n: bytes(n * 100) + b"s" + bytes(BLOCK_BYTES - 1 - n * 100),
+    }
+    data = b"".join(blocks[kind](number) for number, kind in enumerate(layout))
+    data = data[: len(data) - cut]
+    start = min(start, len(data))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        exact = finds_holes(folder) and os.statvfs(folder).f_bsize == BLOCK_BYTES
+        (folder / "from").write_bytes(data)
+        with opened(folder / "from", os.O_RDONLY) as fd, opened(folder / "to") as out:
+            os.ftruncate(out, len(data))
+            mover = Mover(sparse="always")
+            assert mover.move(fd, out, start, len(data) - start) == len(data) - start
+            assert mover.move(fd, out, 0, start) == start
+        assert (folder / "to").read_bytes() == data
+        if exact:
+            zero = layout.count("0")
+            most = (len(layout) - zero) * BLOCK_BYTES
+            assert (folder / "to").stat().st_blocks * 512 <= most
+
+
+def test_runs_of_zeros_are_found_across_buffers(tmp_path: Path) -> None:
+    size = 3 * BUFFER_BYTES
+    with opened(tmp_path / "from") as fd, opened(tmp_path / "to") as out:
+        os.pwrite(fd, bytes(size), 0)
+        os.pwrite(fd, b"x", BUFFER_BYTES)
+        os.ftruncate(out, size)
+        assert Mover(sparse="always").move(fd, out, 0, size) == size
+        os.fsync(out)
+        assert os.fstat(out).st_blocks * 512 <= 2 * BLOCK_BYTES
+    assert (tmp_path / "to").read_bytes() == (tmp_path / "from").read_bytes()
