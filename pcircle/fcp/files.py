@@ -189,7 +189,7 @@ class Copier:
         size = status.st_size
         pair = None
         if self._mover.must_clone or size > ONE_READ_BYTES:
-            pair = pair_of(fd, out)
+            pair = (status.st_dev, os.fstat(out).st_dev)
             if self._mover.clone(fd, out, pair):
                 self._unchanged(fd, status)
                 return

@@ -73,7 +73,6 @@ _FINAL = frozenset(
         errno.EDQUOT,
         errno.EFBIG,
         errno.EROFS,
-        errno.ENOMEM,
         errno.ESTALE,
     )
 )
@@ -153,7 +152,9 @@ class Mover:
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
         """Make an empty target a clone of the whole source; False if it is to be copied.
 
-        OSError if it must be cloned and can't be, or if the disk is full or broken.
+        OSError if it must be cloned and can't be. Else every error means copying,
+        which has the same error if it is not the clone's own: XFS wants more
+        space for a clone than there may be in the source's part of the disk.
         """
         if clone_range not in self._ways:
             return False
@@ -163,7 +164,7 @@ class Mover:
         try:
             fcntl.ioctl(target_fd, _FICLONE, source_fd)
         except OSError as error:
-            if self.must_clone or error.errno in _FINAL:
+            if self.must_clone:
                 raise
             if error.errno in _NOT_THIS_PAIR:
                 left.remove(clone_range)
@@ -203,7 +204,7 @@ class Mover:
             try:
                 count = way(source_fd, target_fd, offset + done, length - done)
             except OSError as error:
-                if error.errno in _FINAL:
+                if error.errno in _FINAL and way is not clone_range:
                     raise
                 if error.errno in _NOT_THIS_PAIR:
                     left.remove(way)
