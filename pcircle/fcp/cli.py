@@ -77,13 +77,13 @@ def parser() -> argparse.ArgumentParser:
         "--reflink",
         choices=when,
         default="auto",
-        help="share blocks with the source: where it can be, or fail (=WHEN left out), or not",
+        help="share blocks with the source if possible; or else fail (bare --reflink); or never",
     )
     add(
         "--sparse",
         choices=when,
         default="auto",
-        help="keep holes; make zeros holes, too; or fill them",
+        help="keep holes as they are; make holes of zeros, too; or fill them",
     )
     add = p.add_argument_group("what is said").add_argument
     add("-q", "--quiet", action="store_true", help="only failures")
