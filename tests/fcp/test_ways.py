@@ -53,6 +53,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         folder.mkdir()
         _run(*MAKERS[kind], str(image))
         _run("mount", "-o", "loop", str(image), str(folder))
+        image.unlink()  # its space is free again when nobody has it mounted
         return os.fsencode(folder)
 
     def get(kind: str) -> bytes:
