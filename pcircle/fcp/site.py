@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.extras import Extras, NotKept
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
@@ -21,7 +22,8 @@ class Site:
         self.size = size
         self.counters = Counters()
         self.sources, self.targets = open_sides(plan)
-        self.copier = Copier(plan, self.counters, rank)
+        self.extras = Extras(plan.keep, self.counters)
+        self.copier = Copier(plan, self.counters, rank, self.extras)
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
         """The name of an entry's copy: only roots that are no directories may have another."""
@@ -41,6 +43,8 @@ class Site:
         self.counters.failed += 1
         if not sized:
             self.counters.sized += 1
+        if isinstance(error, NotKept):
+            self.counters.lose(error.kinds)
         here.note([self.failure(root, path, doing, error)])
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
