@@ -254,6 +254,7 @@ class Copier:
         text = os.readlink(source, dir_fd=source_fd)
         self.doing = "create the copy of"
         written = name
+        made = False
         try:
             try:
                 os.symlink(text, name, dir_fd=target_fd)
@@ -261,6 +262,7 @@ class Copier:
                 target.replaceable(target_fd, name)
                 written = self.names.next()
                 os.symlink(text, written, dir_fd=target_fd)
+            made = True
             if keep.any:
                 self.doing = "set the attributes of the copy of"
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
@@ -276,7 +278,7 @@ class Copier:
             try:
                 target.stop_if_full(error, target_fd, self.names)
             finally:
-                if written != name:
+                if made:
                     target.discard(written, target_fd)
             raise
         self._counters.links += 1

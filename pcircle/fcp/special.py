@@ -37,6 +37,7 @@ def copy_special(
     copier.doing = "create the copy of"
     mode = kind | target.creation_mode(status, plan)
     written = name
+    made = False
     try:
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
@@ -44,6 +45,7 @@ def copy_special(
             target.replaceable(target_fd, name)
             written = copier.names.next()
             os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
+        made = True
         if plan.keep.any:
             copier.doing = "set the attributes of the copy of"
             held = extras.of_name(source_fd, source) if extras.any else None
@@ -56,6 +58,6 @@ def copy_special(
         try:
             target.stop_if_full(error, target_fd, copier.names)
         finally:
-            if written != name:
+            if made:
                 target.discard(written, target_fd)
         raise

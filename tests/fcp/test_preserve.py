@@ -433,16 +433,22 @@ def test_what_was_asked_for_by_name_must_be_kept(
     give(write_file(source + b"/large", content(3, 5 * MIB)), "user.a", b"1")
     give(source + b"/large", ACCESS, acl_for(1001, 7))
     write_file(source + b"/with none", b"3")
+    os.symlink(b"x", source + b"/link")
+    os.mkfifo(source + b"/fifo")
+    give(source + b"/link", "trusted.a", b"1")
+    give(source + b"/fifo", ACCESS, acl_for(1001, 7))
     target = mount("ramfs")
-    options = (f"--preserve={kind}", "--chunksize", "4M", "--json", place + b"/result")
+    options = ("-a", f"--preserve={kind}", "--chunksize", "4M", "--json", place + b"/result")
     finished = run_fcp(FOUR, *options, "-T", source, target)
     assert finished.code == 1
-    fails = b"with attribute" if kind == "xattr" else b"with list"
-    copied = {b"with list", b"with attribute", b"with none"} - {fails}
+    result = document(place + b"/result")
+    xattr, lists = {b"with attribute", b"link"}, {b"with list", b"fifo"}
+    copied = {b"with none"} | (lists if kind == "xattr" else xattr)
     assert set(os.listdir(target)) == copied
-    assert document(place + b"/result")["failed"] == 2
-    assert list(document(place + b"/result")["not_kept"].values()) == [2]
-    # All of them by name, but of this tree's attributes no one was asked for here.
+    assert result["failed"] == 3
+    assert result["not_kept"] == {"extended attributes": 3, "access control lists": 3}
+    # What was not asked for is not missed.
+    os.remove(source + b"/fifo")
     finished = run_fcp(ONE, "--preserve=mode,timestamps", "-T", source, target)
     assert (finished.code, finished.said) == (0, "")
 
