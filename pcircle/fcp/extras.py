@@ -26,7 +26,7 @@ from pcircle.fs.xattrs import (
     Held,
     drop_acl,
     give_flags,
-    hands_down_acl,
+    has_acl,
     read_attributes,
     read_flags,
 )
@@ -58,7 +58,7 @@ class Extras:
 
     def enter(self, target_fd: int) -> None:
         """What follows is made in this directory, which may hand down access control lists."""
-        self._inherited = self._keep.acl and hands_down_acl(_reach(target_fd))
+        self._inherited = self._keep.acl and has_acl(_reach(target_fd))
 
     def made_directory(self, target_fd: int) -> None:
         """A directory was made: let it hand down nothing to what is put into it.
@@ -122,11 +122,16 @@ def path_of(fd: int) -> bytes:
 
 @contextmanager
 def held_by_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
-    """A path to an entry that this job has just made; OSError if it is of another kind."""
+    """A path to an entry that this job has just made.
+
+    OSError if it is of another kind, or has more than this name: somebody has
+    put another file's hard link in its place, which must not get its owner.
+    """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory_fd)
     try:
-        if stat.S_IFMT(os.fstat(fd).st_mode) != kind:
+        status = os.fstat(fd)
+        if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
             raise OSError(errno.ESTALE, "its copy was replaced while it was made")
         yield path_of(fd)
     finally:

@@ -42,7 +42,8 @@ _REFUSED = frozenset(
         errno.ERANGE,
     )
 )
-_NO_ATTRIBUTES = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
+_NO_ATTRIBUTE = frozenset((errno.ENODATA, errno.EOPNOTSUPP))
+_NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
 # asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The size in the number is that of a
 # long, the argument is an int.
@@ -88,7 +89,7 @@ def read_attributes(
     try:
         names = os.listxattr(source, follow_symlinks=follow)
     except OSError as error:
-        if error.errno not in _NO_ATTRIBUTES:
+        if error.errno not in _NOT_LISTED:
             raise
         return []
     found = []
@@ -146,15 +147,15 @@ def drop_acl(target: int | bytes, name: str = _DEFAULT) -> None:
     try:
         os.removexattr(target, name)
     except OSError as error:
-        # None there; a kind of file, or a file system, that has none.
-        if error.errno not in (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES):
+        # How "there is none" is said differs between file systems.
+        if error.errno not in _NO_ATTRIBUTE and has_acl(target, name):
             raise
 
 
-def hands_down_acl(directory: int | bytes) -> bool:
-    """Whether what is made in a directory inherits an access control list."""
+def has_acl(target: int | bytes, name: str = _DEFAULT) -> bool:
+    """Whether there is an access control list; the default one is what a directory hands down."""
     try:
-        return len(os.getxattr(directory, _DEFAULT)) > 0
+        return len(os.getxattr(target, name)) > 0
     except OSError:
         return False  # none, or a file system without
 

@@ -63,10 +63,10 @@ def acl(*entries: tuple[int, int, int]) -> bytes:
 
 
 def acl_for(user: int, rights: int, group: int = 4) -> bytes:
-    """rw for the owner, `rights` for a user, `group` for the group, nothing for others."""
+    """All for the owner, `rights` for a user, `group` for the group, nothing for others."""
     nobody = 0xFFFFFFFF
     return acl(
-        (0x01, 6, nobody),
+        (0x01, 7, nobody),
         (0x02, rights, user),
         (0x04, group, nobody),
         (0x10, rights | group, nobody),
@@ -145,13 +145,14 @@ def add_attributes(root: bytes) -> bytes:
     small = write_file(os.path.join(above, b"small"), b"x")
     for path in (
         small,
-        write_file(os.path.join(above, b"read only"), b"y", 0o444),
+        write_file(os.path.join(above, b"read only"), b"y"),
         write_file(os.path.join(above, b"large"), content("attributes", 9 * MIB)),
         inner,
     ):
         give(path, "user.text", b"some text")
         give(path, "user.empty", b"")
         give(path, "user.long name " + "n" * 200, bytes(range(256)) * 4)
+    os.chmod(os.path.join(above, b"read only"), 0o444)
     os.symlink(b"small", os.path.join(above, b"link"))
     os.mkfifo(os.path.join(above, b"fifo"))
     if os.geteuid() == 0:
@@ -418,8 +419,8 @@ def test_what_is_not_held_is_told_once_by_kind(
     assert attributes(target) == {}
     assert sorted(os.listdir(target + b"/source/attributes")) == sorted(os.listdir(above))
     # The group of a file whose list is lost has what the list gave to it, not the mask.
-    assert stat.S_IMODE(os.stat(lists + b"/file").st_mode) == 0o670
-    assert stat.S_IMODE(os.stat(target + b"/source/lists/file").st_mode) == 0o640
+    assert stat.S_IMODE(os.stat(lists + b"/file").st_mode) == 0o770
+    assert stat.S_IMODE(os.stat(target + b"/source/lists/file").st_mode) == 0o740
 
 
 @as_root
