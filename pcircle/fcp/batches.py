@@ -14,7 +14,6 @@ from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, 
 from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.site import Site
-from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.runtime import Here
 
@@ -50,19 +49,16 @@ class Batches:
         files, links, specials = map(unpack, (item.files, item.links, item.specials))
         linked: list[Linked] = []
         self._site.extras.enter(target_fd)
-        for name in links:
+        ways = [(self._site.copier.link, name) for name in links]
+        ways += [(self._site.special, name) for name in specials]
+        for copy_one, name in ways:
             try:
-                status = self._site.copier.link(source_fd, name, target_fd, name, claimed=False)
+                status = copy_one(source_fd, name, target_fd, name, claimed=False)
             except OSError as error:
                 self._site.fail(item.root, join_path(item.path, name), None, error, here)
             else:
                 if status is not None:
                     linked.append(Linked(name, status.st_ino, status.st_nlink))
-        for name in specials:
-            try:
-                self._special(source_fd, name, target_fd, name)
-            except OSError as error:
-                self._site.fail(item.root, join_path(item.path, name), None, error, here)
         tried, tally = self._site.copier.files(
             files, source_fd, target_fd, here.is_stopping, until_s
         )
@@ -75,13 +71,6 @@ class Batches:
         self._site.counters.weight += item.weight * here_done
         here.spawn([self._large_of(item, name) for name in tally.large])
         self._hand_back(item, files[tried:], here)
-
-    def _special(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> None:
-        site = self._site
-        names = (source_fd, source, target_fd, name)
-        copy_special(site.copier, site.plan, site.extras, names)
-        site.counters.special += 1
-        site.counters.sized += 1
 
     def _large_of(self, item: Batch, name: bytes) -> Large:
         return Large(item.root, item.path, name, name, item.weight, item.place)
@@ -129,7 +118,7 @@ class Batches:
                 self._site.copier.link(*names)
                 here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
             elif root.kind == SPECIAL and self._site.plan.keep.special:
-                self._special(*names)
+                self._site.special(*names)
             elif root.kind != FILE:
                 self._site.copier.doing = "copy"
                 raise special()

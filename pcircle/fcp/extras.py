@@ -36,7 +36,6 @@ class NotKept(OSError):
     """The destination can't hold what was asked for by name."""
 
     def __init__(self, kinds: set[str]) -> None:
-        self.kinds = kinds
         names = " and ".join(sorted(kinds))
         super().__init__(errno.EOPNOTSUPP, f"the destination does not hold its {names}")
 
@@ -94,10 +93,14 @@ class Extras:
         return Held(values, flags, alone) if values or flags or alone else None
 
     def account(self, lost: set[str]) -> None:
-        """Count what could not be kept. NotKept, uncounted, if it was asked for by name."""
+        """Count what could not be kept; then as of `demand`."""
+        self._counters.lose(lost)
+        self.demand(lost)
+
+    def demand(self, lost: set[str]) -> None:
+        """NotKept if something was asked for by name that could not be kept."""
         if lost & self._demanded:
             raise NotKept(lost)
-        self._counters.lose(lost)
 
     def protect(self, fd: int, held: Held | None) -> None:
         """Give an open, otherwise finished file or directory the inode flags."""

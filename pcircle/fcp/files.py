@@ -440,6 +440,8 @@ class Copier:
         creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
         try:
             self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
+            if creation.held is not None and creation.held.flags:
+                creation.identify()
             self._extras.account(target.settle(creation, before, self._plan))
         finally:
             os.close(creation.fd)

@@ -43,7 +43,9 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
 
     def settle_more(fd: int, out: int, status: os.stat_result) -> None:
         held = extras.of_file(fd)
-        extras.account(settle_file(out, status, plan.keep, held))
+        lost = settle_file(out, status, plan.keep, held)
+        extras.demand(lost)  # before it is counted: it will be tried again
+        extras.account(lost)
         extras.protect(out, held)
 
     keep = plan.keep if plan.keep.any else None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.extras import Extras, NotKept
+from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
+from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER
 from pcircle.runtime import Here
 
@@ -29,6 +30,17 @@ class Site:
         """The name of an entry's copy: only roots that are no directories may have another."""
         return self.plan.roots[root].target_name if path == HOLDER else name
 
+    def special(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        names = (source_fd, source, target_fd, name)
+        status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        if status is None:
+            self.counters.special += 1
+            self.counters.sized += 1
+        return status
+
     def fail(
         self,
         root: int,
@@ -43,8 +55,6 @@ class Site:
         self.counters.failed += 1
         if not sized:
             self.counters.sized += 1
-        if isinstance(error, NotKept):
-            self.counters.lose(error.kinds)
         here.note([self.failure(root, path, doing, error)])
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:

@@ -23,10 +23,14 @@ def copy_special(
     plan: Plan,
     extras: Extras,
     names: tuple[int, bytes, int, bytes],
-) -> None:
+    *,
+    claimed: bool,
+) -> os.stat_result | None:
     """Make a special file like another; `names` are both directories' and the names in them.
 
-    OSError, with the copier's `doing`, if it can't be made; NoSpace if nothing could.
+    If it has several names that are to be one in the copy as well, and was
+    not `claimed`, nothing is done, and its status returned. OSError, with the
+    copier's `doing`, if it can't be made; NoSpace if nothing could.
     """
     source_fd, source, target_fd, name = names
     copier.doing = "copy"
@@ -34,6 +38,8 @@ def copy_special(
     kind = stat.S_IFMT(status.st_mode)
     if kind not in _KINDS:
         raise Changed("it is not a special file any more")
+    if plan.keep.links and status.st_nlink > 1 and not claimed:
+        return status
     copier.doing = "create the copy of"
     mode = kind | target.creation_mode(status, plan)
     written = name
@@ -61,3 +67,4 @@ def copy_special(
             if made:
                 target.discard(written, target_fd)
         raise
+    return None

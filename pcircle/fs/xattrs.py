@@ -53,6 +53,8 @@ _GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
 _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
 """Secure deletion, synchronous, no dump, no atime, append only, immutable: what a user sets."""
 _FLAG_BITS = sum(_FLAGS)
+FORBIDDING = 0x20 | 0x10
+"""Append only and immutable: neither may be renamed nor linked."""
 
 _ACL_HEADER = struct.Struct("<I")
 _ACL_ENTRY = struct.Struct("<HHI")  # tag, rights, user or group

@@ -1,9 +1,8 @@
 """What -a and --preserve=LIST keep: every kind of file, attributes, access control lists, flags.
 
-A torture tree is judged by rsync (-AX, times to the nanosecond) and by getxattr and SEEK_HOLE of
+A torture tree is judged by rsync (-HAX, times to the nanosecond) and by getxattr and SEEK_HOLE of
 our own. Then the cases that a tree can't show: what the destination can't hold, what privilege it
-takes, access control lists that are inherited, flags that forbid renaming. Hard links are not
-judged here.
+takes, access control lists that are inherited, flags that forbid renaming.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ from .trees import (
     content,
     make_directory,
     set_times,
+    walk,
     write_file,
 )
 
@@ -104,7 +104,7 @@ def differences(source: bytes, target: bytes) -> list[str]:
     if rsync is None:
         pytest.skip("rsync, the judge, is not installed")
     finished = subprocess.run(
-        [rsync, "-naicAX", "--modify-window=-1", "--delete", source + b"/", target + b"/"],
+        [rsync, "-naicHAX", "--modify-window=-1", "--delete", source + b"/", target + b"/"],
         check=False,
         capture_output=True,
         env={**os.environ, "LC_ALL": "C"},
@@ -188,6 +188,16 @@ def add_acls(root: bytes) -> bytes:
     return lists
 
 
+def add_hard_links(root: bytes) -> None:
+    """Second names, elsewhere, of whatever has attributes or is special."""
+    names = make_directory(root, b"names", b"inner")
+    for other in (b"attributes", b"lists", b"specials"):
+        for name in sorted(os.listdir(os.path.join(root, other))):
+            path = os.path.join(root, other, name)
+            if not os.path.isdir(path) and len(name) < 200:
+                os.link(path, os.path.join(names, other + b" " + name), follow_symlinks=False)
+
+
 @pytest.fixture(scope="module")
 def torture(shared_place: bytes) -> bytes:
     """The tree of everything that -a keeps; read only."""
@@ -206,6 +216,7 @@ def torture(shared_place: bytes) -> bytes:
         add_acls,
     ):
         add(root)
+    add_hard_links(root)
     if os.geteuid() == 0:
         write_file(os.path.join(make_directory(root, b"closed"), b"file"), b"4", 0)
         os.chmod(os.path.join(root, b"closed"), 0)
@@ -225,8 +236,12 @@ def test_everything_is_kept(launcher: Launcher, torture: bytes, place: bytes) ->
     assert hole_differences(torture + b"/holes", target + b"/holes") == []
     result = document(place + b"/result")
     assert result["not_kept"] == {}
-    assert result["special"] == len(os.listdir(torture + b"/specials")) + 3
-    assert result["entries"] == result["found"]
+    kinds = [stat.S_IFMT(visit.status.st_mode) for visit in walk(torture)]
+    assert result["files"] == kinds.count(stat.S_IFREG)
+    assert result["links"] == kinds.count(stat.S_IFLNK)
+    assert result["directories"] == kinds.count(stat.S_IFDIR) + 1
+    assert result["entries"] == result["found"] == len(kinds) + 1
+    assert result["special"] > 5
     for name in os.listdir(torture + b"/specials"):
         left, right = (os.lstat(os.path.join(r, b"specials", name)) for r in (torture, target))
         assert (left.st_mode, left.st_rdev) == (right.st_mode, right.st_rdev)
@@ -494,6 +509,8 @@ def test_inode_flags_are_kept(kind: str, place: bytes, mount: Callable[..., byte
             if name == b"replaced":
                 write_file(target + b"/%s %d" % (name, number), b"old")
             wanted[path] = some
+            for other in range(8):
+                os.link(path, make_directory(path + b" %d" % other) + b"/name")
         inner = make_directory(source, b"directory %d" % number)
         write_file(inner + b"/file", b"x")
         wanted[inner] = some
