@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from pcircle.fcp.counters import Counters
-from pcircle.fs.metadata import Keep
+from pcircle.fs.metadata import Keep, settle_file
 from pcircle.fs.xattrs import (
     ACL,
     FLAGS,
@@ -91,6 +91,14 @@ class Extras:
     def _held(self, values: list[tuple[str, bytes]], fd: int | None, *, alone: bool) -> Held | None:
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
         return Held(values, flags, alone) if values or flags or alone else None
+
+    def settle(self, fd: int, out: int, status: os.stat_result) -> None:
+        """Give an open copy that has its name all that is to be kept; NotKept, uncounted."""
+        held = self.of_file(fd)
+        lost = settle_file(out, status, self._keep, held)
+        self.demand(lost)
+        self._counters.lose(lost)
+        self.protect(out, held)
 
     def account(self, lost: set[str]) -> None:
         """Count what could not be kept; then as of `demand`."""

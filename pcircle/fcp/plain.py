@@ -41,13 +41,6 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
             target.discard(name, target_fd)
             raise
 
-    def settle_more(fd: int, out: int, status: os.stat_result) -> None:
-        held = extras.of_file(fd)
-        lost = settle_file(out, status, plan.keep, held)
-        extras.demand(lost)  # before it is counted: it will be tried again
-        extras.account(lost)
-        extras.protect(out, held)
-
     keep = plan.keep if plan.keep.any else None
     more = extras.any
     bits = target.creation_bits(plan)
@@ -73,7 +66,7 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
                 if keep is not None and whole:
                     whole = False
                     if more:
-                        settle_more(fd, out, status)
+                        extras.settle(fd, out, status)
                     else:
                         settle_file(out, status, keep)
                     whole = True
