@@ -44,7 +44,7 @@ def test_the_readme_names_no_option_that_does_not_exist(run: Run) -> None:
     help_text = run([sys.executable, ROOT / "bin" / "fcp", "--help"]).stdout.decode()
     there = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", help_text))
     table = re.findall(r"^``(-.*?)``(?:, ``(-.*?)``)?  ", README, re.MULTILINE)
-    named = {name.split(" ")[0] for names in table for name in names if name}
+    named = {re.split("[ =]", name)[0] for names in table for name in names if name}
     examples = re.findall(r"^    (?:.* )?fcp (.*)$", README, re.MULTILINE)
     named.update(word for line in examples for word in line.split() if word.startswith("-"))
     assert len(named) > 8

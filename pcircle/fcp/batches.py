@@ -1,4 +1,4 @@
-"""Names by the hundred: files and links of one directory, and roots that are no directories.
+"""Names by the hundred: what lies in one directory, and roots that are no directories.
 
 A batch that takes longer than a tenth of a second hands the rest back to the
 queue, so that batches are sized by time.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pcircle.fcp.files import COPIED, LARGE, special
 from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
-from pcircle.fcp.plan import FILE, LINK
+from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.runtime import Here
@@ -36,7 +36,7 @@ class Batches:
             ):
                 self.names(item, source.fd, lease.fd, here)
         except OSError as error:
-            names = unpack(item.files) + unpack(item.links)
+            names = unpack(item.files) + unpack(item.links) + unpack(item.specials)
             self._site.counters.weight += item.weight * len(names)
             for name in names:
                 path = join_path(item.path, name)
@@ -46,11 +46,14 @@ class Batches:
     def names(self, item: Batch, source_fd: int, target_fd: int, here: Here[Item]) -> None:
         """Copy a batch's names; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
-        files, links = unpack(item.files), unpack(item.links)
+        files, links, specials = map(unpack, (item.files, item.links, item.specials))
         linked: list[Linked] = []
-        for name in links:
+        self._site.extras.enter(target_fd)
+        ways = [(self._site.copier.link, name) for name in links]
+        ways += [(self._site.special, name) for name in specials]
+        for copy_one, name in ways:
             try:
-                status = self._site.copier.link(source_fd, name, target_fd, name, claimed=False)
+                status = copy_one(source_fd, name, target_fd, name, claimed=False)
             except OSError as error:
                 self._site.fail(item.root, join_path(item.path, name), None, error, here)
             else:
@@ -64,7 +67,8 @@ class Batches:
         linked += [Linked(name, s.st_ino, s.st_nlink) for name, s in tally.linked]
         self._links.post((item.root, item.path, item.place), linked, item.weight, here)
         elsewhere = len(tally.large) + len(linked)
-        self._site.counters.weight += item.weight * (tried + len(links) - elsewhere)
+        here_done = tried + len(links) + len(specials) - elsewhere
+        self._site.counters.weight += item.weight * here_done
         here.spawn([self._large_of(item, name) for name in tally.large])
         self._hand_back(item, files[tried:], here)
 
@@ -109,9 +113,12 @@ class Batches:
             self._site.targets.lease(number, HOLDER) as lease,
         ):
             names = (source.fd, root.source_name, lease.fd, root.target_name)
+            self._site.extras.enter(lease.fd)
             if root.kind == LINK:
                 self._site.copier.link(*names)
                 here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+            elif root.kind == SPECIAL and self._site.plan.keep.special:
+                self._site.special(*names)
             elif root.kind != FILE:
                 self._site.copier.doing = "copy"
                 raise special()

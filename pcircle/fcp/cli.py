@@ -59,13 +59,19 @@ def parser() -> argparse.ArgumentParser:
     add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
     add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
     add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
+    add(
+        "-a",
+        "--archive",
+        action="store_true",
+        help="everything: --preserve=all, and FIFOs, sockets and devices",
+    )
     bare = BARE_PRESERVE
     add("-p", dest="preserve", action="append_const", const=bare, help=f"as --preserve={bare}")
     add(
         "--preserve",
         metavar="LIST",
         action="append",
-        help=f"keep these, of {BARE_PRESERVE} or all of them if =LIST is left out",
+        help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
     )
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
     add = p.add_argument_group("how").add_argument

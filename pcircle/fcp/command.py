@@ -25,6 +25,11 @@ from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.units import parse_duration, parse_size
 
+_WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "all")
+_ALL = (*_WORDS[:-1], "flags")
+# What is asked for by name must be kept, or the entry fails.
+_DEMANDED = {"xattr": ("xattr_demanded",), "acl": ("acl_demanded",)}
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """A copy, as asked for: every option with its meaning.
@@ -158,12 +163,14 @@ def _options(typed: argparse.Namespace) -> Options:
 
 
 def _keep(typed: argparse.Namespace) -> Keep:
-    known = Keep.__struct_fields__
-    wanted: set[str] = set()
-    for name in (name.strip() for text in typed.preserve or () for name in text.split(",")):
-        if name not in known:
-            raise UsageError(f"--preserve: '{name}' is none of {', '.join(known)}")
-        wanted.add(name)
+    wanted = {*_ALL, "special"} if typed.archive else set()
+    for text in typed.preserve or ():
+        for name in (name.strip() for name in text.split(",")):
+            if name == "stripe":
+                raise UsageError("--preserve: 'stripe' can't be kept yet")
+            if name not in _WORDS:
+                raise UsageError(f"--preserve: '{name}' is none of {', '.join(_WORDS)}")
+            wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     return Keep(**dict.fromkeys(wanted, True))
 
 

@@ -20,6 +20,7 @@ from pcircle.fcp.report import (
     Report,
     add_up,
     describe_failure,
+    describe_losses,
     failed_entry,
     rank_share,
     shares,
@@ -122,6 +123,9 @@ class Console(Observer[Done]):
         report = self._report(code, total, tuple(reasons), outcome)
         for reason in reasons:
             self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+        if not self._quiet:
+            for line in describe_losses(report.not_kept):
+                self._progress.note(line)
         return self._tell(report)
 
     def _report(
@@ -140,9 +144,11 @@ class Console(Observer[Done]):
             files=total.files,
             directories=total.directories,
             links=total.links,
+            special=total.special,
             bytes=total.bytes_done,
             found=total.found,
             failed=total.failed,
+            not_kept=total.not_kept,
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
             entries_per_s=round(total.copied / elapsed_s, 3),

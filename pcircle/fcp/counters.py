@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from pcircle.circle import Sums
+from pcircle.fs.xattrs import ACL, FLAGS, XATTR
+
+KINDS = (XATTR, ACL, FLAGS)
 
 
 class Counters:
     """A rank's running counts; written by the worker, read by the main thread.
 
     `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links or failed. `sized` are those whose size
+    one of files, directories, links, special or failed. `sized` are those whose size
     is known; `scans_due` the directories found, `scans_done` those read.
+    `not_kept` counts entries by what of them the destination could not hold.
     """
 
     __slots__ = (
@@ -23,9 +29,11 @@ class Counters:
         "files",
         "found",
         "links",
+        "not_kept",
         "scans_done",
         "scans_due",
         "sized",
+        "special",
         "weight",
     )
 
@@ -34,6 +42,13 @@ class Counters:
         self.files = self.directories = self.links = self.failed = 0
         self.bytes_found = self.bytes_done = 0
         self.weight = 0.0
+        self.special = 0
+        self.not_kept = dict.fromkeys(KINDS, 0)
+
+    def lose(self, kinds: Iterable[str]) -> None:
+        """Count an entry of which the destination could not hold these."""
+        for kind in kinds:
+            self.not_kept[kind] += 1
 
     def sums(self) -> Sums:
         """As a progress round adds them up; `totals` reads them."""
@@ -49,6 +64,8 @@ class Counters:
                 self.failed,
                 self.bytes_found,
                 self.bytes_done,
+                self.special,
+                *self.not_kept.values(),
             ),
             self.weight,
             1,
@@ -68,11 +85,21 @@ class Totals(msgspec.Struct, frozen=True):
     failed: int = 0
     bytes_found: int = 0
     bytes_done: int = 0
+    special: int = 0
+    lost_xattr: int = 0
+    lost_acl: int = 0
+    lost_flags: int = 0
 
     @property
     def copied(self) -> int:
         """Entries that are copied."""
-        return self.files + self.directories + self.links
+        return self.files + self.directories + self.links + self.special
+
+    @property
+    def not_kept(self) -> dict[str, int]:
+        """Entries by what of them the destination could not hold."""
+        counts = zip(KINDS, (self.lost_xattr, self.lost_acl, self.lost_flags), strict=True)
+        return {kind: count for kind, count in counts if count}
 
     @property
     def settled(self) -> int:

@@ -88,6 +88,9 @@ class DryTask(Task[Item, Done]):
             for name in unpack(pack(block.links)):
                 self._entry(item, name, source_fd, target_fd, here)
             for name in unpack(pack(block.specials)):
+                if self._plan.keep.special:
+                    self._entry(item, name, source_fd, target_fd, here)
+                    continue
                 self._fail(item.root, join_path(item.path, name), _SPECIAL, here)
             self.counters.weight += share - each * len(trees)
 
@@ -105,7 +108,7 @@ class DryTask(Task[Item, Done]):
 
     def _single(self, number: int, here: Here[Item]) -> None:
         root = self._plan.roots[number]
-        if root.kind == SPECIAL:
+        if root.kind == SPECIAL and not self._plan.keep.special:
             self._fail(number, b"", _SPECIAL, here)
             return
         try:
@@ -136,6 +139,8 @@ class DryTask(Task[Item, Done]):
         self.counters.sized += 1
         if stat.S_ISLNK(status.st_mode):
             self.counters.links += 1
+        elif not stat.S_ISREG(status.st_mode):
+            self.counters.special += 1
         else:
             self.counters.files += 1
             self.counters.bytes_found += status.st_size

@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.items import Chunk, Failure, Identity
 from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.target import Creation, Names
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
 from pcircle.fs.metadata import settle_link
+from pcircle.fs.xattrs import FLAGS, give_attributes
 
 _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
@@ -55,16 +57,17 @@ class Tally(NamedTuple):
 class Copier:
     """A rank's means to copy entries between two open directories."""
 
-    def __init__(self, plan: Plan, counters: Counters, rank: int) -> None:
+    def __init__(self, plan: Plan, counters: Counters, rank: int, extras: Extras) -> None:
         self.names = Names(plan.token, rank)
         self.doing = ""  # what the last operation that raised was about
         self.status: os.stat_result  # of the last file that was `LINKED`
         self._plan = plan
         self._counters = counters
         self._mover = Mover(plan.reflink, plan.sparse)
+        self._extras = extras
         # What is cloned or searched for zeros is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always"
-        self._copy_plain = plain_copier(plan) if plain else _never_plain
+        self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
     def files(
@@ -166,6 +169,7 @@ class Copier:
             self._fill(fd, status, creation)
             self.doing = "put in place the copy of"
             target.publish(creation, target_fd)
+            self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
@@ -176,7 +180,10 @@ class Copier:
             self._content(fd, creation.fd, status)
             if self._plan.keep.any or creation.written != creation.name:
                 self.doing = "set the attributes of the copy of"
-                target.settle(creation, status, self._plan)
+                creation.held = self._extras.of_file(fd) if self._extras.any else None
+                self._extras.account(target.settle(creation, status, self._plan))
+                if creation.held is not None and creation.held.flags:
+                    creation.identify()
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
                 creation.identify()
@@ -253,6 +260,7 @@ class Copier:
         text = os.readlink(source, dir_fd=source_fd)
         self.doing = "create the copy of"
         written = name
+        made = False
         try:
             try:
                 os.symlink(text, name, dir_fd=target_fd)
@@ -260,9 +268,14 @@ class Copier:
                 target.replaceable(target_fd, name)
                 written = self.names.next()
                 os.symlink(text, written, dir_fd=target_fd)
+            made = True
             if keep.any:
                 self.doing = "set the attributes of the copy of"
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+                held = self._extras.of_name(source_fd, source) if self._extras.any else None
+                if held is not None and held.values:
+                    with held_by_path(target_fd, written, stat.S_IFLNK) as path:
+                        self._extras.account(give_attributes(path, held))
                 settle_link(written, target_fd, status, keep)
             if written != name:
                 self.doing = "put in place the copy of"
@@ -271,7 +284,7 @@ class Copier:
             try:
                 target.stop_if_full(error, target_fd, self.names)
             finally:
-                if written != name:
+                if made:
                     target.discard(written, target_fd)
             raise
         self._counters.links += 1
@@ -297,10 +310,12 @@ class Copier:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
+            held = self._extras.of_file(fd) if self._extras.any else None
             ranges = divide(fd, status)
             creation, identity, cloned = self._make(fd, status, target_fd, name)
         finally:
             os.close(fd)
+        creation.held = held
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
         return status, creation, identity, [] if cloned else ranges
@@ -423,6 +438,7 @@ class Copier:
             self.doing = "put in place the copy of"
             target.replaceable(target_fd, creation.name)
             target.publish(creation, target_fd)
+            self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
@@ -435,9 +451,28 @@ class Copier:
         creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
         try:
             self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
-            target.settle(creation, before, self._plan)
+            if creation.held is not None and creation.held.flags:
+                creation.identify()
+            self._extras.account(target.settle(creation, before, self._plan))
         finally:
             os.close(creation.fd)
+
+    def _protect(self, creation: Creation, target_fd: int) -> None:
+        """Set the inode flags, which may forbid renaming, of a file that has its name."""
+        if creation.held is None or not creation.held.flags:
+            return
+        try:
+            fd = os.open(creation.name, SOURCE_FLAGS, dir_fd=target_fd)
+        except PermissionError:  # its mode may forbid its owner to read it
+            self._counters.lose({FLAGS})
+            return
+        try:
+            made = os.fstat(fd)
+            if (made.st_dev, made.st_ino) != creation.identity:
+                raise Changed("its copy was replaced while it was made")
+            self._extras.protect(fd, creation.held)
+        finally:
+            os.close(fd)
 
 
 def _never_plain(name: bytes, source_fd: int, target_fd: int) -> int:

@@ -47,7 +47,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Copy regular files and symbolic links of one directory."""
+    """Copy files that are no directories, of one directory."""
 
     root: int
     path: bytes
@@ -55,6 +55,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     links: bytes
     weight: float  # of each name
     place: Place
+    specials: bytes = b""
 
 
 class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):

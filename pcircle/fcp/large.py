@@ -48,6 +48,7 @@ class LargeFiles:
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
+                self._site.extras.enter(lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
                 status, creation, identity, ranges = self._site.copier.begin(*names, self._grid)
                 own = LargeFile(status, creation, identity)

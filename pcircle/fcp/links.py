@@ -20,7 +20,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from pcircle.fcp import target
@@ -28,8 +29,10 @@ from pcircle.fcp.files import LARGE, Changed, special
 from pcircle.fcp.items import Claim, Done, First, Item, Large, Links, One, Place
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
+from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.runtime import Here
 
+_FLAG_ATTEMPTS = 100
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -152,11 +155,14 @@ class HardLinks:
             ):
                 name = site.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
+                site.extras.enter(lease.fd)
                 mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=False).st_mode
                 if stat.S_ISLNK(mode):
                     site.copier.link(*names)
                 elif not stat.S_ISREG(mode):
-                    raise special()
+                    if not site.plan.keep.special:
+                        raise special()
+                    site.special(*names)
                 elif site.copier.file(*names, claimed=True) == LARGE:
                     large = Large(item.root, item.path, item.name, name, item.weight, item.place)
                     here.spawn([large])
@@ -183,7 +189,8 @@ class HardLinks:
                 ) as first,
                 site.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
-                self._make_link((first.fd, first_name), (lease.fd, name), item.made)
+                names = (first.fd, first_name), (lease.fd, name)
+                mode = self._make_link_anyway(*names, item.made)
         except OSError as error:
             if error.errno == errno.EMLINK:
                 here.spawn([one])
@@ -193,10 +200,35 @@ class HardLinks:
             return Done()
         site.counters.weight += one.weight
         site.counters.sized += 1
-        site.counters.files += 1
+        if stat.S_ISREG(mode):
+            site.counters.files += 1
+        elif stat.S_ISLNK(mode):
+            site.counters.links += 1
+        else:
+            site.counters.special += 1
         return Done()
 
-    def _make_link(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> None:
+    def _make_link_anyway(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+        """As `_make_link`, also of a file whose inode flags forbid it: these are lifted for it."""
+        try:
+            return self._make_link(first, new, made)
+        except PermissionError as error:
+            if error.errno != errno.EPERM or not self._site.plan.keep.flags:
+                raise
+            # A device must not be opened.
+            if not stat.S_ISREG(os.stat(first[1], dir_fd=first[0], follow_symlinks=False).st_mode):
+                raise
+        for attempt in range(_FLAG_ATTEMPTS):
+            with _lifted_flags(*first, made):
+                try:
+                    return self._make_link(first, new, made)
+                except PermissionError:  # another rank has just put the flags back
+                    if attempt == _FLAG_ATTEMPTS - 1:
+                        raise
+        raise AssertionError  # the last attempt returned or raised
+
+    def _make_link(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+        """Link, and return the mode of what is linked."""
         (first_fd, first_name), (fd, name) = first, new
         written = name
         try:
@@ -204,20 +236,44 @@ class HardLinks:
         except FileExistsError:
             old = target.replaceable(fd, name)
             if old is not None and old.st_ino == made:
-                return  # of an earlier run
+                return old.st_mode  # of an earlier run
             written = self._site.copier.names.next()
             _link(first_fd, first_name, fd, written)
         except OSError as error:
             target.stop_if_full(error, fd, self._site.copier.names)
             raise
         try:
-            if os.stat(written, dir_fd=fd, follow_symlinks=False).st_ino != made:
+            status = os.stat(written, dir_fd=fd, follow_symlinks=False)
+            if status.st_ino != made:
                 raise Changed("its copy was replaced while it was made")
             if written != name:
                 os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
         except OSError:
             target.discard(written, fd)
             raise
+        return status.st_mode
+
+
+@contextmanager
+def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
+    """Take the flags that forbid links from a finished copy, and give them back."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=directory_fd)
+    try:
+        if os.fstat(fd).st_ino != made:
+            raise Changed("its copy was replaced while it was made")
+        present = read_flags(fd)
+        lifted = present & FORBIDDING
+        if lifted:
+            give_flags(fd, present & ~FORBIDDING)
+        try:
+            yield
+        finally:
+            # What others have lifted meanwhile they give back themselves.
+            if lifted:
+                give_flags(fd, read_flags(fd) | lifted)
+    finally:
+        os.close(fd)
 
 
 def _link(first_fd: int, first_name: bytes, fd: int, name: bytes) -> None:

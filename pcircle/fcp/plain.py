@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 
 from pcircle.fcp import target
+from pcircle.fcp.extras import Extras
 from pcircle.fcp.plan import Plan
 from pcircle.fs.metadata import settle_file
 
@@ -25,7 +26,7 @@ SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 _KIND_BITS = 0o170000
 
 
-def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
+def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]:
     """A function of a name and the source's and the target's directory that copies a plain file.
 
     It returns the file's size, or `NOT_PLAIN`. OSError if something went
@@ -41,6 +42,7 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
             raise
 
     keep = plan.keep if plan.keep.any else None
+    more = extras.any
     bits = target.creation_bits(plan)
     most_links = 1 if plan.keep.links else sys.maxsize
     least = 0o600 if plan.keep.mode else 0
@@ -63,7 +65,10 @@ def plain_copier(plan: Plan) -> Callable[[bytes, int, int], int]:
                 whole = len(data) == size and (not size or write(out, data) == size)
                 if keep is not None and whole:
                     whole = False
-                    settle_file(out, status, keep)
+                    if more:
+                        extras.settle(fd, out, status)
+                    else:
+                        settle_file(out, status, keep)
                     whole = True
             finally:
                 if not whole:

@@ -45,7 +45,10 @@ class RankShare(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A copy's result. Times in seconds; `entries` counts what was copied."""
+    """A copy's result. Times in seconds; `entries` counts what was copied.
+
+    `not_kept` counts entries by what of them the destination could not hold.
+    """
 
     schema: int
     tool: str
@@ -58,9 +61,11 @@ class Report(msgspec.Struct, frozen=True):
     files: int
     directories: int
     links: int
+    special: int
     bytes: int
     found: int
     failed: int
+    not_kept: dict[str, int]
     elapsed_s: float
     bytes_per_s: float
     entries_per_s: float
@@ -77,6 +82,15 @@ def failed_entry(failure: Failure) -> FailedEntry:
 def describe_failure(failure: Failure) -> str:
     """A failure in one line."""
     return f"fcp: cannot {failure.doing} '{show(failure.path)}': {failure.reason}"
+
+
+def describe_losses(not_kept: dict[str, int]) -> list[str]:
+    """What the destination could not hold, a line for each kind."""
+    return [
+        f"fcp: {kind} of {_plural(count, 'entry', 'entries')} were not kept: "
+        "the destination does not hold them"
+        for kind, count in not_kept.items()
+    ]
 
 
 def rank_share(report: RankReport) -> RankShare:
@@ -115,6 +129,8 @@ def summary(report: Report) -> str:
         _plural(report.directories, "directory", "directories"),
         _plural(report.links, "link", "links"),
     ]
+    if report.special:
+        kinds.append(_plural(report.special, "special file", "special files"))
     verb = "would copy" if report.dry_run else "copied"
     done = (
         f"{verb} {_plural(report.entries, 'entry', 'entries')} ({', '.join(kinds)}), "

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
+from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER
 from pcircle.runtime import Here
 
@@ -21,11 +23,23 @@ class Site:
         self.size = size
         self.counters = Counters()
         self.sources, self.targets = open_sides(plan)
-        self.copier = Copier(plan, self.counters, rank)
+        self.extras = Extras(plan.keep, self.counters)
+        self.copier = Copier(plan, self.counters, rank, self.extras)
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
         """The name of an entry's copy: only roots that are no directories may have another."""
         return self.plan.roots[root].target_name if path == HOLDER else name
+
+    def special(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        names = (source_fd, source, target_fd, name)
+        status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        if status is None:
+            self.counters.special += 1
+            self.counters.sized += 1
+        return status
 
     def fail(
         self,

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pcircle.errors import NoSpace
 from pcircle.fcp.plan import Plan
 from pcircle.fs.metadata import settle_as_replaced, settle_file
+from pcircle.fs.xattrs import Held
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -41,10 +42,11 @@ class Creation:
 
     `written` is its name until it is finished, the temporary one or its own.
     `old` is the status of the file that it will replace. `identity` is known
-    once it was asked for, with the file open.
+    once it was asked for, with the file open. `held` are the attributes that
+    it is to have from its source.
     """
 
-    __slots__ = ("created_mode", "fd", "identity", "name", "old", "written")
+    __slots__ = ("created_mode", "fd", "held", "identity", "name", "old", "written")
 
     def __init__(
         self, fd: int, name: bytes, written: bytes, old: os.stat_result | None, created_mode: int
@@ -55,6 +57,7 @@ class Creation:
         self.old = old
         self.created_mode = created_mode
         self.identity: tuple[int, int] | None = None
+        self.held: Held | None = None
 
     def identify(self) -> tuple[int, int]:
         """Device and inode of the file, which must be open."""
@@ -113,8 +116,11 @@ def replaceable(directory_fd: int, name: bytes) -> os.stat_result | None:
     return old
 
 
-def settle(creation: Creation, source: os.stat_result, plan: Plan) -> None:
-    """Give the file its attributes: the source's that are kept, else those of what it replaces."""
+def settle(creation: Creation, source: os.stat_result, plan: Plan) -> set[str]:
+    """Give the file its attributes: the source's that are kept, else those of what it replaces.
+
+    Returns the kinds that could not be kept. Inode flags come later, see `Copier`.
+    """
     keep, old, fd = plan.keep, creation.old, creation.fd
     if old is not None and stat.S_ISREG(old.st_mode):
         settle_as_replaced(fd, old, keep)
@@ -126,8 +132,7 @@ def settle(creation: Creation, source: os.stat_result, plan: Plan) -> None:
         else:
             wanted = stat.S_IMODE(os.fstat(fd).st_mode) & ~(0o600 & ~wanted)
         os.fchmod(fd, wanted)
-    if keep.any:
-        settle_file(fd, source, keep)
+    return settle_file(fd, source, keep, creation.held) if keep.any else set()
 
 
 def publish(creation: Creation, directory_fd: int) -> None:

@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.xattrs import Held
 from pcircle.runtime import Here
 
 _FEW_NAMES = 64  # copied by the item that scanned them
@@ -34,6 +36,7 @@ class Directory(NamedTuple):
     source: os.stat_result
     identity: tuple[int, int]
     created: bool
+    held: Held | None = None
 
 
 class Trees:
@@ -54,7 +57,7 @@ class Trees:
                 doing = "create the copy of directory"
                 created = self._make_directory(item, status)
                 with self._site.targets.lease(item.root, item.path) as lease:
-                    own = Directory(status, lease.identity, created)
+                    own = self._between(source.fd, status, lease, created)
                     doing = "read directory"
                     copy = lease.identity if item.above is None else item.above.copy
                     number = self._file_system(item, source)
@@ -68,6 +71,16 @@ class Trees:
             return own
         self.complete(item, own, here)
         return Done()
+
+    def _between(
+        self, source_fd: int, status: os.stat_result, lease: Lease, created: bool
+    ) -> Directory:
+        extras = self._site.extras
+        if not extras.any:
+            return Directory(status, lease.identity, created)
+        if created:
+            extras.made_directory(lease.fd)
+        return Directory(status, lease.identity, created, extras.of_directory(source_fd))
 
     def _open_source(self, item: Tree) -> Lease:
         """Lease the source directory, from the very directory that it was found in."""
@@ -130,9 +143,12 @@ class Trees:
                 continue
             each = share / len(block)
             self._spawn_directories(item, block, place, each, here)
-            self._refuse_specials(item, block, each, here)
-            if block.last and len(block.files) + len(block.links) <= _FEW_NAMES:
-                batch = self._batch_of(item, block.files, block.links, each, place)
+            if not self._site.plan.keep.special:
+                self._refuse_specials(item, block, each, here)
+            names = len(block) - len(block.directories)
+            if block.last and names <= _FEW_NAMES:
+                some = (block.files, block.links, block.specials)
+                batch = self._batch_of(item, some, each, place)
                 self._batches.names(batch, source_fd, target_fd, here)
             else:
                 self._spawn_batches(item, block, each, place, here)
@@ -152,30 +168,35 @@ class Trees:
     def _batch_of(
         self,
         item: Tree,
-        files: Sequence[str],
-        links: Sequence[str],
+        names: tuple[Sequence[str], Sequence[str], Sequence[str]],
         each: float,
         place: Place,
     ) -> Batch:
-        return Batch(item.root, item.path, pack(files), pack(links), each, place)
+        """A batch of files, links and special files."""
+        files, links, specials = map(pack, names)
+        return Batch(item.root, item.path, files, links, each, place, specials)
 
     def _spawn_batches(
         self, item: Tree, block: Block, each: float, place: Place, here: Here[Item]
     ) -> None:
         batches: list[Item] = []
-        files, links = block.files, block.links
+        files, links, specials = block.files, block.links, block.specials
         for start in range(0, len(files), BATCH_NAMES):
             some = files[start : start + BATCH_NAMES]
-            batches.append(self._batch_of(item, some, (), each, place))
+            batches.append(self._batch_of(item, (some, (), ()), each, place))
         for start in range(0, len(links), BATCH_NAMES):
             some = links[start : start + BATCH_NAMES]
-            batches.append(self._batch_of(item, (), some, each, place))
+            batches.append(self._batch_of(item, ((), some, ()), each, place))
+        for start in range(0, len(specials), BATCH_NAMES):
+            some = specials[start : start + BATCH_NAMES]
+            batches.append(self._batch_of(item, ((), (), some), each, place))
         here.spawn(batches)
 
     def _refuse_specials(self, item: Tree, block: Block, each: float, here: Here[Item]) -> None:
         for name in unpack(pack(block.specials)):
             self._site.counters.weight += each
             self._site.fail(item.root, join_path(item.path, name), "copy", special(), here)
+        block.specials.clear()
 
     def complete(self, item: Tree, own: Directory, here: Here[Item]) -> None:
         """All that is below is done: the directory gets its attributes."""
@@ -184,14 +205,20 @@ class Trees:
         try:
             if keep.any or missing:
                 with self._site.targets.lease(item.root, item.path, own.identity) as lease:
-                    if lease.searched:
-                        settle_searched(lease.fd, own.source, keep)
-                    else:
-                        settle_file(lease.fd, own.source, keep)
+                    self._settle(lease, own)
                     if missing and not keep.mode:
                         os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+                    self._site.extras.protect(lease.fd, own.held)
         except OSError as error:
             doing = "set the attributes of the copy of"
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
             return
         self._site.counters.directories += 1
+
+    def _settle(self, lease: Lease, own: Directory) -> None:
+        keep = self._site.plan.keep
+        if lease.searched and own.held is None:
+            settle_searched(lease.fd, own.source, keep)
+            return
+        target = path_of(lease.fd) if lease.searched else lease.fd
+        self._site.extras.account(settle_file(target, own.source, keep, own.held))

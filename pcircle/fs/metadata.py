@@ -1,7 +1,9 @@
 """Which attributes a copy is given, and the order in which that is safe.
 
-Owner first, because changing it clears the set-user-id bits; then the mode,
-which brings them back; then the times, which everything before would move.
+Owner first, because changing it clears the set-user-id bits and capabilities;
+then extended attributes and access control lists; then the mode, which brings
+the bits back; then the times, which everything before would move; inode flags
+last of all (`pcircle.fs.xattrs`), since they may forbid the rest.
 Until then a file that is to have a preserved mode is 0600 and nobody else's.
 
 Changing the owner needs privilege. Without it, as with cp, the group alone is
@@ -17,49 +19,74 @@ import stat
 
 import msgspec
 
+from pcircle.fs.xattrs import ACL, Held, give_attributes, mode_without_acl
+
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
-    """Which attributes of the source a copy keeps."""
+    """Which attributes of the source a copy keeps.
+
+    `special` tells that FIFOs, sockets and devices are copied; `..._demanded`
+    that an entry fails whose attributes of that kind can't be kept.
+    """
 
     mode: bool = False
     ownership: bool = False
     timestamps: bool = False
+    xattr: bool = False
+    acl: bool = False
     links: bool = False
+    flags: bool = False
+    special: bool = False
+    xattr_demanded: bool = False
+    acl_demanded: bool = False
 
     @property
     def any(self) -> bool:
         """Whether there is anything to set."""
-        return self.mode or self.ownership or self.timestamps
+        few = self.mode or self.ownership or self.timestamps
+        return few or self.xattr or self.acl or self.flags
 
 
-def settle_file(fd: int, source: os.stat_result, keep: Keep) -> None:
-    """Give an open file the attributes to keep. OSError if one can't be set."""
+def settle_file(
+    fd: int | bytes, source: os.stat_result, keep: Keep, held: Held | None = None
+) -> set[str]:
+    """Give an open file, or what a path leads to, the attributes to keep but for inode flags.
+
+    Returns the kinds of which something could not be kept. OSError if
+    something can't be set.
+    """
+    lost: set[str] = set()
     mode = stat.S_IMODE(source.st_mode)
     if keep.ownership and not _chown_file(fd, source):
         mode &= ~_ID_BITS
+    if held is not None:
+        lost = give_attributes(fd, held)
+        if ACL in lost:
+            mode = mode_without_acl(mode, held)
     if keep.mode:
-        os.fchmod(fd, mode)
+        os.chmod(fd, mode)
     if keep.timestamps:
         os.utime(fd, ns=(source.st_atime_ns, source.st_mtime_ns))
+    return lost
 
 
-def _chown_file(fd: int, source: os.stat_result) -> bool:
+def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
     try:
-        os.fchown(fd, source.st_uid, source.st_gid)
+        os.chown(fd, source.st_uid, source.st_gid)
     except OSError as error:
         if error.errno not in _NOT_ALLOWED or not os.geteuid():
             raise
     else:
         return True
     try:
-        os.fchown(fd, -1, source.st_gid)
+        os.chown(fd, -1, source.st_gid)
     except OSError as error:
         if error.errno not in _NOT_ALLOWED:
             raise
-    now = os.fstat(fd)
+    now = os.stat(fd)
     return (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
 
 

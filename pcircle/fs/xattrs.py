@@ -4,8 +4,12 @@ POSIX ACLs are the attributes `system.posix_acl_access` and `..._default`; to
 copy their bytes is to copy the lists, with owners by number. The other
 namespaces are copied as far as the user may write them: `user`, `trusted` and
 `security` for root. What a namespace's or a file system's rules forbid is no
-failure of the entry; it is reported as a kind of thing that could not be
-kept, and the caller decides.
+error here; it is returned as a kind of thing that could not be kept, and the
+caller decides.
+
+A file without any costs one call to list them. They are read in one step and
+given in another, since what is copied by many ranks, and every directory, gets
+them long after the source was looked at.
 
 Left out on purpose: `security.selinux`, which the target's policy sets, and
 `lustre.*`, `system.nfs4_acl` and the like, which describe where a file is
@@ -17,97 +21,196 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 from contextlib import suppress
+from typing import NamedTuple
 
-_ACLS = frozenset(("system.posix_acl_access", "system.posix_acl_default"))
+_ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+_ACLS = (_ACCESS, _DEFAULT)
 _COPIED = ("user.", "trusted.", "security.")
 _NOT_COPIED = frozenset(("security.selinux", "security.evm", "security.ima"))
-_UNSUPPORTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
+# EINVAL: an ACL that names an owner whom the target's user namespace does not know.
+_REFUSED = frozenset(
+    (
+        errno.EOPNOTSUPP,
+        errno.ENOSYS,
+        errno.EPERM,
+        errno.EACCES,
+        errno.EINVAL,
+        errno.E2BIG,
+        errno.ERANGE,
+    )
+)
+_NO_ATTRIBUTE = frozenset((errno.ENODATA, errno.EOPNOTSUPP))
+_NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
-# linux/fs.h; the size in the number is that of a long, the argument is an int.
-_GET_FLAGS = 0x80086601
-_SET_FLAGS = 0x40086602
-_FLAG_BITS = 0x00000001 | 0x00000008 | 0x00000010 | 0x00000020 | 0x00000040 | 0x00000080
-"""Secure deletion, synchronous, immutable, append only, no dump, no atime: what a user sets."""
+# asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The size in the number is that of a
+# long, the argument is an int.
+_GET, _SET = (2 << 29, 4 << 29) if os.uname().machine.startswith("ppc") else (2 << 30, 1 << 30)
+_NUMBER = struct.calcsize("l") << 16 | ord("f") << 8
+_GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
+_FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
+"""Secure deletion, synchronous, no dump, no atime, append only, immutable: what a user sets."""
+_FLAG_BITS = sum(_FLAGS)
+FORBIDDING = 0x20 | 0x10
+"""Append only and immutable: neither may be renamed nor linked."""
+
+_ACL_HEADER = struct.Struct("<I")
+_ACL_ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
+_ACL_OWNING_GROUP = 0x04
 
 ACL = "access control lists"
 XATTR = "extended attributes"
 FLAGS = "inode flags"
 
 
-class Attributes:
-    """What is to be kept of these; the kinds that the target could not hold are returned."""
+class Held(NamedTuple):
+    """What a source has of these: attributes by name, and inode flags.
 
-    def __init__(self, *, xattr: bool, acl: bool) -> None:
-        self._xattr = xattr
-        self._acl = acl
-
-    @property
-    def any(self) -> bool:
-        """Whether there is anything to copy."""
-        return self._xattr or self._acl
-
-    def wanted(self, name: str) -> str | None:
-        """The kind of an attribute that is to be kept, None if it is not."""
-        if name in _ACLS:
-            return ACL if self._acl else None
-        if self._xattr and name.startswith(_COPIED) and name not in _NOT_COPIED:
-            return XATTR
-        return None
-
-    def copy(self, source: int | bytes, target: int | bytes, *, follow: bool = True) -> set[str]:
-        """Copy attributes between two open files, or two names given as paths.
-
-        Returns the kinds of which something could not be kept. OSError if the
-        source can't be read or the target is full.
-        """
-        lost: set[str] = set()
-        try:
-            names = os.listxattr(source, follow_symlinks=follow)
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-            return lost
-        for name in names:
-            kind = self.wanted(name)
-            if kind is None:
-                continue
-            try:
-                value = os.getxattr(source, name, follow_symlinks=follow)
-            except OSError as error:
-                if error.errno == errno.ENODATA:
-                    continue  # removed since it was listed
-                raise
-            try:
-                os.setxattr(target, name, value, follow_symlinks=follow)
-            except OSError as error:
-                if error.errno not in _UNSUPPORTED:
-                    raise
-                lost.add(kind)
-        return lost
-
-
-def copy_flags(source_fd: int, target_fd: int) -> set[str]:
-    """Give an open file the inode flags of another; last of all, since they may forbid the rest.
-
-    Returns the kind if the target could not take them. File systems without
-    flags have none to keep.
+    With `alone` a target keeps no access control list that the source has
+    not: it may have inherited one.
     """
-    flags = _flags(source_fd)
-    if not flags:
-        return set()
+
+    values: list[tuple[str, bytes]]
+    flags: int = 0
+    alone: bool = False
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of an attribute, None if such are not copied."""
+    if name in _ACLS:
+        return ACL
+    return XATTR if name.startswith(_COPIED) and name not in _NOT_COPIED else None
+
+
+def read_attributes(
+    source: int | bytes, *, xattr: bool, acl: bool, follow: bool = True
+) -> list[tuple[str, bytes]]:
+    """The attributes to keep of an open file or of a path. OSError if they can't be read."""
     try:
-        present = struct.unpack("i", fcntl.ioctl(target_fd, _GET_FLAGS, bytes(4)))[0]
-        fcntl.ioctl(target_fd, _SET_FLAGS, struct.pack("i", present & ~_FLAG_BITS | flags))
+        names = os.listxattr(source, follow_symlinks=follow)
+    except OSError as error:
+        if error.errno not in _NOT_LISTED:
+            raise
+        return []
+    found = []
+    for name in names:
+        kind = kind_of(name)
+        if not (xattr if kind == XATTR else acl and kind == ACL):
+            continue
+        try:
+            found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
+        except OSError as error:
+            if error.errno != errno.ENODATA:  # removed since it was listed
+                raise
+    return found
+
+
+def give_attributes(target: int | bytes, held: Held) -> set[str]:
+    """Give an open file, or what a path leads to, the attributes of a source.
+
+    Returns the kinds of which something could not be kept. OSError if the
+    target is full or broken.
+    """
+    lost: set[str] = set()
+    for name, value in held.values:
+        try:
+            _give(target, name, value)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            lost.add(ACL if name in _ACLS else XATTR)
+    if held.alone:
+        present = {name for name, _ in held.values}
+        for name in _ACLS:
+            if name not in present:
+                drop_acl(target, name)
+    return lost
+
+
+def _give(target: int | bytes, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(target, name, value)
+    except PermissionError as error:
+        # The namespace `user` asks for the right to write, even of the owner.
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        if error.errno != errno.EACCES or mode & stat.S_IWUSR:
+            raise
+        os.chmod(target, mode | stat.S_IWUSR)
+        try:
+            os.setxattr(target, name, value)
+        finally:
+            os.chmod(target, mode)
+
+
+def drop_acl(target: int | bytes, name: str = _DEFAULT) -> None:
+    """Remove an access control list, if there is one. OSError if it can't be removed."""
+    try:
+        os.removexattr(target, name)
+    except OSError as error:
+        # How "there is none" is said differs between file systems.
+        if error.errno not in _NO_ATTRIBUTE and has_acl(target, name):
+            raise
+
+
+def has_acl(target: int | bytes, name: str = _DEFAULT) -> bool:
+    """Whether there is an access control list; the default one is what a directory hands down."""
+    try:
+        return len(os.getxattr(target, name)) > 0
     except OSError:
-        return {FLAGS}
-    return set()
+        return False  # none, or a file system without
+
+
+def mode_without_acl(mode: int, held: Held) -> int:
+    """The mode for a file whose access control list could not be kept.
+
+    The group's bits of such a source's mode are the list's mask: the rights
+    of all that it names. The group itself must not get more than it had.
+    """
+    for name, value in held.values:
+        if name != _ACCESS:
+            continue
+        tag: int
+        rights: int
+        for tag, rights, _ in _ACL_ENTRY.iter_unpack(value[_ACL_HEADER.size :]):
+            if tag == _ACL_OWNING_GROUP:
+                return mode & ~(~rights << 3 & stat.S_IRWXG)
+    return mode
+
+
+def read_flags(fd: int) -> int:
+    """The inode flags of an open file that a user sets; 0 where there are none."""
+    # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
+    with suppress(OSError):
+        return _flags(fd) & _FLAG_BITS
+    return 0
+
+
+def give_flags(fd: int, flags: int) -> bool:
+    """Give an open file inode flags, last of all, since they may forbid the rest.
+
+    False if it could not take all of them; it has those then that it could take.
+    """
+    try:
+        rest = _flags(fd) & ~_FLAG_BITS
+    except OSError:
+        return False
+    with suppress(OSError):  # then one by one
+        _set_flags(fd, rest | flags)
+        return True
+    for flag in _FLAGS:
+        if flags & flag:
+            with suppress(OSError):  # what is missing is reported by the result
+                _set_flags(fd, rest | flag)
+                rest |= flag
+    return False
 
 
 def _flags(fd: int) -> int:
-    # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
-    with suppress(OSError):
-        number: int = struct.unpack("i", fcntl.ioctl(fd, _GET_FLAGS, bytes(4)))[0]
-        return number & _FLAG_BITS
-    return 0
+    number: int = struct.unpack("i", fcntl.ioctl(fd, _GET_FLAGS, bytes(4)))[0]
+    return number
+
+
+def _set_flags(fd: int, flags: int) -> None:
+    fcntl.ioctl(fd, _SET_FLAGS, struct.pack("i", flags))

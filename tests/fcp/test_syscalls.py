@@ -41,7 +41,9 @@ def _count_calls(place: bytes, files: int, options: list[str]) -> int:
     return int(total[3])
 
 
-@pytest.mark.parametrize(("options", "most"), [([], 9), (["-p"], 12)], ids=["plain", "preserve"])
+@pytest.mark.parametrize(
+    ("options", "most"), [([], 9), (["-p"], 12), (["-a"], 14)], ids=["plain", "-p", "-a"]
+)
 def test_calls_per_small_file(place: bytes, options: list[str], most: int) -> None:
     calls = _count_calls(place, 2000, options) - _count_calls(place, 1000, options)
     assert len(os.listdir(place + b"/copy 2000/000000")) == 2000

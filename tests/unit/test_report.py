@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pcircle.fcp.counters import Counters, Totals, totals
+from pcircle.fcp.counters import KINDS, Counters, Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.fcp.report import (
     SCHEMA,
@@ -70,9 +70,11 @@ def make_report(**changes: object) -> Report:
         files=9,
         directories=2,
         links=1,
+        special=0,
         bytes=3 << 20,
         found=13,
         failed=0,
+        not_kept={},
         elapsed_s=2.0,
         bytes_per_s=1.5 * (1 << 20),
         entries_per_s=6.0,
@@ -90,8 +92,10 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
     ):
         setattr(counters, name, number)
     counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
+    counters.special = 11
+    counters.not_kept.update(zip(KINDS, (12, 13, 14), strict=True))
     sums = counters.sums()
-    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 

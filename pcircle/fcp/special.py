@@ -1,0 +1,70 @@
+"""FIFOs, sockets and devices: made anew with the same number, never opened.
+
+There is nothing to read in them; opening one may block, or do something. Who
+may not make a device gets a failure of that entry.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from pcircle.fcp import target
+from pcircle.fcp.extras import Extras, held_by_path
+from pcircle.fcp.files import Changed, Copier
+from pcircle.fcp.plan import Plan
+from pcircle.fs.metadata import settle_file
+
+_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
+
+
+def copy_special(
+    copier: Copier,
+    plan: Plan,
+    extras: Extras,
+    names: tuple[int, bytes, int, bytes],
+    *,
+    claimed: bool,
+) -> os.stat_result | None:
+    """Make a special file like another; `names` are both directories' and the names in them.
+
+    If it has several names that are to be one in the copy as well, and was
+    not `claimed`, nothing is done, and its status returned. OSError, with the
+    copier's `doing`, if it can't be made; NoSpace if nothing could.
+    """
+    source_fd, source, target_fd, name = names
+    copier.doing = "copy"
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    kind = stat.S_IFMT(status.st_mode)
+    if kind not in _KINDS:
+        raise Changed("it is not a special file any more")
+    if plan.keep.links and status.st_nlink > 1 and not claimed:
+        return status
+    copier.doing = "create the copy of"
+    mode = kind | target.creation_mode(status, plan)
+    written = name
+    made = False
+    try:
+        try:
+            os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
+        except FileExistsError:
+            target.replaceable(target_fd, name)
+            written = copier.names.next()
+            os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
+        made = True
+        if plan.keep.any:
+            copier.doing = "set the attributes of the copy of"
+            held = extras.of_name(source_fd, source) if extras.any else None
+            with held_by_path(target_fd, written, kind) as path:
+                extras.account(settle_file(path, status, plan.keep, held))
+        if written != name:
+            copier.doing = "put in place the copy of"
+            os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+    except OSError as error:
+        try:
+            target.stop_if_full(error, target_fd, copier.names)
+        finally:
+            if made:
+                target.discard(written, target_fd)
+        raise
+    return None
