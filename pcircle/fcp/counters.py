@@ -11,7 +11,7 @@ class Counters:
     """A rank's running counts; written by the worker, read by the main thread.
 
     `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links or failed. `sized` are those whose size
+    one of files, directories, links, skipped or failed. `sized` are those whose size
     is known; `scans_due` the directories found, `scans_done` those read.
     """
 
@@ -26,12 +26,14 @@ class Counters:
         "scans_done",
         "scans_due",
         "sized",
+        "skipped",
         "weight",
     )
 
     def __init__(self) -> None:
         self.found = self.sized = self.scans_due = self.scans_done = 0
         self.files = self.directories = self.links = self.failed = 0
+        self.skipped = 0
         self.bytes_found = self.bytes_done = 0
         self.weight = 0.0
 
@@ -49,6 +51,7 @@ class Counters:
                 self.failed,
                 self.bytes_found,
                 self.bytes_done,
+                self.skipped,
             ),
             self.weight,
             1,
@@ -68,6 +71,7 @@ class Totals(msgspec.Struct, frozen=True):
     failed: int = 0
     bytes_found: int = 0
     bytes_done: int = 0
+    skipped: int = 0
 
     @property
     def copied(self) -> int:
@@ -76,8 +80,8 @@ class Totals(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Entries that have come to an end, good or bad."""
-        return self.copied + self.failed
+        """Entries that have come to an end: copied, left as they were, or failed."""
+        return self.copied + self.skipped + self.failed
 
     @property
     def walked(self) -> bool:

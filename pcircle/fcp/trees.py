@@ -11,17 +11,19 @@ import errno
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.errorlog import Picked
 from pcircle.fcp.files import special
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
 from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.naming import sync_directory
 from pcircle.runtime import Here
 
 _FEW_NAMES = 64  # copied by the item that scanned them
@@ -120,7 +122,7 @@ class Trees:
     ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
-        for block in blocks(source_fd):
+        for block in _parts(item, source_fd):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -146,8 +148,14 @@ class Trees:
             return
         self._site.counters.scans_due += len(block.directories)
         root, path = item.root, item.path
-        names = unpack(pack(block.directories))
-        here.spawn([Tree(root, join_path(path, name), each, place) for name in names])
+        below = block.below if isinstance(block, Picked) else {}
+        names = zip(unpack(pack(block.directories)), block.directories, strict=True)
+        here.spawn(
+            [
+                Tree(root, join_path(path, name), each, place, below.get(text))
+                for name, text in names
+            ]
+        )
 
     def _batch_of(
         self,
@@ -181,8 +189,10 @@ class Trees:
         """All that is below is done: the directory gets its attributes."""
         keep = self._site.plan.keep
         missing = 0o700 & (~own.source.st_mode | self._site.plan.umask) if own.created else 0
+        sync = self._site.plan.existing.sync
+        doing = "set the attributes of the copy of"
         try:
-            if keep.any or missing:
+            if keep.any or missing or sync:
                 with self._site.targets.lease(item.root, item.path, own.identity) as lease:
                     if lease.searched:
                         settle_searched(lease.fd, own.source, keep)
@@ -190,8 +200,22 @@ class Trees:
                         settle_file(lease.fd, own.source, keep)
                     if missing and not keep.mode:
                         os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+                    if sync:
+                        doing = "bring to disk the copy of"
+                        sync_directory(lease.fd, searched=lease.searched)
+                        self._sync_root(item, own)
         except OSError as error:
-            doing = "set the attributes of the copy of"
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
             return
         self._site.counters.directories += 1
+
+    def _sync_root(self, item: Tree, own: Directory) -> None:
+        """Bring to disk the name of a root that was made."""
+        if not item.path and own.created:
+            with self._site.targets.lease(item.root, HOLDER) as holder:
+                self._site.sync_holder(HOLDER, holder)
+
+
+def _parts(item: Tree, source_fd: int) -> Iterable[Block]:
+    """What is to be copied of a directory."""
+    return blocks(source_fd) if item.only is None else [Picked(source_fd, item.only)]
