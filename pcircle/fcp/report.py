@@ -127,7 +127,8 @@ def account(
     known = [f"all ranks: {total}"]
     known += [f"rank {report.rank}: {totals(report.counts)}" for report in reports]
     known += [f"failed: {failure}" for failure in failures]
-    return write_report(Defect(text), "adding up the accounts\n\n" + "\n".join(known))
+    told = write_report(Defect(text), "adding up the accounts\n\n" + "\n".join(known))
+    return told.removeprefix("Defect: ")
 
 
 def failures_by_kind(by_errno: Mapping[int, int]) -> str:
