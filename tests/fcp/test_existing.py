@@ -468,3 +468,31 @@ def test_fsync_copies_as_ever(launcher: Launcher, options: list[str], place: byt
     single = place + b"/single"
     copy(launcher, *options, source + b"/large", single)
     assert _read(single) == _read(source + b"/large")
+
+
+# ---- hard links ----------------------------------------------------------------------
+
+
+@some_launchers
+@pytest.mark.parametrize("option", ["-n", "-u", "--skip-same"])
+def test_hard_links(launcher: Launcher, option: str, place: bytes) -> None:
+    """One of three names exists: -n never links to it, the others do, and content is right."""
+    source, target = make_directory(place, b"source"), make_directory(place, b"target")
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        names = [b"%d %d" % (size, number) for number in range(3)]
+        _write_at(os.path.join(source, names[0]), _content(size), T0_NS)
+        for name in names[1:]:
+            os.link(os.path.join(source, names[0]), os.path.join(source, name))
+        _write_at(os.path.join(target, names[1]), _content(size), T0_NS)
+    options = [option, "-p", "--preserve=links", "-T", "--chunksize", "4M"]
+    copy(launcher, *options, source, target)
+    assert differences(source, target, METADATA) == []
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        inodes = [os.stat(target + b"/%d %d" % (size, number)).st_ino for number in range(3)]
+        assert inodes[0] == inodes[2]
+        if option == "-n":
+            assert inodes[0] != inodes[1]
+    result = place + b"/result"
+    copy(launcher, *options, "--json", result, source, target)
+    assert document(result)["skipped"] == 6
+    assert differences(source, target, METADATA) == []
