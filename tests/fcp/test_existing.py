@@ -345,6 +345,30 @@ def test_no_clobber_never_replaces_what_appears(launcher: Launcher, place: bytes
     assert told["files"] == len(names) + 1 - len(others)
 
 
+@some_launchers
+def test_no_clobber_keeps_what_appears_during_a_copy(launcher: Launcher, place: bytes) -> None:
+    """The name is taken while the temporary file is being filled: that one is removed."""
+    source = write_file(place + b"/source", content("new", 16 * MIB) * 16)
+    for attempt in range(5):
+        holder = make_directory(place, b"holder %d" % attempt)
+        target = holder + b"/target"
+        arguments = ("-n", "--chunksize", "4M", "--json", holder + b".json", source, target)
+        with Run(launcher, *arguments) as run:
+            run.wait_for(holder)
+            try:
+                write_file(target, b"other")
+            except FileExistsError:
+                run.finish()
+                continue  # it was faster
+            finished = run.finish()
+        assert finished.code == 0, finished.said
+        assert os.listdir(holder) == [b"target"]
+        assert _read(target) == b"other"
+        assert document(holder + b".json")["skipped"] == 1
+        return
+    pytest.fail("the copy was always faster")
+
+
 @pytest.mark.parametrize("way", [give_free_name, rename_to_free, claim_and_rename])
 def test_ways_to_a_free_name(way: Callable[[bytes, bytes, int], None], place: bytes) -> None:
     directory_fd = os.open(place, os.O_RDONLY)
