@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pcircle.fcp.files import COPIED, LARGE, special
+from pcircle.fcp.files import COPIED, LARGE, LINKED, special
 from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
@@ -124,15 +124,15 @@ class Batches:
                 raise special()
             else:
                 outcome = self._site.copier.file(*names)
-                if outcome == COPIED:
-                    return True
                 place = Place(source.identity, lease.identity, lease.identity, root.file_system)
                 name, new = root.source_name, root.target_name
                 if outcome == LARGE:
                     here.spawn([Large(number, HOLDER, name, new, weight, place)])
-                else:
+                elif outcome == LINKED:
                     status = self._site.copier.status
                     linked = [Linked(name, status.st_ino, status.st_nlink)]
                     self._links.post((number, HOLDER, place), linked, weight, here)
-                return False
+                if outcome != COPIED:
+                    return False
+            self._site.sync_holder(HOLDER, lease)
         return True

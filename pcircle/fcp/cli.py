@@ -73,7 +73,15 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
     )
+    add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
+    add = p.add_argument_group("what exists in DST").add_argument
+    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
+    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
+    add("-u", "--update", action="store_true", help="replace it if it is older")
+    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
+    add("--inplace", action="store_true", help="write into existing files; not atomic")
+    add("--fsync", action="store_true", help="all is on disk before success is reported")
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", metavar="N", help="processes on this machine")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
@@ -97,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
     add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
     add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
     add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
+    add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
     add("--version", action="version", version=f"fcp {__version__}")
     return p
 

@@ -14,7 +14,15 @@ from pcircle.errors import UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.dry import DryTask
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES, DEFAULT_LARGE_BYTES, Plan, working_directory
+from pcircle.fcp.errorlog import ErrorLog, Failed, open_log, read_log, select, sides
+from pcircle.fcp.existing import Existing
+from pcircle.fcp.plan import (
+    CHUNK_UNIT_BYTES,
+    DEFAULT_LARGE_BYTES,
+    Plan,
+    Root,
+    working_directory,
+)
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.metadata import Keep
@@ -54,6 +62,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     json: str | None = None
     reflink: When = "auto"
     sparse: When = "auto"
+    existing: Existing = Existing()
+    error_log: str | None = None
+    retry_from: str | None = None
 
 
 class CopyProgram(Program):
@@ -67,12 +78,15 @@ class CopyProgram(Program):
     def __init__(self, options: Options, umask: int) -> None:
         self._options = options
         self._umask = umask
+        self._log: ErrorLog | None = None
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
-        roots = resolve(options.sources, options.target, into=options.into, exact=options.exact)
+        here = working_directory()
+        failed = None if options.retry_from is None else read_log(options.retry_from)
+        roots = self._roots(failed or (), here)
         chunk = options.chunk_bytes
         plan = Plan(
             roots=roots,
@@ -81,14 +95,34 @@ class CopyProgram(Program):
             chunk_bytes=chunk,
             token=os.urandom(4).hex().encode(),
             umask=self._umask,
-            directory=working_directory(),
+            directory=here,
             one_node=len(set(nodes)) == 1,
             dry=options.dry,
             say_each=options.dry and options.verbose > 0,
             reflink=options.reflink,
             sparse=options.sparse,
+            existing=options.existing,
+            retry=None if failed is None else select(failed, roots, here),
         )
+        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
+            self._log = ErrorLog(open_log(options.error_log), roots, here)
         return msgspec.msgpack.encode(plan)
+
+    def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
+        """Where each SRC goes.
+
+        To do again what failed, DST means what it meant then, although it exists by now.
+        """
+        options = self._options
+        sources, target = options.sources, options.target
+        roots = resolve(sources, target, into=options.into, exact=options.exact)
+        if failed and len(sources) == 1 and not (options.into or options.exact):
+            wanted = (failed[0].source, failed[0].target)
+            if sides(roots[0], here) != wanted:
+                exactly = resolve(sources, target, exact=True)
+                if sides(exactly[0], here) == wanted:
+                    return exactly
+        return roots
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
@@ -103,6 +137,7 @@ class CopyProgram(Program):
             progress=options.progress,
             interval_s=options.interval_s,
             json=options.json,
+            log=self._log,
             dry=options.dry,
             sources=options.sources,
             target=options.target,
@@ -159,6 +194,9 @@ def _options(typed: argparse.Namespace) -> Options:
         json=typed.json,
         reflink=typed.reflink,
         sparse=typed.sparse,
+        existing=_existing(typed),
+        error_log=typed.error_log,
+        retry_from=typed.retry_from,
     )
 
 
@@ -172,6 +210,20 @@ def _keep(typed: argparse.Namespace) -> Keep:
                 raise UsageError(f"--preserve: '{name}' is none of {', '.join(_WORDS)}")
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     return Keep(**dict.fromkeys(wanted, True))
+
+
+def _existing(typed: argparse.Namespace) -> Existing:
+    if typed.skip_same and not _keep(typed).timestamps:
+        raise UsageError("--skip-same: copies have the times of their sources only with -p")
+    stays: bool = typed.no_clobber
+    return Existing(
+        stays=stays,
+        newer=typed.update and not stays,
+        same=typed.skip_same and not stays,
+        force=typed.force and not stays,
+        in_place=typed.inplace,
+        sync=typed.fsync,
+    )
 
 
 def _chunk_bytes(text: str) -> int:

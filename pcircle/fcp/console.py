@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,16 +12,19 @@ from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.errorlog import ErrorLog
 from pcircle.fcp.items import Done, Failure, Remark
 from pcircle.fcp.report import (
     FAILURES_KEPT,
     SCHEMA,
     FailedEntry,
     Report,
+    account,
     add_up,
     describe_failure,
     describe_losses,
     failed_entry,
+    failures_by_kind,
     rank_share,
     shares,
     summary,
@@ -47,6 +50,7 @@ class Console(Observer[Done]):
         progress: progress.Mode,
         interval_s: float,
         json: str | None,
+        log: ErrorLog | None,
         dry: bool,
         sources: Sequence[bytes],
         target: bytes,
@@ -54,6 +58,9 @@ class Console(Observer[Done]):
         self._quiet = quiet
         self._verbose = verbose
         self._json = json
+        self._log = log
+        self._log_trouble: OSError | None = None
+        self._by_errno: Counter[int] = Counter()
         self._dry = dry
         self._sources = sources
         self._target = target
@@ -67,13 +74,33 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
+        self._write_log([value for value in values if isinstance(value, Failure)])
         for value in values:
             if isinstance(value, Failure):
+                self._by_errno[value.errno] += 1
                 if len(self._failures) < FAILURES_KEPT:
                     self._failures.append(failed_entry(value))
                 self._progress.note(describe_failure(value))
             elif isinstance(value, Remark) and not self._quiet:
                 self._progress.note(f"fcp: '{show(value.path)}' {value.text}")
+
+    def _write_log(self, failures: Sequence[Failure]) -> None:
+        if self._log is None or self._log_trouble is not None or not failures:
+            return
+        try:
+            self._log.write(failures)
+        except OSError as error:
+            self._log_trouble = error
+            self._progress.note(f"fcp: cannot write the error log: {error.strerror}")
+
+    def _close_log(self) -> None:
+        if self._log is None:
+            return
+        try:
+            self._log.close()
+        except OSError as error:
+            self._log_trouble = error
+            self._progress.note(f"fcp: cannot write the error log: {error.strerror}")
 
     def show(self, sums: Sums) -> None:
         elapsed_s = time.monotonic() - self._began_s
@@ -106,6 +133,7 @@ class Console(Observer[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         self._progress.close()
+        self._close_log()
         total = add_up(outcome.reports) if outcome.reports else Totals()
         code = outcome.code
         reasons = list(outcome.reasons)
@@ -113,10 +141,13 @@ class Console(Observer[Done]):
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"not heard from at the end: rank {names} and what is below it")
-        if not code and total.found != total.settled:
+        missing = None if code else account(total, outcome.reports, self._failures)
+        if missing is not None:
             code = Defect.exit_code
-            reasons.append(f"{total.found} entries were found, but {total.settled} accounted for")
-        if total.failed:
+            reasons.append(missing)
+        if self._by_errno:
+            self._progress.note(f"fcp: {failures_by_kind(self._by_errno)}")
+        if total.failed or self._log_trouble is not None:
             code = worst((code, EntriesFailed.exit_code))
         if any(" was lost" in reason for reason in reasons):
             reasons.append("what it was copying may be left in files whose names begin with .fcp-")
@@ -149,6 +180,7 @@ class Console(Observer[Done]):
             found=total.found,
             failed=total.failed,
             not_kept=total.not_kept,
+            skipped=total.skipped,
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
             entries_per_s=round(total.copied / elapsed_s, 3),

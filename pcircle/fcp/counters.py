@@ -16,8 +16,8 @@ class Counters:
     """A rank's running counts; written by the worker, read by the main thread.
 
     `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links, special or failed. `sized` are those whose size
-    is known; `scans_due` the directories found, `scans_done` those read.
+    one of files, directories, links, special, skipped or failed. `sized` are those
+    whose size is known; `scans_due` the directories found, `scans_done` those read.
     `not_kept` counts entries by what of them the destination could not hold.
     """
 
@@ -33,6 +33,7 @@ class Counters:
         "scans_done",
         "scans_due",
         "sized",
+        "skipped",
         "special",
         "weight",
     )
@@ -40,6 +41,7 @@ class Counters:
     def __init__(self) -> None:
         self.found = self.sized = self.scans_due = self.scans_done = 0
         self.files = self.directories = self.links = self.failed = 0
+        self.skipped = 0
         self.bytes_found = self.bytes_done = 0
         self.weight = 0.0
         self.special = 0
@@ -66,6 +68,7 @@ class Counters:
                 self.bytes_done,
                 self.special,
                 *self.not_kept.values(),
+                self.skipped,
             ),
             self.weight,
             1,
@@ -89,6 +92,7 @@ class Totals(msgspec.Struct, frozen=True):
     lost_xattr: int = 0
     lost_acl: int = 0
     lost_flags: int = 0
+    skipped: int = 0
 
     @property
     def copied(self) -> int:
@@ -103,8 +107,8 @@ class Totals(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Entries that have come to an end, good or bad."""
-        return self.copied + self.failed
+        """Entries that have come to an end: copied, left as they were, or failed."""
+        return self.copied + self.skipped + self.failed
 
     @property
     def walked(self) -> bool:

@@ -7,7 +7,10 @@ import os
 import stat
 
 from pcircle.circle import Sums
+from pcircle.fcp.again import seed_again
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.errorlog import Picked
+from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles, Tree, pack, unpack
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.scan import blocks
@@ -30,6 +33,8 @@ class DryTask(Task[Item, Done]):
 
     def seed(self) -> list[Item]:
         roots = self._plan.roots
+        if self._plan.retry is not None:
+            return list(seed_again(self._plan, self.counters))
         weight = 1.0 / len(roots)
         self.counters.found += len(roots)
         self.counters.scans_due += sum(root.kind == DIRECTORY for root in roots)
@@ -75,14 +80,23 @@ class DryTask(Task[Item, Done]):
 
     def _scan(self, item: Tree, source_fd: int, target_fd: int, here: Here[Item]) -> None:
         weight = item.weight
-        for block in blocks(source_fd):
+        parts = blocks(source_fd) if item.only is None else [Picked(source_fd, item.only)]
+        for block in parts:
+            below = block.below if isinstance(block, Picked) else {}
             share = weight if block.last else weight / 2
             weight -= share
             each = share / max(1, len(block))
             self.counters.found += len(block)
             self.counters.scans_due += len(block.directories)
             trees = unpack(pack(block.directories))
-            here.spawn([Tree(item.root, join_path(item.path, n), each) for n in trees])
+            inner = [below.get(name) for name in block.directories]
+            paths = [join_path(item.path, name) for name in trees]
+            here.spawn(
+                [
+                    Tree(item.root, path, each, None, only)
+                    for path, only in zip(paths, inner, strict=True)
+                ]
+            )
             for name in unpack(pack(block.files)):
                 self._entry(item, name, source_fd, target_fd, here)
             for name in unpack(pack(block.links)):
@@ -104,7 +118,9 @@ class DryTask(Task[Item, Done]):
         except OSError as error:
             self._fail(item.root, path, _reason(error), here)
             return
-        self._count(item.root, path, status, in_place, here)
+        same = self._plan.existing.same and _both_links(status, in_place)
+        same = same and _same_link(source_fd, name, target_fd, name)
+        self._count(item.root, path, status, in_place, here, same=same)
 
     def _single(self, number: int, here: Here[Item]) -> None:
         root = self._plan.roots[number]
@@ -118,12 +134,15 @@ class DryTask(Task[Item, Done]):
             ):
                 status = _readable_status(root.source_name, source.fd)
                 in_place = _in_place(root.target_name, lease.fd)
+                same = self._plan.existing.same and _both_links(status, in_place)
+                names = (source.fd, root.source_name, lease.fd, root.target_name)
+                same = same and _same_link(*names)
         except OSError as error:
             self._fail(number, b"", _reason(error), here)
             return
         if root.kind == LINK:
             here.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
-        self._count(number, b"", status, in_place, here)
+        self._count(number, b"", status, in_place, here, same=same)
 
     def _count(
         self,
@@ -132,11 +151,21 @@ class DryTask(Task[Item, Done]):
         status: os.stat_result,
         in_place: os.stat_result | None,
         here: Here[Item],
+        *,
+        same: bool,
     ) -> None:
-        if in_place is not None and _cannot_be_replaced(in_place.st_mode):
+        existing = self._plan.existing
+        if in_place is not None and _cannot_be_replaced(in_place.st_mode, existing):
             self._fail(root, path, _IN_THE_WAY, here)
             return
         self.counters.sized += 1
+        kept = self._plan.keep.timestamps
+        if in_place is not None and (
+            same or file_stays(existing, status, in_place, times_kept=kept)
+        ):
+            self.counters.skipped += 1
+            self._say(root, path, "would be skipped", here)
+            return
         if stat.S_ISLNK(status.st_mode):
             self.counters.links += 1
         elif not stat.S_ISREG(status.st_mode):
@@ -158,15 +187,28 @@ class DryTask(Task[Item, Done]):
         self._tell_failure(root, path, reason, here)
 
     def _tell_failure(self, root: int, path: bytes, reason: str, here: Here[Item]) -> None:
-        here.note([Failure(self._shown(root, path), "copy", 0, reason)])
+        entry = path if self._plan.roots[root].kind == DIRECTORY else b""
+        here.note([Failure(self._shown(root, path), "copy", 0, reason, root, entry)])
 
     def _shown(self, root: int, path: bytes) -> bytes:
         shown = self._plan.roots[root].source_shown
         return os.path.join(shown, path) if path else shown
 
 
-def _cannot_be_replaced(mode: int) -> bool:
+def _cannot_be_replaced(mode: int, existing: Existing) -> bool:
+    """Whether something is in the way that is neither replaced nor left alone."""
+    if existing.stays:
+        return stat.S_ISDIR(mode)
     return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
+
+
+def _both_links(status: os.stat_result, in_place: os.stat_result | None) -> bool:
+    return in_place is not None and stat.S_ISLNK(status.st_mode) and stat.S_ISLNK(in_place.st_mode)
+
+
+def _same_link(source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+    text = os.readlink(source, dir_fd=source_fd)
+    return text == os.readlink(name, dir_fd=target_fd)
 
 
 def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.items import Chunk, Failure, Identity
 from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier
@@ -66,7 +67,7 @@ class Copier:
         self._mover = Mover(plan.reflink, plan.sparse)
         self._extras = extras
         # What is cloned or searched for zeros is never plain.
-        plain = not self._mover.must_clone and plan.sparse != "always"
+        plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
         self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
@@ -125,10 +126,16 @@ class Copier:
     ) -> int:
         """Copy a regular file: `COPIED`, or with nothing done `LARGE` or `LINKED`.
 
+        `COPIED` is as well what was left as it is.
         `LINKED` has several names that are to be one in the copy as well, and
         was not `claimed`; its `status` is kept. OSError, with `doing` saying
         at what, if it can't be copied; NoSpace if no file could.
         """
+        existing, linked = self._plan.existing, self._plan.keep.links
+        # Whether a name of several stays is decided when it is its turn, but for -n.
+        early = existing.stays or claimed or not linked
+        if existing.decides and early and self._stays(source_fd, source, target_fd, name):
+            return COPIED
         self.doing = "open"
         fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
         try:
@@ -139,6 +146,8 @@ class Copier:
             if self._plan.keep.links and status.st_nlink > 1 and not claimed:
                 self.status = status
                 return LINKED
+            if not early and self._stays(source_fd, source, target_fd, name):
+                return COPIED
             if size > self._plan.large_bytes:
                 return LARGE
             try:
@@ -149,6 +158,9 @@ class Copier:
                 # There was room for a probe: perhaps others have made some meanwhile.
                 os.lseek(fd, 0, os.SEEK_SET)
                 self._whole(fd, status, target_fd, name)
+        except Taken:
+            self.skip()
+            return COPIED
         finally:
             os.close(fd)
         counters = self._counters
@@ -157,6 +169,19 @@ class Copier:
         counters.bytes_found += size
         counters.bytes_done += size
         return COPIED
+
+    def skip(self) -> None:
+        """Account for an entry that is left as it is."""
+        self._counters.skipped += 1
+        self._counters.sized += 1
+
+    def _stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+        """Whether what has the name is left as it is, and then accounted for."""
+        self.doing = "create the copy of"
+        if target.stays(self._plan, source_fd, source, target_fd, name) is None:
+            return False
+        self.skip()
+        return True
 
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
         self.doing = "create the copy of"
@@ -168,7 +193,7 @@ class Copier:
         try:
             self._fill(fd, status, creation)
             self.doing = "put in place the copy of"
-            target.publish(creation, target_fd)
+            target.publish(creation, target_fd, self._plan)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
@@ -184,6 +209,7 @@ class Copier:
                 self._extras.account(target.settle(creation, status, self._plan))
                 if creation.held is not None and creation.held.flags:
                     creation.identify()
+            self._sync(creation.fd)
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
                 creation.identify()
@@ -191,6 +217,11 @@ class Copier:
             raise
         self.doing = "finish the copy of"
         os.close(creation.fd)
+
+    def _sync(self, fd: int) -> None:
+        if self._plan.existing.sync:
+            self.doing = "bring to disk the copy of"
+            os.fsync(fd)
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
         size = status.st_size
@@ -252,10 +283,17 @@ class Copier:
         not `claimed`, nothing is done, and its status returned.
         """
         keep = self._plan.keep
+        existing = self._plan.existing
+        # Whether a name of several stays is decided when it is its turn, but for -n.
+        early = existing.stays or claimed or not keep.links
+        if existing.decides and early and self._stays(source_fd, source, target_fd, name):
+            return None
         if keep.links and not claimed:
             status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
             if status.st_nlink > 1:
                 return status
+            if existing.decides and not early and self._stays(source_fd, source, target_fd, name):
+                return None
         self.doing = "read the link"
         text = os.readlink(source, dir_fd=source_fd)
         self.doing = "create the copy of"
@@ -265,6 +303,10 @@ class Copier:
             try:
                 os.symlink(text, name, dir_fd=target_fd)
             except FileExistsError:
+                # If it is to stay, it was not there before.
+                if existing.stays or (existing.same and _is_link(text, target_fd, name)):
+                    self.skip()
+                    return None
                 target.replaceable(target_fd, name)
                 written = self.names.next()
                 os.symlink(text, written, dir_fd=target_fd)
@@ -332,6 +374,7 @@ class Copier:
         try:
             self.doing = "clone" if self._mover.must_clone else "copy"
             made = os.fstat(creation.fd)
+            creation.identify()
             identity = self._plan.identify(made)
             cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
             if not cloned:
@@ -372,6 +415,7 @@ class Copier:
                 self.doing = "copy"
                 for after in self._slices(item, fd, out, split, stop):
                     reached = after
+                self._sync(out)
             except OSError as caught:
                 target.stop_if_full(caught, target_fd, self.names)
                 error = caught
@@ -427,7 +471,7 @@ class Copier:
         source_fd, name, target_fd = names
         try:
             if cause is not None:
-                target.discard(creation.written, target_fd)
+                target.discard(creation.written, target_fd, creation.identity)
                 return
             self.doing = "copy"
             now = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
@@ -436,8 +480,8 @@ class Copier:
                 raise Changed("it changed while it was copied")
             self._settle_again(before, creation, identity, target_fd)
             self.doing = "put in place the copy of"
-            target.replaceable(target_fd, creation.name)
-            target.publish(creation, target_fd)
+            target.still_replaceable(creation, before, self._plan, target_fd)
+            target.publish(creation, target_fd, self._plan)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
@@ -454,6 +498,7 @@ class Copier:
             if creation.held is not None and creation.held.flags:
                 creation.identify()
             self._extras.account(target.settle(creation, before, self._plan))
+            self._sync(creation.fd)
         finally:
             os.close(creation.fd)
 
@@ -476,7 +521,18 @@ class Copier:
 
 
 def _never_plain(name: bytes, source_fd: int, target_fd: int) -> int:
+    """In place of the plain case where an option forbids it."""
     return NOT_PLAIN
+
+
+def _is_link(text: bytes, directory_fd: int, name: bytes) -> bool:
+    """Whether the name is a link of this text."""
+    try:
+        return os.readlink(name, dir_fd=directory_fd) == text
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False  # no link
 
 
 def special() -> OSError:

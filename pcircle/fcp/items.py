@@ -38,12 +38,16 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Copy a directory and all below it. `above` is where it lies, None for a root."""
+    """Copy a directory and all below it. `above` is where it lies, None for a root.
+
+    With `only` nothing of it is copied but what these paths below it lead to.
+    """
 
     root: int
     path: bytes
     weight: float
     above: Place | None = None
+    only: tuple[bytes, ...] | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -140,12 +144,17 @@ Item: TypeAlias = Tree | Batch | Singles | Large | Chunk | One | Claim | First |
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """An entry that could not be copied: what was tried, on which path, and why."""
+    """An entry that could not be copied: what was tried, on which path, and why.
+
+    `path` is as the user knows it, `entry` the path below root number `root`.
+    """
 
     path: bytes
     doing: str
     errno: int
     reason: str
+    root: int
+    entry: bytes
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pcircle.fcp import target
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
@@ -53,6 +54,10 @@ class LargeFiles:
                 status, creation, identity, ranges = self._site.copier.begin(*names, self._grid)
                 own = LargeFile(status, creation, identity)
                 self._spawn_chunks(item, own, ranges, here)
+        except Taken:
+            self._site.counters.weight += item.weight
+            self._site.copier.skip()
+            return Done()
         except OSError as error:
             self._site.counters.weight += item.weight
             self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
@@ -162,6 +167,10 @@ class LargeFiles:
             ):
                 names = (source.fd, item.name, lease.fd)
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
+                self._site.sync_holder(item.path, lease)
+        except Taken:
+            self._site.counters.skipped += 1
+            return Done()
         except OSError as error:
             path = join_path(item.path, item.name)
             cause = self._site.failure(item.root, path, None, error)
@@ -176,7 +185,7 @@ class LargeFiles:
         """The job stops: remove what was made."""
         try:
             with self._site.targets.lease(item.root, item.path) as lease:
-                target.discard(own.creation.written, lease.fd)
+                target.discard(own.creation.written, lease.fd, own.creation.identity)
         except OSError:
             return  # the directory is gone, and the file with it
 

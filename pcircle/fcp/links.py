@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pcircle.fcp import target
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.files import LARGE, Changed, special
 from pcircle.fcp.items import Claim, Done, First, Item, Large, Links, One, Place
 from pcircle.fcp.site import Site
@@ -148,6 +149,7 @@ class HardLinks:
         """Copy a name of an inode as such; the result says which inode its copy is."""
         site = self._site
         site.copier.doing = "reach"
+        skipped = site.counters.skipped
         try:
             with (
                 site.sources.lease(item.root, item.path, item.place.source) as source,
@@ -167,6 +169,7 @@ class HardLinks:
                     large = Large(item.root, item.path, item.name, name, item.weight, item.place)
                     here.spawn([large])
                     return Done()
+                site.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
         except OSError as error:
             site.counters.weight += item.weight
@@ -174,6 +177,8 @@ class HardLinks:
             site.fail(item.root, path, None, error, here)
             return Done(site.failure(item.root, path, None, error))
         site.counters.weight += item.weight
+        if site.plan.existing.stays and site.counters.skipped != skipped:
+            return Done()  # somebody else's file, which is nothing to link to
         return Done(made=made)
 
     def link(self, item: Links, here: Here[Item]) -> Done:
@@ -191,6 +196,11 @@ class HardLinks:
             ):
                 names = (first.fd, first_name), (lease.fd, name)
                 mode = self._make_link_anyway(*names, item.made)
+                site.sync_holder(one.path, lease)
+        except Taken:
+            site.counters.weight += one.weight
+            site.copier.skip()
+            return Done()
         except OSError as error:
             if error.errno == errno.EMLINK:
                 here.spawn([one])
@@ -234,8 +244,13 @@ class HardLinks:
         try:
             _link(first_fd, first_name, fd, name)
         except FileExistsError:
+            existing = self._site.plan.existing
+            if existing.stays:
+                raise Taken from None
             old = target.replaceable(fd, name)
             if old is not None and old.st_ino == made:
+                if existing.decides:
+                    raise Taken from None
                 return old.st_mode  # of an earlier run
             written = self._site.copier.names.next()
             _link(first_fd, first_name, fd, written)

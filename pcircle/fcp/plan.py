@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from pcircle.fcp.existing import Existing
 from pcircle.fs.data import When
 from pcircle.fs.directories import Base, Directories, affordable
 from pcircle.fs.metadata import Keep
@@ -35,6 +36,16 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     file_system: int = 0
 
 
+class Again(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be done again of root number `root`: entries by their paths below it.
+
+    An empty path is the root itself, with all below.
+    """
+
+    root: int
+    entries: tuple[bytes, ...]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options of a copy.
 
@@ -43,7 +54,8 @@ class Plan(msgspec.Struct, frozen=True):
     was in force and `directory` the working directory, `token` marks this
     job's temporary names; `one_node` tells that all ranks share a node. `dry` means to
     touch nothing, `say_each` to name every entry. `reflink` and `sparse` are
-    the options of these names.
+    the options of these names. `existing` says what becomes of what is there
+    already. With `retry` nothing but those entries is copied.
     """
 
     roots: tuple[Root, ...]
@@ -58,6 +70,8 @@ class Plan(msgspec.Struct, frozen=True):
     say_each: bool = False
     reflink: When = "auto"
     sparse: When = "auto"
+    existing: Existing = Existing()
+    retry: tuple[Again, ...] | None = None
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from pcircle.errors import Defect
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.runtime import RankReport
+from pcircle.runtime.defect import write_report
 from pcircle.ui import table
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_duration, format_rate, format_size
@@ -66,6 +70,7 @@ class Report(msgspec.Struct, frozen=True):
     found: int
     failed: int
     not_kept: dict[str, int]
+    skipped: int
     elapsed_s: float
     bytes_per_s: float
     entries_per_s: float
@@ -118,6 +123,39 @@ def add_up(reports: Sequence[RankReport]) -> Totals:
     return totals(tuple(map(sum, columns)))
 
 
+def account(
+    total: Totals, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
+) -> str | None:
+    """What is wrong with the counts of a job that ended well; None if nothing is.
+
+    Found is counted where the source is read, and settled where the target is
+    written: each entry, and each byte where no entry has failed, once on both
+    sides. A report file then has all counts.
+    """
+    if total.found != total.settled:
+        text = f"{total.found} entries were found, but {total.settled} accounted for"
+    elif not total.failed and total.bytes_found != total.bytes_done:
+        text = f"{total.bytes_found} bytes were found, but {total.bytes_done} accounted for"
+    else:
+        return None
+    known = [f"all ranks: {total}"]
+    known += [f"rank {report.rank}: {totals(report.counts)}" for report in reports]
+    known += [f"failed: {failure}" for failure in failures]
+    told = write_report(Defect(text), "adding up the accounts\n\n" + "\n".join(known))
+    return told.removeprefix("Defect: ")
+
+
+def failures_by_kind(by_errno: Mapping[int, int]) -> str:
+    """How many failures there were of each kind, the most frequent first."""
+    kinds = sorted(by_errno.items(), key=lambda kind: (-kind[1], kind[0]))
+    told = [
+        f"{format_count(count)} {errno.errorcode.get(number, 'other')}"
+        + (f" ({os.strerror(number)})" if number else "")
+        for number, count in kinds
+    ]
+    return f"{_plural(sum(by_errno.values()), 'failure', 'failures')}: {', '.join(told)}"
+
+
 def _plural(count: int, one: str, many: str) -> str:
     return f"{format_count(count)} {one if count == 1 else many}"
 
@@ -136,6 +174,8 @@ def summary(report: Report) -> str:
         f"{verb} {_plural(report.entries, 'entry', 'entries')} ({', '.join(kinds)}), "
         f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}"
     )
+    if report.skipped:
+        done = f"{_plural(report.skipped, 'entry', 'entries')} skipped; {done}"
     if report.failed:
         done = f"{_plural(report.failed, 'entry', 'entries')} failed; {done}"
     if report.dry_run:

@@ -10,7 +10,8 @@ from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.special import copy_special
-from pcircle.fs.directories import HOLDER
+from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.naming import sync_directory
 from pcircle.runtime import Here
 
 
@@ -57,12 +58,16 @@ class Site:
             self.counters.sized += 1
         here.note([self.failure(root, path, doing, error)])
 
+    def sync_holder(self, path: bytes, lease: Lease) -> None:
+        """With --fsync, bring to disk the name of a root; directories see to what is in them."""
+        if path == HOLDER and self.plan.existing.sync:
+            self.copier.doing = "bring to disk the name of the copy of"
+            sync_directory(lease.fd, searched=lease.searched)
+
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """An entry's failure, as data."""
         base = self.plan.roots[root]
-        if base.kind != DIRECTORY:
-            shown = base.source_shown
-        else:
-            shown = os.path.join(base.source_shown, path) if path else base.source_shown
+        entry = path if base.kind == DIRECTORY else b""
+        shown = os.path.join(base.source_shown, entry) if entry else base.source_shown
         reason = error.strerror or str(error)
-        return Failure(shown, doing or self.copier.doing, error.errno or 0, reason)
+        return Failure(shown, doing or self.copier.doing, error.errno or 0, reason, root, entry)

@@ -15,12 +15,15 @@ import stat
 from contextlib import suppress
 
 from pcircle.errors import NoSpace
+from pcircle.fcp.existing import Taken, file_stays
 from pcircle.fcp.plan import Plan
 from pcircle.fs.metadata import settle_as_replaced, settle_file
+from pcircle.fs.naming import give_free_name
 from pcircle.fs.xattrs import Held
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_REWRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _PROBE_BYTES = 1 << 16
 
 
@@ -84,6 +87,10 @@ def create(
 ) -> Creation:
     """Create a file under its own name, or beside it if that is taken. OSError if it can't be."""
     mode = creation_mode(source, plan)
+    if plan.existing.in_place:
+        return _create_in_place(directory_fd, name, source, plan, names, mode)
+    if plan.existing.beside:
+        return create_beside(directory_fd, name, source, plan, names)
     try:
         fd = os.open(name, CREATE, mode, dir_fd=directory_fd)
     except FileExistsError:
@@ -95,6 +102,15 @@ def create_beside(
     directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
 ) -> Creation:
     """Create a file under a temporary name beside `name`, to be renamed when it is complete."""
+    if plan.existing.in_place:
+        mode = creation_mode(source, plan) | 0o600
+        return _create_in_place(directory_fd, name, source, plan, names, mode)
+    return _create_temporary(directory_fd, name, source, plan, names)
+
+
+def _create_temporary(
+    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+) -> Creation:
     old = replaceable(directory_fd, name)
     # Other ranks will open it for writing, so the owner must be allowed to.
     mode = 0o600 if old is not None else creation_mode(source, plan) | 0o600
@@ -103,17 +119,94 @@ def create_beside(
     return Creation(fd, name, written, old, mode)
 
 
+def _create_in_place(
+    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names, mode: int
+) -> Creation:
+    """Create a file under its own name, or empty the one that has it.
+
+    A link is not followed: it is replaced, as ever.
+    """
+    try:
+        return Creation(os.open(name, CREATE, mode, dir_fd=directory_fd), name, name, None, mode)
+    except FileExistsError:
+        if plan.existing.stays:
+            raise Taken from None
+    old = replaceable(directory_fd, name)
+    if old is None or stat.S_ISLNK(old.st_mode):
+        return _create_temporary(directory_fd, name, source, plan, names)
+    try:
+        fd = os.open(name, _REWRITE, dir_fd=directory_fd)
+    except OSError:
+        if not plan.existing.force:
+            raise
+        os.unlink(name, dir_fd=directory_fd)
+        return Creation(os.open(name, CREATE, mode, dir_fd=directory_fd), name, name, None, mode)
+    try:
+        _empty(fd, source, plan)
+    except OSError:
+        os.close(fd)
+        raise
+    return Creation(fd, name, name, None, creation_mode(source, plan))
+
+
+def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
+    """Cut an existing file to nothing, unless it is the source itself."""
+    old = os.fstat(fd)
+    if not stat.S_ISREG(old.st_mode):
+        raise FileExistsError(errno.EEXIST, "a special file is in its place")
+    if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
+        raise FileExistsError(errno.EEXIST, "it and its copy are the same file")
+    if plan.keep.mode:
+        # Whom the source will not let read must not read meanwhile.
+        os.fchmod(fd, old.st_mode & source.st_mode & 0o777 | 0o600)
+    os.ftruncate(fd, 0)
+
+
+def stays(
+    plan: Plan, source_fd: int, source: bytes, directory_fd: int, name: bytes
+) -> os.stat_result | None:
+    """The status of what has the name, if it is to stay; None if a copy is to be made.
+
+    OSError if something stands there that is neither kept nor replaced.
+    """
+    try:
+        old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _refuse(old, special_too=not plan.existing.stays)
+    if plan.existing.stays:
+        return old
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    kept = plan.keep.timestamps
+    return old if file_stays(plan.existing, status, old, times_kept=kept) else None
+
+
+def still_replaceable(creation: Creation, source: os.stat_result, plan: Plan, fd: int) -> None:
+    """Before a copy that took its time gets its name: OSError, Taken if what is there now stays."""
+    if plan.existing.stays:
+        return  # `publish` finds out
+    now = replaceable(fd, creation.name)
+    if now is None or creation.written == creation.name or not plan.existing.decides:
+        return
+    if file_stays(plan.existing, source, now, times_kept=plan.keep.timestamps):
+        raise Taken
+
+
 def replaceable(directory_fd: int, name: bytes) -> os.stat_result | None:
     """The status of what has the name, None if nothing. OSError if it must not be replaced."""
     try:
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
+    _refuse(old, special_too=True)
+    return old
+
+
+def _refuse(old: os.stat_result, *, special_too: bool) -> None:
     if stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
-    if not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
+    if special_too and not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
-    return old
 
 
 def settle(creation: Creation, source: os.stat_result, plan: Plan) -> set[str]:
@@ -135,9 +228,18 @@ def settle(creation: Creation, source: os.stat_result, plan: Plan) -> set[str]:
     return settle_file(fd, source, keep, creation.held) if keep.any else set()
 
 
-def publish(creation: Creation, directory_fd: int) -> None:
-    """Give a complete, closed file its own name."""
-    if creation.written != creation.name:
+def publish(creation: Creation, directory_fd: int, plan: Plan) -> None:
+    """Give a complete, closed file its own name; Taken if that must not be replaced."""
+    if creation.written == creation.name:
+        return
+    if plan.existing.stays:
+        try:
+            give_free_name(creation.written, creation.name, directory_fd)
+        except FileExistsError:
+            now = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
+            _refuse(now, special_too=False)
+            raise Taken from None
+    else:
         os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
 
 

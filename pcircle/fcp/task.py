@@ -7,6 +7,7 @@ from typing import Any
 
 from pcircle.circle import Sums
 from pcircle.errors import NoSpace
+from pcircle.fcp.again import seed_again
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.items import (
     Batch,
@@ -45,6 +46,9 @@ class CopyTask(Task[Item, Done]):
 
     def seed(self) -> Iterator[Item]:
         roots = self._site.plan.roots
+        if self._site.plan.retry is not None:
+            yield from seed_again(self._site.plan, self._site.counters)
+            return
         weight = 1.0 / len(roots)
         self._site.counters.found += len(roots)
         singles = 0

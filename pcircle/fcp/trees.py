@@ -11,11 +11,12 @@ import errno
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.errorlog import Picked
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
@@ -23,6 +24,7 @@ from pcircle.fcp.scan import Block, blocks
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.naming import sync_directory
 from pcircle.fs.xattrs import Held
 from pcircle.runtime import Here
 
@@ -133,7 +135,7 @@ class Trees:
     ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
-        for block in blocks(source_fd):
+        for block in _parts(item, source_fd):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -162,8 +164,14 @@ class Trees:
             return
         self._site.counters.scans_due += len(block.directories)
         root, path = item.root, item.path
-        names = unpack(pack(block.directories))
-        here.spawn([Tree(root, join_path(path, name), each, place) for name in names])
+        below = block.below if isinstance(block, Picked) else {}
+        names = zip(unpack(pack(block.directories)), block.directories, strict=True)
+        here.spawn(
+            [
+                Tree(root, join_path(path, name), each, place, below.get(text))
+                for name, text in names
+            ]
+        )
 
     def _batch_of(
         self,
@@ -202,15 +210,20 @@ class Trees:
         """All that is below is done: the directory gets its attributes."""
         keep = self._site.plan.keep
         missing = 0o700 & (~own.source.st_mode | self._site.plan.umask) if own.created else 0
+        sync = self._site.plan.existing.sync
+        doing = "set the attributes of the copy of"
         try:
-            if keep.any or missing:
+            if keep.any or missing or sync:
                 with self._site.targets.lease(item.root, item.path, own.identity) as lease:
                     self._settle(lease, own)
                     if missing and not keep.mode:
                         os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
                     self._site.extras.protect(lease.fd, own.held)
+                    if sync:
+                        doing = "bring to disk the copy of"
+                        sync_directory(lease.fd, searched=lease.searched)
+                        self._sync_root(item, own)
         except OSError as error:
-            doing = "set the attributes of the copy of"
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
             return
         self._site.counters.directories += 1
@@ -222,3 +235,14 @@ class Trees:
             return
         target = path_of(lease.fd) if lease.searched else lease.fd
         self._site.extras.account(settle_file(target, own.source, keep, own.held))
+
+    def _sync_root(self, item: Tree, own: Directory) -> None:
+        """Bring to disk the name of a root that was made."""
+        if not item.path and own.created:
+            with self._site.targets.lease(item.root, HOLDER) as holder:
+                self._site.sync_holder(HOLDER, holder)
+
+
+def _parts(item: Tree, source_fd: int) -> Iterable[Block]:
+    """What is to be copied of a directory."""
+    return blocks(source_fd) if item.only is None else [Picked(source_fd, item.only)]

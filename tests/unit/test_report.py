@@ -20,7 +20,7 @@ from pcircle.fcp.report import (
 )
 from pcircle.runtime import RankReport
 
-FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied")
+FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 
 
 def rank_report(rank: int, totals: Totals, **changes: object) -> RankReport:
@@ -74,6 +74,7 @@ def make_report(**changes: object) -> Report:
         bytes=3 << 20,
         found=13,
         failed=0,
+        skipped=0,
         not_kept={},
         elapsed_s=2.0,
         bytes_per_s=1.5 * (1 << 20),
@@ -94,8 +95,9 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
     counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
     counters.special = 11
     counters.not_kept.update(zip(KINDS, (12, 13, 14), strict=True))
+    counters.skipped = 15
     sums = counters.sums()
-    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
+    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 

@@ -77,7 +77,7 @@ def finish(directory: int, creation: target.Creation, source: os.stat_result, pl
     os.write(creation.fd, b"new")
     target.settle(creation, source, plan)
     os.close(creation.fd)
-    target.publish(creation, directory)
+    target.publish(creation, directory, plan)
 
 
 def entries(directory: int) -> set[bytes]:

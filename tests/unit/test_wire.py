@@ -38,7 +38,7 @@ from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
 
-FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied")
+FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")
 PLACE = Place((2**40, 2**63), (1, 2), (1, 3))
 ITEMS = (
     Tree(0, b"", 1.0),

@@ -1,0 +1,223 @@
+"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: doing these again.
+
+A line is written whole, as soon as rank 0 hears of the failure, so the log is
+of use while the job runs and after any end. It says what a person wants to
+read, and beside it, percent-encoded and so without loss, what a program needs
+to find the entry again: the absolute paths of the SRC and of its copy, and the
+entry's path below both.
+
+What is read back is not trusted: a line that is not of this form, of other
+roots than those of the command, or of a path that could lead out of them
+refuses the run. That is checked here; that nothing is reached through links
+is up to `pcircle.fs.directories`, as ever.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fcp.items import Failure
+from pcircle.fcp.plan import DIRECTORY, Again, Root
+from pcircle.fcp.scan import Block
+from pcircle.ui.names import show
+
+_PLAIN = frozenset(b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | os.O_NOCTTY
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A failed entry in the log.
+
+    `path` is for people. `source`, `target` and `entry` are percent-encoded:
+    the absolute paths of the SRC and of its copy, and the entry's path below
+    them, empty for the SRC itself.
+    """
+
+    path: str
+    doing: str
+    errno: int
+    error: str
+    reason: str
+    root: int
+    source: str
+    target: str
+    entry: str
+
+
+class ErrorLog:
+    """The log, open for writing."""
+
+    def __init__(self, fd: int, roots: Sequence[Root], directory: bytes) -> None:
+        self._fd = fd
+        self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
+
+    def write(self, failures: Iterable[Failure]) -> None:
+        """Add a line each. OSError if that can't be done."""
+        data = memoryview(b"".join(map(self._line, failures)))
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def _line(self, failure: Failure) -> bytes:
+        source, target = self._sides[failure.root]
+        line = Line(
+            path=show(failure.path),
+            doing=failure.doing,
+            errno=failure.errno,
+            error=errno.errorcode.get(failure.errno, ""),
+            reason=failure.reason,
+            root=failure.root,
+            source=source,
+            target=target,
+            entry=encode(failure.entry),
+        )
+        return msgspec.json.encode(line) + b"\n"
+
+    def close(self) -> None:
+        """Bring all of it to disk. OSError if that can't be done."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or a device has no disk
+                raise
+        finally:
+            os.close(self._fd)
+
+
+def open_log(path: str) -> int:
+    """Open FILE for a new log; UsageError if it can't be written."""
+    try:
+        fd = os.open(path, _FLAGS, 0o666)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.ftruncate(fd, 0)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(
+            f"--error-log: cannot write '{show(os.fsencode(path))}': {reason}"
+        ) from None
+    return fd
+
+
+def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
+    """The absolute paths of a SRC and of its copy, to tell roots by."""
+    return (
+        os.path.normpath(os.path.join(directory, root.source_shown)),
+        os.path.normpath(os.path.join(directory, root.target_shown)),
+    )
+
+
+def encode(path: bytes) -> str:
+    """Percent-encoded: what is not a letter, a digit or one of `/-_.~+,:=@` is `%XX`."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in path)
+
+
+def decode(text: str) -> bytes:
+    """The bytes that `encode` made a text of; ValueError for any other text."""
+    first, *rest = text.encode("ascii").split(b"%")
+    path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in rest)
+    if encode(path) != text:
+        raise ValueError("not encoded as fcp does")
+    return path
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """An entry to be done again, as read: the roots it is of, and its path below them."""
+
+    source: bytes
+    target: bytes
+    entry: bytes
+
+
+def read_log(path: str) -> list[Failed]:
+    """The entries of a log; UsageError if it can't be read or is not one of fcp."""
+    shown = show(os.fsencode(path))
+    failed = []
+    try:
+        with open(path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    failed.append(_read_line(line, f"line {number} of '{shown}'"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--retry-from: cannot read '{shown}': {reason}") from None
+    return failed
+
+
+def _read_line(data: bytes, where: str) -> Failed:
+    try:
+        line = msgspec.json.decode(data, type=Line)
+        failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise UsageError(f"--retry-from: {where} is not of a failed entry: {error}") from None
+    parts = failed.entry.split(b"/") if failed.entry else []
+    if b"\0" in failed.entry or not {b"", b".", b".."}.isdisjoint(parts):
+        raise UsageError(f"--retry-from: {where} is of no path below SRC: '{show(failed.entry)}'")
+    return failed
+
+
+def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) -> tuple[Again, ...]:
+    """What is to be done again, root by root; UsageError if some of it is of no such root."""
+    numbers = {sides(root, directory): number for number, root in enumerate(roots)}
+    wanted: dict[int, set[bytes]] = {}
+    for entry in failed:
+        number = numbers.get((entry.source, entry.target))
+        if number is None:
+            raise UsageError(
+                "--retry-from: the log is of another copy, "
+                f"'{show(entry.source)}' to '{show(entry.target)}'"
+            )
+        if entry.entry and roots[number].kind != DIRECTORY:
+            raise UsageError(f"--retry-from: '{show(entry.source)}' is not a directory any more")
+        wanted.setdefault(number, set()).add(entry.entry)
+    return tuple(Again(number, _topmost(wanted[number])) for number in sorted(wanted))
+
+
+def _topmost(entries: set[bytes]) -> tuple[bytes, ...]:
+    """Without what lies below another one, which is done with all that is in it."""
+    if b"" in entries:
+        return (b"",)
+    return tuple(sorted(entry for entry in entries if not any(a in entries for a in _above(entry))))
+
+
+def _above(entry: bytes) -> Iterator[bytes]:
+    while b"/" in entry:
+        entry = entry.rpartition(b"/")[0]
+        yield entry
+
+
+class Picked(Block):
+    """Some entries of a directory. `below` are directories that are only on the way to others."""
+
+    __slots__ = ("below",)
+
+    def __init__(self, directory_fd: int, paths: Sequence[bytes]) -> None:
+        """`paths` lead from the directory to what is to be copied. OSError if it can't be read."""
+        super().__init__()
+        self.last = True
+        self.below: dict[str, tuple[bytes, ...]] = {}
+        on_the_way: dict[bytes, list[bytes]] = {}
+        for path in paths:
+            name, slash, rest = path.partition(b"/")
+            if slash:
+                on_the_way.setdefault(name, []).append(rest)
+            else:
+                self._kind(directory_fd, name).append(os.fsdecode(name))
+        for name, inner in on_the_way.items():
+            self.directories.append(os.fsdecode(name))
+            self.below[os.fsdecode(name)] = tuple(inner)
+
+    def _kind(self, directory_fd: int, name: bytes) -> list[str]:
+        try:
+            mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
+        except OSError:
+            return self.files  # to open it will say what is wrong
+        if stat.S_ISDIR(mode):
+            return self.directories
+        if stat.S_ISLNK(mode):
+            return self.links
+        return self.files if stat.S_ISREG(mode) else self.specials

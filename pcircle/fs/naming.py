@@ -1,0 +1,85 @@
+"""Giving a finished file its name without ever replacing what has that name, and keeping names.
+
+A rename replaces. A hard link does not, so a file gets its name by a link and
+then loses the temporary one. Where there are no hard links (FAT, some FUSE
+file systems) `renameat2` with RENAME_NOREPLACE does it in one step; where
+there is not even that, the name is claimed by an empty file that is made
+exclusively and then replaced: alone in that case an interruption between the
+two calls can leave an empty file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
+_NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_RENAME_NOREPLACE = 1  # linux/fs.h
+_CLAIM = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
+    """Rename `written` to `name` in one directory.
+
+    FileExistsError, with nothing changed, if that is taken.
+    """
+    try:
+        os.link(
+            written,
+            name,
+            src_dir_fd=directory_fd,
+            dst_dir_fd=directory_fd,
+            follow_symlinks=False,
+        )
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        os.unlink(written, dir_fd=directory_fd)
+        return
+    try:
+        rename_to_free(written, name, directory_fd)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_RENAME:
+            raise
+        claim_and_rename(written, name, directory_fd)
+
+
+def rename_to_free(written: bytes, name: bytes, directory_fd: int) -> None:
+    """The kernel's own rename that does not replace. OSError, ENOSYS if there is none."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if library.renameat2(directory_fd, written, directory_fd, name, _RENAME_NOREPLACE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def claim_and_rename(written: bytes, name: bytes, directory_fd: int) -> None:
+    """Take the name with an empty file, then replace that. FileExistsError if it is taken."""
+    os.close(os.open(name, _CLAIM, 0o600, dir_fd=directory_fd))
+    try:
+        os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    except OSError:
+        os.unlink(name, dir_fd=directory_fd)
+        raise
+
+
+def sync_directory(directory_fd: int, *, searched: bool) -> None:
+    """Bring a directory's entries to disk. OSError if the disk fails.
+
+    A directory that can't be read can't be synced by itself: then all is. A
+    file system that can't sync directories keeps its names in another way.
+    """
+    if searched:
+        os.sync()
+        return
+    try:
+        os.fsync(directory_fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise

@@ -1,0 +1,359 @@
+"""The log of failed entries, the retry of what it names, and the accounts of a run.
+
+A log must name exactly what failed, in a form that loses no byte of a name; a retry from it must
+do exactly that, with the modes and times of a copy that never failed; and a log that was tampered
+with must not lead it out of SRC or DST.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.errors import UsageError
+from pcircle.fcp.counters import Totals
+from pcircle.fcp.errorlog import decode, encode, read_log
+from pcircle.fcp.report import account
+
+from .judge import CONTENT, METADATA, differences, snapshot
+from .running import (
+    FOUR,
+    TWO,
+    Launcher,
+    copy,
+    document,
+    run_fcp,
+    some_launchers,
+    without_rights,
+)
+from .trees import BLOCK_BYTES, build_flat_tree, content, make_directory, set_times, write_file
+
+Mount = Callable[[str], bytes]
+LARGE_BYTES = BLOCK_BYTES + 77
+ODD = b"odd \xff %41\n\\"
+
+
+def _lines(path: bytes) -> list[dict[str, Any]]:
+    with open(path, "rb") as stream:
+        return [json.loads(line) for line in stream]
+
+
+def _build(place: bytes) -> bytes:
+    """A tree of which a user can't read some: files small and large, a directory, an odd name."""
+    source = make_directory(place, b"source")
+    inner = make_directory(source, b"a", b"b")
+    for directory in (source, inner):
+        for name in (b"fine", b"refused", ODD):
+            write_file(os.path.join(directory, name), content(1, 3000))
+        write_file(directory + b"/large", content(2, LARGE_BYTES))
+        os.symlink(b"fine", directory + b"/link")
+    closed = make_directory(inner, b"closed", b"deep")
+    write_file(closed + b"/file", b"data")
+    os.symlink(b"x", closed + b"/link")
+    os.chmod(source + b"/a", 0o751)
+    set_times(source)
+    return source
+
+
+def _refused(source: bytes) -> list[bytes]:
+    inner = source + b"/a/b/"
+    names = [source + b"/refused", source + b"/" + ODD, inner + b"large", inner + ODD]
+    return [*names, inner + b"closed"]
+
+
+@some_launchers
+def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
+    """What failed is logged without loss; the retry does that alone, and the copy is complete."""
+    prefix = without_rights("dac_override", "dac_read_search")
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    modes = {path: stat.S_IMODE(os.stat(path).st_mode) for path in _refused(source)}
+    for path in modes:
+        os.chmod(path, 0)
+    options = ["-p", "--chunksize", "4M", "--error-log"]
+    first = run_fcp(launcher, *options, log, source, target, prefix=prefix)
+    assert first.code == 1, first.said
+    lines = _lines(log)
+    logged = {os.path.join(decode(line["source"]), decode(line["entry"])) for line in lines}
+    assert logged == set(modes)
+    assert {line["error"] for line in lines} == {"EACCES"}
+    assert {line["errno"] for line in lines} == {13}
+    assert {decode(line["target"]) for line in lines} == {target}
+    assert all(line["doing"] and line["reason"] and line["root"] == 0 for line in lines)
+    assert re.search(r"5 failures: 5 EACCES \(Permission denied\)", first.said)
+
+    for path, mode in modes.items():
+        os.chmod(path, mode)
+    # What had not failed is not looked at again.
+    write_file(source + b"/made later", b"new")
+    arguments = ("--retry-from", log, "--json", place + b"/result", "-p", "--chunksize", "4M")
+    second = copy(launcher, *arguments, source, target)
+    told = document(place + b"/result")
+    assert told["files"] == 5, second.said  # four that failed, one in the directory
+    assert (told["links"], told["directories"]) == (1, 5)
+    os.unlink(source + b"/made later")
+    # Its removal has moved the source directory's own time.
+    assert differences(source, target, METADATA - {"times"}) == []
+    assert snapshot(source)[1:] == snapshot(target)[1:]
+
+
+@some_launchers
+def test_retry_makes_parents_with_their_modes(launcher: Launcher, place: bytes) -> None:
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    with open(log, "xb") as stream:
+        for entry in (b"a/b/" + ODD, b"a/b/link", b"a/b/large"):
+            stream.write(_line(source, target, entry))
+    copy(launcher, "-p", "--retry-from", log, "--chunksize", "4M", source, target)
+    assert sorted(os.listdir(target)) == [b"a"]
+    assert sorted(os.listdir(target + b"/a/b")) == sorted([ODD, b"link", b"large"])
+    for path in (b"", b"/a", b"/a/b", b"/a/b/large"):
+        ours, theirs = os.stat(target + path), os.stat(source + path)
+        assert ours.st_mode == theirs.st_mode
+        assert ours.st_mtime_ns == theirs.st_mtime_ns
+
+
+def _line(source: bytes, target: bytes, entry: bytes | str, **changes: object) -> bytes:
+    line = {
+        "path": "x",
+        "doing": "open",
+        "errno": 13,
+        "error": "EACCES",
+        "reason": "Permission denied",
+        "root": 0,
+        "source": encode(source),
+        "target": encode(target),
+        "entry": encode(entry) if isinstance(entry, bytes) else entry,
+    }
+    return json.dumps(line | changes).encode() + b"\n"
+
+
+HOSTILE = {
+    "above": b"../precious",
+    "above within": b"a/../../precious",
+    "absolute": b"/etc/passwd",
+    "dot": b"./fine",
+    "empty part": b"a//b",
+    "slash at the end": b"a/",
+    "nul": b"a\0b",
+    "only dots": b"..",
+}
+
+
+@pytest.mark.parametrize("entry", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_entries_are_refused(entry: bytes, place: bytes) -> None:
+    """Before anything is touched, valid entries beside it included."""
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    write_file(place + b"/precious", b"precious")
+    write_file(log, _line(source, target, b"fine") + _line(source, target, entry))
+    finished = run_fcp(TWO, "--retry-from", log, source, target)
+    assert finished.code == 2, finished.said
+    assert "line 2" in finished.said
+    assert sorted(os.listdir(place)) == [b"log", b"precious", b"source"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not JSON\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"path": 3}\n',
+        b"\xff\xfe\n",
+        _line(b"/s", b"/t", "a", errno="EACCES"),
+        _line(b"/s", b"/t", "%zz"),
+        _line(b"/s", b"/t", "%4"),
+        _line(b"/s", b"/t", "%61"),
+        _line(b"/s", b"/t", "\u00e9"),
+        _line(b"/s", b"/t", b"a")[:-20],
+    ],
+)
+def test_what_is_no_log_is_refused(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(line)
+    with pytest.raises(UsageError, match="line 1 "):
+        read_log(str(path))
+
+
+def test_every_name_survives_the_log() -> None:
+    for name in (bytes(range(1, 256)), b"", b"%41", b"a/b", ODD):
+        assert decode(encode(name)) == name
+        assert encode(name).isascii()
+
+
+@some_launchers
+def test_log_of_other_roots_is_refused(launcher: Launcher, place: bytes) -> None:
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    write_file(log, _line(source, target, b"fine"))
+    other = make_directory(place, b"other")
+    for roots in ((other, target), (source, place + b"/elsewhere")):
+        finished = run_fcp(launcher, "--retry-from", log, *roots)
+        assert finished.code == 2, finished.said
+        assert "another copy" in finished.said
+    assert sorted(os.listdir(place)) == [b"log", b"other", b"source"]
+    assert run_fcp(launcher, "--retry-from", log + b" missing", source, target).code == 2
+
+
+@some_launchers
+def test_retry_never_goes_through_links(launcher: Launcher, place: bytes) -> None:
+    """Links on the way, on either side: a failure of that entry."""
+    source, target, log = _build(place), make_directory(place, b"target"), place + b"/log"
+    outside = make_directory(place, b"outside")
+    secret = make_directory(place, b"secret")
+    write_file(secret + b"/file", b"secret")
+    os.symlink(secret, source + b"/way")
+    os.symlink(outside, target + b"/a")
+    log_lines = [_line(source, target, entry) for entry in (b"way/file", b"a/b/fine", b"fine")]
+    write_file(log, b"".join(log_lines))
+    finished = run_fcp(launcher, "-T", "--retry-from", log, source, target)
+    assert finished.code == 1, finished.said
+    assert os.listdir(outside) == []
+    assert sorted(os.listdir(target)) == [b"a", b"fine"]
+
+
+@some_launchers
+def test_retry_of_roots(launcher: Launcher, place: bytes) -> None:
+    """A failed SRC itself: a file, a directory with all that is in it; others are not done."""
+    prefix = without_rights("dac_override", "dac_read_search")
+    target, log = make_directory(place, b"target"), place + b"/log"
+    tree = build_flat_tree(place + b"/tree", 2, 10, 100)
+    file, large = write_file(place + b"/file", b"data", 0), place + b"/large"
+    write_file(large, content(1, LARGE_BYTES), 0)
+    fine = write_file(place + b"/fine", b"fine")
+    os.chmod(tree, 0)
+    arguments: tuple[str | bytes, ...] = ("--chunksize", "4M", tree, file, fine, large, target)
+    first = run_fcp(launcher, "--error-log", log, *arguments, prefix=prefix)
+    assert first.code == 1, first.said
+    assert sorted((line["root"], line["entry"]) for line in _lines(log)) == [
+        (0, ""),
+        (1, ""),
+        (3, ""),
+    ]
+    os.chmod(tree, 0o755)
+    os.chmod(file, 0o644)
+    os.chmod(large, 0o644)
+    os.unlink(target + b"/fine")
+    copy(launcher, "--retry-from", log, "--error-log", log, *arguments)
+    assert sorted(os.listdir(target)) == [b"file", b"large", b"tree"]
+    assert differences(tree, target + b"/tree", CONTENT) == []
+    assert _lines(log) == []  # the same file: read first, then begun anew
+    result = place + b"/result"
+    copy(launcher, "--retry-from", log, "--json", result, *arguments)
+    assert document(result)["found"] == 0
+
+
+def test_vanished_entry_fails_again(place: bytes) -> None:
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    lines = [_line(source, target, entry) for entry in (b"gone", b"a/gone/too", b"fine")]
+    write_file(log, b"".join(lines))
+    again = place + b"/again"
+    finished = run_fcp(TWO, "--retry-from", log, "--error-log", again, source, target)
+    assert finished.code == 1
+    assert sorted(line["entry"] for line in _lines(again)) == ["a/gone", "gone"]
+    assert {line["error"] for line in _lines(again)} == {"ENOENT"}
+    assert os.listdir(target + b"/a") == []
+    assert sorted(os.listdir(target)) == [b"a", b"fine"]
+
+
+def test_retry_in_a_dry_run(place: bytes) -> None:
+    source, target, log = _build(place), place + b"/target", place + b"/log"
+    write_file(log, _line(source, target, b"a/b/" + ODD) + _line(source, target, b"link"))
+    results = []
+    for dry in (["--dry-run"], []):
+        copy(FOUR, *dry, "--retry-from", log, "--json", place + b"/result", source, target)
+        told = document(place + b"/result")
+        results.append([told[key] for key in ("found", "files", "links", "directories")])
+        assert os.path.lexists(target) == (not dry)
+    assert results == [[5, 1, 1, 3]] * 2
+
+
+# ---- the file ------------------------------------------------------------------------
+
+
+def test_log_is_checked_before_anything_is_touched(place: bytes) -> None:
+    source = write_file(place + b"/source", b"data")
+    directory = make_directory(place, b"directory")
+    for path in (directory, place + b"/missing/log", source + b"/log"):
+        finished = run_fcp(TWO, "--error-log", path, source, place + b"/target")
+        assert finished.code == 2, finished.said
+        assert "--error-log" in finished.said
+    assert sorted(os.listdir(place)) == [b"directory", b"source"]
+
+
+def test_refused_run_leaves_an_old_log(place: bytes) -> None:
+    log = write_file(place + b"/log", b"old\n")
+    assert run_fcp(TWO, "--error-log", log, place + b"/missing", place + b"/target").code == 2
+    with open(log, "rb") as stream:
+        assert stream.read() == b"old\n"
+
+
+def test_log_that_takes_no_more_is_a_failure(place: bytes) -> None:
+    """Said once, with exit 1; the copy goes on."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    source = make_directory(place, b"source")
+    for number in range(5):
+        os.mkfifo(source + b"/fifo %d" % number)
+    write_file(source + b"/fine", b"fine")
+    finished = run_fcp(TWO, "--error-log", "/dev/full", source, place + b"/target")
+    assert finished.code == 1
+    assert finished.said.count("cannot write the error log: No space") == 1
+    assert os.listdir(place + b"/target") == [b"fine"]
+
+
+@some_launchers
+def test_failures_by_kind(launcher: Launcher, place: bytes) -> None:
+    prefix = without_rights("dac_override", "dac_read_search")
+    source, target = make_directory(place, b"source"), make_directory(place, b"target")
+    for number in range(3):
+        write_file(source + b"/closed %d" % number, b"x", 0)
+    write_file(source + b"/in the way", b"x")
+    make_directory(target, b"in the way")
+    finished = run_fcp(launcher, "-q", "-T", source, target, prefix=prefix)
+    assert finished.code == 1
+    expected = "fcp: 4 failures: 3 EACCES (Permission denied), 1 EISDIR (Is a directory)\n"
+    assert finished.said.endswith(expected)
+
+
+@some_launchers
+def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount) -> None:
+    """What failed before the destination was full is in the log."""
+    full, source, log = mount_tmpfs("size=8m"), make_directory(place, b"source"), place + b"/log"
+    os.mkfifo(source + b"/fifo")
+    for number in range(100):
+        write_file(source + b"/%d" % number, content(number, 100_000))
+    below = make_directory(source, b"below")
+    write_file(below + b"/large", content(1, 2 * LARGE_BYTES))
+    finished = run_fcp(launcher, "--error-log", log, source, full + b"/target")
+    assert finished.code == 4, finished.said
+    assert [line["entry"] for line in _lines(log)] == ["fifo"]
+
+
+# ---- the accounts --------------------------------------------------------------------
+
+
+def test_accounts_that_agree() -> None:
+    total = Totals(found=9, files=3, directories=1, links=1, skipped=3, failed=1, bytes_found=5)
+    assert account(total, (), ()) is None
+
+
+@pytest.mark.parametrize(
+    "total",
+    [Totals(found=2, files=1), Totals(found=1, files=1, bytes_found=5, bytes_done=4)],
+    ids=["entries", "bytes"],
+)
+def test_accounts_that_differ_name_a_report(
+    total: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = account(total, (), ())
+    assert said is not None
+    assert "accounted for" in said
+    (report,) = tmp_path.iterdir()
+    assert str(report) in said
+    assert str(total) in report.read_text()
