@@ -38,12 +38,17 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Copy a directory and all below it. `above` is where it lies, None for a root."""
+    """Copy a directory and all below it. `above` is where it lies, None for a root.
+
+    `ancestors`, where links are followed, are the directories on its path, see
+    `pcircle.fcp.follow`.
+    """
 
     root: int
     path: bytes
     weight: float
     above: Place | None = None
+    ancestors: bytes = b""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):

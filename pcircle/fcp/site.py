@@ -8,6 +8,7 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
+from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER
@@ -24,7 +25,8 @@ class Site:
         self.counters = Counters()
         self.sources, self.targets = open_sides(plan)
         self.extras = Extras(plan.keep, self.counters)
-        self.copier = Copier(plan, self.counters, rank, self.extras)
+        self.limits = limits_of(plan, size)
+        self.copier = Copier(plan, self.counters, rank, self.extras, self.limits)
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
         """The name of an entry's copy: only roots that are no directories may have another."""
@@ -35,6 +37,8 @@ class Site:
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
         names = (source_fd, source, target_fd, name)
+        if self.limits is not None:
+            self.limits.operations(self.limits.entry)
         status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
         if status is None:
             self.counters.special += 1

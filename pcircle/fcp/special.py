@@ -34,11 +34,12 @@ def copy_special(
     """
     source_fd, source, target_fd, name = names
     copier.doing = "copy"
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
     kind = stat.S_IFMT(status.st_mode)
     if kind not in _KINDS:
         raise Changed("it is not a special file any more")
-    if plan.keep.links and status.st_nlink > 1 and not claimed:
+    several = plan.keep.links and status.st_nlink > 1 and not claimed
+    if several and status.st_dev == os.fstat(source_fd).st_dev:  # as of files
         return status
     copier.doing = "create the copy of"
     mode = kind | target.creation_mode(status, plan)

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
+from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
-from pcircle.fcp.scan import Block, blocks
+from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
@@ -45,6 +47,7 @@ class Trees:
     def __init__(self, site: Site, batches: Batches) -> None:
         self._site = site
         self._batches = batches
+        self._blocks = chosen_blocks(site.plan)
 
     def begin(self, item: Tree, here: Here[Item]) -> Directory | Done:
         """Make and scan a directory; it is `Done` at once if nothing had to be spawned for it."""
@@ -92,6 +95,12 @@ class Trees:
         if lease.identity == item.above.copy:
             with lease:
                 raise OSError(errno.ELOOP, "it is the copy that is being made")
+        if self._site.plan.follow:
+            try:
+                refuse_cycle(item, lease, self._site.sources, self._site.targets)
+            except OSError:
+                with lease:
+                    raise
         return lease
 
     def _file_system(self, item: Tree, source: Lease) -> int:
@@ -133,7 +142,10 @@ class Trees:
     ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
-        for block in blocks(source_fd):
+        if is_left_empty(self._site.plan, item, source_fd, self._site.sources):
+            self._site.counters.weight += weight
+            return
+        for block in self._blocks(item.path, source_fd):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -163,7 +175,8 @@ class Trees:
         self._site.counters.scans_due += len(block.directories)
         root, path = item.root, item.path
         names = unpack(pack(block.directories))
-        here.spawn([Tree(root, join_path(path, name), each, place) for name in names])
+        line = below(item, place) if self._site.plan.follow else b""
+        here.spawn([Tree(root, join_path(path, name), each, place, line) for name in names])
 
     def _batch_of(
         self,
