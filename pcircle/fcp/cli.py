@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, NoReturn
 
 from pcircle import __version__
 from pcircle.errors import Defect, PcircleError, UsageError
@@ -37,6 +38,18 @@ Without MPI, fcp starts its own processes on this machine: one per core up to 8,
 Exit codes: 0 all copied; 1 some entries failed, each one named; 2 refused, nothing was
 touched; 4 stopped early (no space, a lost rank); 70 a defect of fcp; 130 and 143
 interrupted."""
+
+
+FILTERS = """\
+Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
+a / at the beginning is SRC itself, one at the end asks for a directory."""
+
+
+class _Filter(NamedTuple):
+    """A filter option in its place among the others."""
+
+    kind: str
+    text: str
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,14 +87,10 @@ def parser() -> argparse.ArgumentParser:
         help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
     )
     add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
+    _add_links(add)
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
-    add = p.add_argument_group("what exists in DST").add_argument
-    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
-    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
-    add("-u", "--update", action="store_true", help="replace it if it is older")
-    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
-    add("--inplace", action="store_true", help="write into existing files; not atomic")
-    add("--fsync", action="store_true", help="all is on disk before success is reported")
+    _add_filters(p)
+    _add_existing(p)
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", metavar="N", help="processes on this machine")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
@@ -99,6 +108,8 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         help="keep holes as they are; make holes of zeros, too; or fill them",
     )
+    add("--bwlimit", metavar="RATE", help="bytes copied in a second, by all processes together")
+    add("--ops-limit", metavar="N", help="metadata operations in a second, so as well")
     add = p.add_argument_group("what is said").add_argument
     add("-q", "--quiet", action="store_true", help="only failures")
     add("-v", "--verbose", action="count", default=0, help="the ranks' shares; -vv: more of them")
@@ -108,6 +119,67 @@ def parser() -> argparse.ArgumentParser:
     add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
     add("--version", action="version", version=f"fcp {__version__}")
     return p
+
+
+def _add_links(add: Callable[..., object]) -> None:
+    add(
+        "-P",
+        "--no-dereference",
+        dest="links",
+        action="store_const",
+        const="none",
+        default="none",
+        help="copy symbolic links as links (the default)",
+    )
+    add(
+        "-L",
+        "--dereference",
+        dest="links",
+        action="store_const",
+        const="all",
+        help="copy what symbolic links lead to",
+    )
+    add(
+        "-H",
+        dest="links",
+        action="store_const",
+        const="operands",
+        help="so for those given as SRC only",
+    )
+    add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+
+
+def _add_existing(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("what exists in DST").add_argument
+    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
+    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
+    add("-u", "--update", action="store_true", help="replace it if it is older")
+    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
+    add("--inplace", action="store_true", help="write into existing files; not atomic")
+    add("--fsync", action="store_true", help="all is on disk before success is reported")
+
+
+def _add_filters(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("what of the directories", FILTERS).add_argument
+    for kind in ("exclude", "include"):
+        tell = partial(_Filter, kind)
+        add(
+            f"--{kind}",
+            dest="filters",
+            action="append",
+            metavar="GLOB",
+            type=tell,
+            help=f"{kind} what matches",
+        )
+        add(
+            f"--{kind}-from",
+            dest="filters",
+            action="append",
+            metavar="FILE",
+            type=partial(_Filter, f"{kind}-from"),
+            help=f"{kind} what matches a line of FILE",
+        )
+    add("-0", "--null", action="store_true", help="such lines end with NUL")
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,10 +26,12 @@ from pcircle.fcp.plan import (
 )
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
+from pcircle.fs.globs import Rule, read_rule, read_rules
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
+from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.units import parse_duration, parse_size
@@ -38,12 +41,17 @@ _ALL = (*_WORDS[:-1], "flags")
 # What is asked for by name must be kept, or the entry fails.
 _DEMANDED = {"xattr": ("xattr_demanded",), "acl": ("acl_demanded",)}
 
+Links = Literal["all", "operands", "none"]
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """A copy, as asked for: every option with its meaning.
 
     `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds.
+    in seconds. `filters` are pairs of "exclude" or "include" with a pattern,
+    or "exclude-from" or "include-from" with a file of them, whose lines end
+    with NUL if `null`. `links` are the symbolic links to follow: all, those
+    that are sources ("operands") or none.
     """
 
     sources: tuple[bytes, ...]
@@ -53,6 +61,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     chunk_bytes: int | None = None
     dry: bool = False
+    filters: tuple[tuple[str, bytes], ...] = ()
+    null: bool = False
+    links: Links = "none"
+    one_file_system: bool = False
+    bytes_per_s: float | None = None
+    operations_per_s: float | None = None
     jobs: int | None = None
     transport: TransportOption = "auto"
     quiet: bool = False
@@ -84,6 +98,7 @@ class CopyProgram(Program):
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
+        rules = _rules(options)
         here = working_directory()
         failed = None if options.retry_from is None else read_log(options.retry_from)
         roots = self._roots(failed or (), here)
@@ -91,7 +106,7 @@ class CopyProgram(Program):
         plan = Plan(
             roots=roots,
             keep=options.keep,
-            large_bytes=min(DEFAULT_LARGE_BYTES, chunk or DEFAULT_LARGE_BYTES),
+            large_bytes=_large_bytes(options),
             chunk_bytes=chunk,
             token=os.urandom(4).hex().encode(),
             umask=self._umask,
@@ -103,6 +118,11 @@ class CopyProgram(Program):
             sparse=options.sparse,
             existing=options.existing,
             retry=None if failed is None else select(failed, roots, here),
+            rules=rules,
+            follow=options.links == "all",
+            one_file_system=options.one_file_system,
+            bytes_per_s=options.bytes_per_s,
+            operations_per_s=options.operations_per_s,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = ErrorLog(open_log(options.error_log), roots, here)
@@ -115,11 +135,13 @@ class CopyProgram(Program):
         """
         options = self._options
         sources, target = options.sources, options.target
-        roots = resolve(sources, target, into=options.into, exact=options.exact)
-        if failed and len(sources) == 1 and not (options.into or options.exact):
+        follow = options.links != "none"
+        into, exact = options.into, options.exact
+        roots = resolve(sources, target, into=into, exact=exact, follow=follow)
+        if failed and len(sources) == 1 and not (into or exact):
             wanted = (failed[0].source, failed[0].target)
             if sides(roots[0], here) != wanted:
-                exactly = resolve(sources, target, exact=True)
+                exactly = resolve(sources, target, exact=True, follow=follow)
                 if sides(exactly[0], here) == wanted:
                     return exactly
         return roots
@@ -185,6 +207,12 @@ def _options(typed: argparse.Namespace) -> Options:
         keep=_keep(typed),
         chunk_bytes=None if typed.chunksize is None else _chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
+        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
+        null=typed.null,
+        links=typed.links,
+        one_file_system=typed.one_file_system,
+        bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
+        operations_per_s=_limit("--ops-limit", typed.ops_limit, float),
         jobs=None if typed.jobs is None else _jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
@@ -226,11 +254,52 @@ def _existing(typed: argparse.Namespace) -> Existing:
     )
 
 
+def _rules(options: Options) -> tuple[Rule, ...]:
+    """The rules that the filter options come to, files read."""
+    rules: list[Rule] = []
+    for option, text in options.filters:
+        kind, _, from_file = option.partition("-")
+        include = kind == "include"
+        try:
+            if from_file:
+                with open(text, "rb") as stream:
+                    found = list(read_rules(stream.read(), include=include, null=options.null))
+            else:
+                found = [read_rule(text, include=include)]
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UsageError(f"--{option} '{show(text)}': {reason}") from None
+        for rule in found:
+            if rule is None:
+                rules.clear()
+            else:
+                rules.append(rule)
+    return tuple(rules)
+
+
 def _chunk_bytes(text: str) -> int:
     size = _number("--chunksize", text, parse_size)
     if size < 1:
         raise UsageError("--chunksize: chunks have at least one byte")
     return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+
+
+def _large_bytes(options: Options) -> int:
+    """Above which size files are copied in chunks."""
+    most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
+    if options.bytes_per_s is None:
+        return most
+    # One rank has a share of the rate, all of them have all of it.
+    return min(most, max(CHUNK_UNIT_BYTES, int(options.bytes_per_s)))
+
+
+def _limit(option: str, text: str | None, parse: Any) -> float | None:
+    if text is None:
+        return None
+    limit = _number(option, text, parse)
+    if not 0 < limit < math.inf:
+        raise UsageError(f"{option}: '{text}' lets nothing through or everything")
+    return limit
 
 
 def _interval_s(text: str) -> float:

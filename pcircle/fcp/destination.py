@@ -11,22 +11,32 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fcp.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
+from pcircle.fs.directories import at_and_above
 from pcircle.ui.names import show
 
 
 def resolve(
-    sources: Sequence[bytes], target: bytes, *, into: bool = False, exact: bool = False
+    sources: Sequence[bytes],
+    target: bytes,
+    *,
+    into: bool = False,
+    exact: bool = False,
+    follow: bool = False,
 ) -> tuple[Root, ...]:
     """The roots of a copy.
 
     `into`: the target must be a directory that takes the sources (`-t`);
-    `exact`: the target is the copy itself (`-T`). Raises UsageError for what
+    `exact`: the target is the copy itself (`-T`); `follow`: a source that is a
+    symbolic link is what it stands for. Raises UsageError for what
     cp would refuse, and for what would destroy something.
     """
-    statuses = [_source_status(source) for source in sources]
+    statuses = [_source_status(source, follow=follow) for source in sources]
     existing = _status(target, follow=True)
     is_directory = existing is not None and stat.S_ISDIR(existing.st_mode)
     if into and not is_directory:
@@ -40,7 +50,18 @@ def resolve(
         roots = [_becoming(sources[0], statuses[0], target, existing)]
     for root, status in zip(roots, statuses, strict=True):
         _refuse_self(root, status)
-    return tuple(roots)
+    return tuple(map(_through_link, roots)) if follow else tuple(roots)
+
+
+def _through_link(root: Root) -> Root:
+    """The root, read from where a source that is a symbolic link leads to."""
+    source = root.source_shown
+    if not os.path.islink(source):
+        return root
+    if root.kind == DIRECTORY:
+        return msgspec.structs.replace(root, source_holder=source, source_name=b"")
+    holder, name = os.path.split(os.path.realpath(source))
+    return msgspec.structs.replace(root, source_holder=holder, source_name=name)
 
 
 def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
@@ -52,9 +73,9 @@ def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
         raise UsageError(f"cannot use '{show(path)}': {error.strerror}") from None
 
 
-def _source_status(source: bytes) -> os.stat_result:
+def _source_status(source: bytes, *, follow: bool) -> os.stat_result:
     try:
-        return os.lstat(source)
+        return os.stat(source, follow_symlinks=follow)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot use source '{show(source)}': {reason}") from None
@@ -172,25 +193,14 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
 
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
-    """Device and inode of a directory and of all that it lies in, as far as they can be searched.
-
-    Through `..` and not by name: names may lead through links, and one may be in
-    a directory that can't be reached by its name.
-    """
-    last = None
+    """As `at_and_above`, of a path; nothing of one that can't be used."""
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     except OSError:
         return  # that it can't be used will be told when it is
     try:
-        while last != (last := _identity(os.fstat(fd))):
-            assert last is not None
-            yield last
-            above = os.open(b"..", os.O_PATH | os.O_DIRECTORY, dir_fd=fd)
-            os.close(fd)
-            fd = above
-    except PermissionError:
-        return
+        with suppress(PermissionError):
+            yield from at_and_above(fd)
     finally:
         os.close(fd)
 

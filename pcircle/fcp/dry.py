@@ -8,13 +8,26 @@ import stat
 
 from pcircle.circle import Sums
 from pcircle.fcp.again import seed_again
+from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.errorlog import Picked
 from pcircle.fcp.existing import Existing, file_stays
-from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles, Tree, pack, unpack
+from pcircle.fcp.follow import below, refuse_cycle
+from pcircle.fcp.items import (
+    Done,
+    Failure,
+    Item,
+    Notice,
+    Place,
+    Remark,
+    Singles,
+    Tree,
+    pack,
+    unpack,
+)
+from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
-from pcircle.fcp.scan import blocks
-from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.runtime import Here, Task
 
 _SPECIAL = "it is neither a regular file, a directory nor a symbolic link"
@@ -29,7 +42,9 @@ class DryTask(Task[Item, Done]):
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self.counters = Counters()
         self._plan = plan
+        self._blocks = chosen_blocks(plan)
         self._sources, self._targets = open_sides(plan)
+        self._limits = limits_of(plan, size)
 
     def seed(self) -> list[Item]:
         roots = self._plan.roots
@@ -46,6 +61,8 @@ class DryTask(Task[Item, Done]):
         ]
 
     def process(self, item: Item, here: Here[Item]) -> Done:
+        if self._limits is not None:
+            self._limits.begin(item, here.is_stopping)
         if isinstance(item, Tree):
             self._tree(item, here)
         elif isinstance(item, Singles):
@@ -64,37 +81,48 @@ class DryTask(Task[Item, Done]):
         self.counters.sized += 1
         try:
             with self._sources.lease(item.root, item.path, readable=True) as source:
+                self._refuse_cycle(item, source)
                 try:
                     lease = self._targets.lease(item.root, item.path)
                 except FileNotFoundError:
                     self._say(item.root, item.path, "would be made", here)
-                    self._scan(item, source.fd, -1, here)
+                    self._scan(item, source, -1, here)
                 else:
                     with lease:
-                        self._scan(item, source.fd, lease.fd, here)
+                        self._scan(item, source, lease.fd, here)
         except OSError as error:
             self.counters.failed += 1
             self._tell_failure(item.root, item.path, _reason(error), here)
             return
         self.counters.directories += 1
 
-    def _scan(self, item: Tree, source_fd: int, target_fd: int, here: Here[Item]) -> None:
+    def _refuse_cycle(self, item: Tree, source: Lease) -> None:
+        if self._plan.follow and item.above is not None:
+            refuse_cycle(item, source, self._sources, self._targets)
+
+    def _scan(self, item: Tree, source: Lease, target_fd: int, here: Here[Item]) -> None:
         weight = item.weight
-        parts = blocks(source_fd) if item.only is None else [Picked(source_fd, item.only)]
-        for block in parts:
-            below = block.below if isinstance(block, Picked) else {}
+        if is_left_empty(self._plan, item, source.fd, self._sources):
+            self.counters.weight += weight
+            return
+        place = Place(source.identity, (0, 0), (0, 0))  # there is no target to have one
+        line = below(item, place) if self._plan.follow else b""
+        source_fd = source.fd
+        picked = None if item.only is None else [Picked(source_fd, item.only)]
+        for block in picked or self._blocks(item.path, source_fd):
+            only = block.below if isinstance(block, Picked) else {}
             share = weight if block.last else weight / 2
             weight -= share
             each = share / max(1, len(block))
             self.counters.found += len(block)
             self.counters.scans_due += len(block.directories)
             trees = unpack(pack(block.directories))
-            inner = [below.get(name) for name in block.directories]
+            inner = [only.get(name) for name in block.directories]
             paths = [join_path(item.path, name) for name in trees]
             here.spawn(
                 [
-                    Tree(item.root, path, each, None, only)
-                    for path, only in zip(paths, inner, strict=True)
+                    Tree(item.root, path, each, place, part, line)
+                    for path, part in zip(paths, inner, strict=True)
                 ]
             )
             for name in unpack(pack(block.files)):
@@ -112,8 +140,10 @@ class DryTask(Task[Item, Done]):
         self, item: Tree, name: bytes, source_fd: int, target_fd: int, here: Here[Item]
     ) -> None:
         path = join_path(item.path, name)
+        if self._limits is not None:
+            self._limits.operations(2)
         try:
-            status = _readable_status(name, source_fd)
+            status = _readable_status(name, source_fd, follow=self._plan.follow)
             in_place = _in_place(name, target_fd)
         except OSError as error:
             self._fail(item.root, path, _reason(error), here)
@@ -132,7 +162,7 @@ class DryTask(Task[Item, Done]):
                 self._sources.lease(number, HOLDER) as source,
                 self._targets.lease(number, HOLDER) as lease,
             ):
-                status = _readable_status(root.source_name, source.fd)
+                status = _readable_status(root.source_name, source.fd, follow=self._plan.follow)
                 in_place = _in_place(root.target_name, lease.fd)
                 same = self._plan.existing.same and _both_links(status, in_place)
                 names = (source.fd, root.source_name, lease.fd, root.target_name)
@@ -221,9 +251,9 @@ def _in_place(name: bytes, target_fd: int) -> os.stat_result | None:
         return None
 
 
-def _readable_status(name: bytes, source_fd: int) -> os.stat_result:
+def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_result:
     """The status of a source that could be copied. OSError if it could not."""
-    status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=follow)
     if stat.S_ISREG(status.st_mode):
         may_read = os.access(name, os.R_OK, dir_fd=source_fd, effective_ids=True)
         if not may_read:

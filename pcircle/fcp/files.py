@@ -20,7 +20,8 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.items import Chunk, Failure, Identity
-from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier
+from pcircle.fcp.limits import Limits, SlowMover, slow_copier
+from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier, source_flags
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.target import Creation, Names
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
@@ -58,17 +59,30 @@ class Tally(NamedTuple):
 class Copier:
     """A rank's means to copy entries between two open directories."""
 
-    def __init__(self, plan: Plan, counters: Counters, rank: int, extras: Extras) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        rank: int,
+        extras: Extras,
+        limits: Limits | None = None,
+    ) -> None:
         self.names = Names(plan.token, rank)
         self.doing = ""  # what the last operation that raised was about
         self.status: os.stat_result  # of the last file that was `LINKED`
         self._plan = plan
         self._counters = counters
-        self._mover = Mover(plan.reflink, plan.sparse)
+        self._limits = limits
+        ways = (plan.reflink, plan.sparse)
+        self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
         self._extras = extras
         # What is cloned or searched for zeros is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
         self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
+        if limits is not None:
+            self._copy_plain = slow_copier(self._copy_plain, limits)
+        self._slice_bytes = _SLICE_BYTES if limits is None else limits.slice_bytes
+        self._source_flags = source_flags(plan)
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
     def files(
@@ -131,19 +145,24 @@ class Copier:
         was not `claimed`; its `status` is kept. OSError, with `doing` saying
         at what, if it can't be copied; NoSpace if no file could.
         """
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry + 1)  # it may have to be renamed
         existing, linked = self._plan.existing, self._plan.keep.links
         # Whether a name of several stays is decided when it is its turn, but for -n.
         early = existing.stays or claimed or not linked
         if existing.decides and early and self._stays(source_fd, source, target_fd, name):
             return COPIED
         self.doing = "open"
-        fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
+        fd = os.open(source, self._source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
             size = status.st_size
-            if self._plan.keep.links and status.st_nlink > 1 and not claimed:
+            several = self._plan.keep.links and status.st_nlink > 1 and not claimed
+            # A followed link, or a mount of a file, may be of another file system than its
+            # directory, by whose number the inode would be known: it is copied by itself.
+            if several and status.st_dev == os.fstat(source_fd).st_dev:
                 self.status = status
                 return LINKED
             if not early and self._stays(source_fd, source, target_fd, name):
@@ -236,6 +255,8 @@ class Copier:
         elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
             data = os.read(fd, size + 1)
+            if self._limits is not None:
+                self._limits.copied(len(data))
             if len(data) == size:
                 if size:
                     write_all(out, data)
@@ -255,6 +276,8 @@ class Copier:
                 raise Changed("it had not come to an end when the job was stopped")
             write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)
+            if self._limits is not None:
+                self._limits.copied(len(data))
 
     def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
         os.ftruncate(out, status.st_size)
@@ -283,6 +306,8 @@ class Copier:
         not `claimed`, nothing is done, and its status returned.
         """
         keep = self._plan.keep
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
         existing = self._plan.existing
         # Whether a name of several stays is decided when it is its turn, but for -n.
         early = existing.stays or claimed or not keep.links
@@ -347,7 +372,7 @@ class Copier:
         ranges that `divide` says of the open source; none if it could be cloned.
         """
         self.doing = "open"
-        fd = os.open(source, SOURCE_FLAGS, dir_fd=source_fd)
+        fd = os.open(source, self._source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
@@ -402,7 +427,7 @@ class Copier:
         so that the rest can be shared. NoSpace if nothing could be written.
         """
         self.doing = "open"
-        fd = os.open(item.name, SOURCE_FLAGS, dir_fd=source_fd)
+        fd = os.open(item.name, self._source_flags, dir_fd=source_fd)
         try:
             self._check_identity(fd, item.source, "the file was replaced while it was copied")
             self.doing = "reach the copy of"
@@ -435,8 +460,8 @@ class Copier:
         # Looking for a hole that is not there may cost as much as copying.
         whole = [(item.offset, item.length)]
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
-            for at in range(start, start + length, _SLICE_BYTES):
-                size = min(_SLICE_BYTES, start + length - at)
+            for at in range(start, start + length, self._slice_bytes):
+                size = min(self._slice_bytes, start + length - at)
                 if self._mover.move(fd, out, at, size, pair) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
@@ -474,7 +499,7 @@ class Copier:
                 target.discard(creation.written, target_fd, creation.identity)
                 return
             self.doing = "copy"
-            now = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+            now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
             same = (now.st_ino, now.st_size, now.st_mtime_ns)
             if same != (before.st_ino, before.st_size, before.st_mtime_ns):
                 raise Changed("it changed while it was copied")

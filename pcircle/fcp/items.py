@@ -41,6 +41,8 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     """Copy a directory and all below it. `above` is where it lies, None for a root.
 
     With `only` nothing of it is copied but what these paths below it lead to.
+    `ancestors`, where links are followed, are the directories on its path, see
+    `pcircle.fcp.follow`.
     """
 
     root: int
@@ -48,6 +50,7 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     weight: float
     above: Place | None = None
     only: tuple[bytes, ...] | None = None
+    ancestors: bytes = b""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):

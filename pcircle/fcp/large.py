@@ -105,7 +105,10 @@ class LargeFiles:
         if self._site.plan.chunk_bytes is not None:
             return self._site.plan.chunk_bytes
         wanted = size // (_CHUNKS_PER_RANK * self._site.size)
-        bounded = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
+        # Each rank has a share of a limited rate: the sooner all take part, the better.
+        limited = self._site.plan.bytes_per_s is not None
+        smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
+        bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
 
     def chunk(self, item: Chunk, here: Here[Item]) -> Done:

@@ -158,7 +158,8 @@ class HardLinks:
                 name = site.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
                 site.extras.enter(lease.fd)
-                mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=False).st_mode
+                follow = site.plan.follow
+                mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow).st_mode
                 if stat.S_ISLNK(mode):
                     site.copier.link(*names)
                 elif not stat.S_ISREG(mode):

@@ -26,6 +26,11 @@ SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 _KIND_BITS = 0o170000
 
 
+def source_flags(plan: Plan) -> int:
+    """How a source file is opened: never a device, and through a link only if that is asked for."""
+    return SOURCE_FLAGS & ~os.O_NOFOLLOW if plan.follow else SOURCE_FLAGS
+
+
 def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]:
     """A function of a name and the source's and the target's directory that copies a plain file.
 
@@ -45,10 +50,11 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
     more = extras.any
     bits = target.creation_bits(plan)
     most_links = 1 if plan.keep.links else sys.maxsize
+    flags = source_flags(plan)
     least = 0o600 if plan.keep.mode else 0
 
     def copy_plain(name: bytes, source_fd: int, target_fd: int) -> int:
-        fd = open_(name, SOURCE_FLAGS, dir_fd=source_fd)
+        fd = open_(name, flags, dir_fd=source_fd)
         try:
             status = fstat(fd)
             mode, size = status.st_mode, status.st_size

@@ -9,6 +9,7 @@ import msgspec
 from pcircle.fcp.existing import Existing
 from pcircle.fs.data import When
 from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.globs import Rule
 from pcircle.fs.metadata import Keep
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
@@ -55,7 +56,10 @@ class Plan(msgspec.Struct, frozen=True):
     job's temporary names; `one_node` tells that all ranks share a node. `dry` means to
     touch nothing, `say_each` to name every entry. `reflink` and `sparse` are
     the options of these names. `existing` says what becomes of what is there
-    already. With `retry` nothing but those entries is copied.
+    already. With `retry` nothing but those entries is copied. `rules` choose
+    what is copied of what is below the roots; `follow` symbolic links there to
+    what they stand for; `one_file_system`: of a mount point copy the directory
+    alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     """
 
     roots: tuple[Root, ...]
@@ -72,6 +76,11 @@ class Plan(msgspec.Struct, frozen=True):
     sparse: When = "auto"
     existing: Existing = Existing()
     retry: tuple[Again, ...] | None = None
+    rules: tuple[Rule, ...] = ()
+    follow: bool = False
+    one_file_system: bool = False
+    bytes_per_s: float | None = None
+    operations_per_s: float | None = None
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.
@@ -103,6 +112,6 @@ def open_sides(plan: Plan) -> tuple[Directories, Directories]:
     targets = [Base(os.path.join(begin, r.target_holder), r.target_name) for r in plan.roots]
     each = affordable() // 2
     return (
-        Directories(sources, each, plan.identify),
+        Directories(sources, each, plan.identify, follow=plan.follow),
         Directories(targets, each, plan.identify),
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
+from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER, Lease
@@ -25,7 +27,8 @@ class Site:
         self.counters = Counters()
         self.sources, self.targets = open_sides(plan)
         self.extras = Extras(plan.keep, self.counters)
-        self.copier = Copier(plan, self.counters, rank, self.extras)
+        self.limits = limits_of(plan, size)
+        self.copier = Copier(plan, self.counters, rank, self.extras, self.limits)
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
         """The name of an entry's copy: only roots that are no directories may have another."""
@@ -36,7 +39,13 @@ class Site:
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
         names = (source_fd, source, target_fd, name)
-        status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        if self.limits is not None:
+            self.limits.operations(self.limits.entry)
+        try:
+            status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        except Taken:
+            self.copier.skip()
+            return None
         if status is None:
             self.counters.special += 1
             self.counters.sized += 1

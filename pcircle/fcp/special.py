@@ -10,6 +10,7 @@ import os
 import stat
 
 from pcircle.fcp import target
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.files import Changed, Copier
 from pcircle.fcp.plan import Plan
@@ -34,11 +35,12 @@ def copy_special(
     """
     source_fd, source, target_fd, name = names
     copier.doing = "copy"
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
     kind = stat.S_IFMT(status.st_mode)
     if kind not in _KINDS:
         raise Changed("it is not a special file any more")
-    if plan.keep.links and status.st_nlink > 1 and not claimed:
+    several = plan.keep.links and status.st_nlink > 1 and not claimed
+    if several and status.st_dev == os.fstat(source_fd).st_dev:  # as of files
         return status
     copier.doing = "create the copy of"
     mode = kind | target.creation_mode(status, plan)
@@ -48,10 +50,18 @@ def copy_special(
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
-            target.replaceable(target_fd, name)
-            written = copier.names.next()
-            os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
-        made = True
+            old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+            if plan.existing.stays:
+                raise Taken from None
+            # The very same thing, of an earlier run, need not be made anew.
+            same = stat.S_IFMT(old.st_mode) == kind and old.st_rdev == status.st_rdev
+            if not same:
+                target.replaceable(target_fd, name)
+                written = copier.names.next()
+                os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
+                made = True
+        else:
+            made = True
         if plan.keep.any:
             copier.doing = "set the attributes of the copy of"
             held = extras.of_name(source_fd, source) if extras.any else None

@@ -176,7 +176,7 @@ def stays(
     _refuse(old, special_too=not plan.existing.stays)
     if plan.existing.stays:
         return old
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
     kept = plan.keep.timestamps
     return old if file_stays(plan.existing, status, old, times_kept=kept) else None
 

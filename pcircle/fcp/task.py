@@ -65,6 +65,8 @@ class CopyTask(Task[Item, Done]):
                 singles = 0
 
     def process(self, item: Item, here: Here[Item]) -> Any:
+        if self._site.limits is not None:
+            self._site.limits.begin(item, here.is_stopping)
         try:
             if isinstance(item, Batch):
                 return self._batches.batch(item, here)

@@ -11,16 +11,18 @@ import errno
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.errorlog import Picked
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
+from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
-from pcircle.fcp.scan import Block, blocks
+from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
@@ -47,6 +49,7 @@ class Trees:
     def __init__(self, site: Site, batches: Batches) -> None:
         self._site = site
         self._batches = batches
+        self._blocks = chosen_blocks(site.plan)
 
     def begin(self, item: Tree, here: Here[Item]) -> Directory | Done:
         """Make and scan a directory; it is `Done` at once if nothing had to be spawned for it."""
@@ -94,6 +97,12 @@ class Trees:
         if lease.identity == item.above.copy:
             with lease:
                 raise OSError(errno.ELOOP, "it is the copy that is being made")
+        if self._site.plan.follow:
+            try:
+                refuse_cycle(item, lease, self._site.sources, self._site.targets)
+            except OSError:
+                with lease:
+                    raise
         return lease
 
     def _file_system(self, item: Tree, source: Lease) -> int:
@@ -135,7 +144,11 @@ class Trees:
     ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
-        for block in _parts(item, source_fd):
+        if is_left_empty(self._site.plan, item, source_fd, self._site.sources):
+            self._site.counters.weight += weight
+            return
+        picked = None if item.only is None else [Picked(source_fd, item.only)]
+        for block in picked or self._blocks(item.path, source_fd):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -164,11 +177,12 @@ class Trees:
             return
         self._site.counters.scans_due += len(block.directories)
         root, path = item.root, item.path
-        below = block.below if isinstance(block, Picked) else {}
+        only = block.below if isinstance(block, Picked) else {}
         names = zip(unpack(pack(block.directories)), block.directories, strict=True)
+        line = below(item, place) if self._site.plan.follow else b""
         here.spawn(
             [
-                Tree(root, join_path(path, name), each, place, below.get(text))
+                Tree(root, join_path(path, name), each, place, only.get(text), line)
                 for name, text in names
             ]
         )
@@ -241,8 +255,3 @@ class Trees:
         if not item.path and own.created:
             with self._site.targets.lease(item.root, HOLDER) as holder:
                 self._site.sync_holder(HOLDER, holder)
-
-
-def _parts(item: Tree, source_fd: int) -> Iterable[Block]:
-    """What is to be copied of a directory."""
-    return blocks(source_fd) if item.only is None else [Picked(source_fd, item.only)]

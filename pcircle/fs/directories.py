@@ -22,7 +22,8 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
 
@@ -98,7 +99,8 @@ class Directories:
     """The directories below some roots, by leased descriptors.
 
     A directory that may be searched, but not read, is opened for its path
-    alone: what is in it can be reached by name.
+    alone: what is in it can be reached by name. With `follow` directories may
+    be reached through symbolic links.
     """
 
     def __init__(
@@ -106,9 +108,12 @@ class Directories:
         bases: Sequence[Base],
         capacity: int,
         identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
+        *,
+        follow: bool = False,
     ) -> None:
         self._bases = bases
         self._identify = identify
+        self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
         self._open: LRU[tuple[int, bytes], _Open] = LRU(capacity, callback=self._evicted)
 
@@ -141,6 +146,14 @@ class Directories:
             opened.leases -= 1
             if opened.evicted and not opened.leases:
                 os.close(opened.fd)
+
+    def roots(self) -> set[tuple[int, int]]:
+        """Device and inode, as this node has them, of those roots that are directories by now."""
+        found = set()
+        for number in range(len(self._bases)):
+            with suppress(OSError), self.lease(number, b"") as lease:  # it may not be made yet
+                found.add(device_and_inode(os.fstat(lease.fd)))
+        return found
 
     def close(self) -> None:
         """Let all descriptors go."""
@@ -184,8 +197,8 @@ class Directories:
         return self._opened((root, path), base.name, holder.fd)
 
     def _opened(self, key: tuple[int, bytes], name: bytes, dir_fd: int | None) -> _Open:
-        """Open a directory and keep it; below another one, never through a link."""
-        follow = 0 if dir_fd is None else os.O_NOFOLLOW
+        """Open a directory and keep it; below another one, not through a link unless told to."""
+        follow = 0 if dir_fd is None else self._no_follow
         searched = False
         try:
             fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
@@ -201,6 +214,29 @@ class Directories:
         self._open[key] = opened
         opened.leases -= 1
         return opened
+
+
+def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
+    """Device and inode of a directory and of all that it lies in, as far as they can be searched.
+
+    Through `..` and not by name: names may lead through links, and one may be in
+    a directory that can't be reached by its name.
+    """
+    last = None
+    fd = os.open(b".", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
+    try:
+        while True:
+            status = os.fstat(fd)
+            if last == (last := (status.st_dev, status.st_ino)):
+                return
+            yield last
+            above = os.open(b"..", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = above
+    except PermissionError:
+        return
+    finally:
+        os.close(fd)
 
 
 def affordable() -> int:

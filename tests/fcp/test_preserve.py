@@ -574,3 +574,19 @@ def test_words_that_mean_nothing_are_refused(words: str, said: str, place: bytes
 def test_archive_may_not_be_spelled_as_a_list(place: bytes) -> None:
     finished = run_fcp(ONE, "--preserve=all,special", place, place + b"/copy")
     assert finished.code == 2
+
+
+@pytest.mark.parametrize("option", ["--preserve=all", "-n"])
+def test_special_files_that_are_there_already(option: str, place: bytes) -> None:
+    """A second run finds the same FIFO; a FIFO where a file was is what replaces it."""
+    source, target = make_directory(place, b"source"), make_directory(place, b"copy")
+    os.mkfifo(source + b"/pipe", 0o640)
+    os.mkfifo(source + b"/other")
+    write_file(target + b"/other", b"a file")
+    os.mkfifo(target + b"/pipe", 0o600)
+    before = os.lstat(target + b"/pipe")
+    copy(ONE, "-a", option, "-T", source, target)
+    after = os.lstat(target + b"/pipe")
+    assert after.st_ino == before.st_ino
+    assert stat.S_IMODE(after.st_mode) == (0o600 if option == "-n" else 0o640)
+    assert stat.S_ISFIFO(os.lstat(target + b"/other").st_mode) == (option != "-n")

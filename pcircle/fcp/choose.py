@@ -1,0 +1,78 @@
+"""Which entries of a source directory are part of the copy, and as what.
+
+Between the scan and everything else: what the rules leave out is never seen
+again, a directory that is left out is not entered, and where links are
+followed a link is what it leads to. A copy without such options reads the
+blocks of `pcircle.fcp.scan` as they come.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+
+from pcircle.fcp.items import Tree
+from pcircle.fcp.plan import Plan
+from pcircle.fcp.scan import Block, blocks
+from pcircle.fs.directories import Directories, join_path
+from pcircle.fs.globs import Chooser
+
+Blocks = Callable[[bytes, int], Iterator[Block]]
+
+
+def chosen_blocks(plan: Plan) -> Blocks:
+    """A function of a directory's path below its root, and its descriptor, as `scan.blocks`."""
+    if not plan.rules and not plan.follow:
+        return lambda path, directory_fd: blocks(directory_fd)
+    chooser = Chooser(plan.rules) if plan.rules else None
+
+    def read(path: bytes, directory_fd: int) -> Iterator[Block]:
+        for block in blocks(directory_fd):
+            if plan.follow:
+                _follow(block, directory_fd)
+            if chooser is not None:
+                _choose(block, path, chooser)
+            yield block
+
+    return read
+
+
+def is_left_empty(plan: Plan, item: Tree, directory_fd: int, sources: Directories) -> bool:
+    """Whether a directory is not entered, being on another file system than what it lies in."""
+    if item.above is None or not plan.one_file_system:
+        return False
+    # Both are asked for here: another node may number the same device differently.
+    with sources.lease(item.root, item.path.rpartition(b"/")[0]) as holder:
+        return os.fstat(holder.fd).st_dev != os.fstat(directory_fd).st_dev
+
+
+def _follow(block: Block, directory_fd: int) -> None:
+    """Put links to where what they lead to belongs."""
+    links, block.links = block.links, []
+    for name in links:
+        try:
+            mode = os.stat(name, dir_fd=directory_fd).st_mode
+        except OSError:
+            mode = stat.S_IFREG  # to open it will fail, and that is told
+        if stat.S_ISDIR(mode):
+            block.directories.append(name)
+        elif stat.S_ISREG(mode):
+            block.files.append(name)
+        else:
+            block.specials.append(name)
+
+
+def _choose(block: Block, path: bytes, chooser: Chooser) -> None:
+    """Leave out of a block of the directory `path` what the rules leave out."""
+    if chooser.by_name:
+        path = b""
+
+    def some(names: Sequence[str], *, directory: bool) -> list[str]:
+        chooses = chooser.chooses
+        return [n for n in names if chooses(join_path(path, os.fsencode(n)), directory=directory)]
+
+    block.directories = some(block.directories, directory=True)
+    block.files = some(block.files, directory=False)
+    block.links = some(block.links, directory=False)
+    block.specials = some(block.specials, directory=False)

@@ -1,0 +1,45 @@
+"""Following symbolic links to directories, and not for ever.
+
+A link may lead to a directory that it lies in, so each directory carries the
+identities (device, inode) of those on its path, sixteen bytes each; one that
+is there already is a cycle. And a link may lead into the copy, which grows
+while it is made: whatever a link leads to must not lie in one of the copies.
+A directory that is no link lies where its parent does, so only links are
+looked at for that. All of this costs nothing unless links are followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+
+from pcircle.fcp.items import Place, Tree
+from pcircle.fs.directories import Directories, Lease, at_and_above
+
+_ONE = struct.Struct("<QQ")
+
+
+def below(item: Tree, place: Place) -> bytes:
+    """The ancestors of what lies in a directory."""
+    return item.ancestors + _ONE.pack(*place.source)
+
+
+def refuse_cycle(item: Tree, found: Lease, sources: Directories, copies: Directories) -> None:
+    """OSError (ELOOP) if the directory `found`, which is the item's, must not be entered."""
+    one = _ONE.pack(*found.identity)
+    status = os.fstat(found.fd)
+    names = item.path.split(b"/")
+    for depth in range(len(item.ancestors) // _ONE.size):
+        if item.ancestors.startswith(one, depth * _ONE.size):
+            # Among several nodes identities are inodes alone: it may be on another file system.
+            with sources.lease(item.root, b"/".join(names[:depth])) as ancestor:
+                if os.path.samestat(status, os.fstat(ancestor.fd)):
+                    raise OSError(errno.ELOOP, "it leads back to a directory that it lies in")
+    with sources.lease(item.root, b"/".join(names[:-1])) as holder:
+        name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
+    if stat.S_ISLNK(name_status.st_mode):
+        roots = copies.roots()
+        if any(identity in roots for identity in at_and_above(found.fd)):
+            raise OSError(errno.ELOOP, "it leads into the copy that is being made")

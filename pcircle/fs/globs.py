@@ -1,0 +1,238 @@
+"""Patterns that choose names: rsync's, compiled to regular expressions.
+
+People know rsync's rules, so these are the same to the letter, odd corners
+included; the tests ask rsync itself. In short: the first rule that matches
+decides, and what none matches is chosen. `*` and `?` stop at a slash, `**`
+does not. A pattern without a slash and without `**` is matched against the
+name alone; one with a slash inside against the end of the path; one that
+begins with a slash against the whole path below the root. One that ends in a
+slash is for directories only, and one that ends in `/***` is for a directory
+and all that is in it. A backslash takes the meaning from the next character,
+but only in a pattern that has a wildcard.
+
+All rules become one alternation for directories and one for the rest. Python
+tries alternatives in order, so that the one that matched is the first rule
+that does: one match for a name, however many rules there are. As long as no
+rule looks at the path, none is joined.
+
+Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+_ANY = b"(?s:.*)"  # `**`
+_WITHIN = b"[^/]*"  # `*`
+_ONE = b"[^/]"
+_SLASH = b"/"
+_AT_ANY_LEVEL = b"(?:(?s:.*)/)?"
+_NEVER = b"(?!)"
+_CLASSES = {
+    b"alnum": b"0-9A-Za-z",
+    b"alpha": b"A-Za-z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": b"0-9",
+    b"graph": rb"\x21-\x7e",
+    b"lower": b"a-z",
+    b"print": rb"\x20-\x7e",
+    b"punct": rb"\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e",
+    b"space": rb"\t\n\v\f\r ",
+    b"upper": b"A-Z",
+    b"xdigit": b"0-9A-Fa-f",
+}
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True):
+    """A pattern, and whether what it matches is chosen."""
+
+    include: bool
+    pattern: bytes
+
+
+def read_rule(text: bytes, *, include: bool) -> Rule | None:
+    """The rule that a text stands for; None if it is `!`, which forgets all rules before it.
+
+    `+ ` and `- ` at its beginning say what kind it is, whatever `include`
+    says. ValueError if there is no pattern.
+    """
+    if text == b"!":
+        return None
+    if text[:2] in (b"+ ", b"- "):
+        include, text = text.startswith(b"+"), text[2:]
+    if not text:
+        raise ValueError("there is no pattern")
+    return Rule(include, text)
+
+
+def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Rule | None]:
+    """The rules of a file: one a line (ended by NUL with `null`); `#` and `;` begin comments.
+
+    As of `read_rule`; ValueError names the line.
+    """
+    lines = text.split(b"\0") if null else re.split(rb"[\r\n]", text)
+    for number, line in enumerate(lines, 1):
+        if line and line[:1] not in b"#;":
+            try:
+                yield read_rule(line, include=include)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+
+
+class Chooser:
+    """Which paths below a root some rules choose."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        patterns = [_Pattern(rule.pattern) for rule in rules]
+        names_only = all(pattern.name_only for pattern in patterns)
+        self.by_name = names_only
+        """No rule looks at more than the name: paths may be left out of what is asked."""
+        self._includes: dict[bool, list[bool]] = {}
+        self._match = {}
+        for directory in (False, True):
+            some = [
+                (rule.include, pattern.expression(directory, names_only))
+                for rule, pattern in zip(rules, patterns, strict=True)
+                if directory or not pattern.directories
+            ]
+            self._includes[directory] = [include for include, _ in some]
+            union = b"|".join(b"(" + expression + b")" for _, expression in some)
+            self._match[directory] = re.compile(union if some else _NEVER).fullmatch
+
+    def chooses(self, path: bytes, *, directory: bool) -> bool:
+        """Whether a path below the root (with `by_name` its last name) is chosen."""
+        found = self._match[directory](path)
+        if found is None:
+            return True
+        assert found.lastindex is not None
+        return self._includes[directory][found.lastindex - 1]
+
+
+class _Pattern:
+    """One pattern, taken apart."""
+
+    def __init__(self, text: bytes) -> None:
+        wild = any(sign in text for sign in (b"*", b"[", b"?"))
+        self._crosses = b"**" in text
+        self._begins_crossing = text.startswith(b"**")
+        self._ends_crossing = text.endswith(b"***")
+        self.directories = len(text) > 1 and text.endswith(b"/")
+        if self.directories:
+            text = text[:-1]
+        self._slashes = text.count(b"/")
+        self.name_only = not self._slashes and not self._crosses
+        self._anchored = text.startswith(b"/")
+        text = text[self._anchored :]
+        tokens = _tokens(text) if wild else [re.escape(text) or _NEVER]
+        self._tokens = [_NEVER] if tokens is None else tokens
+        self._classes = b"[" in text
+
+    def expression(self, directory: bool, names_only: bool) -> bytes:
+        """A regular expression for whole paths, or names with `names_only`; without groups."""
+        tokens = self._tokens
+        if directory and self._ends_crossing and tokens[-2:] == [_SLASH, _ANY]:
+            # What is in the directory, and itself.
+            tokens = [*tokens[:-2], b"(?:/(?s:.*))?"]
+        body = b"".join(tokens)
+        if self._anchored or names_only or tokens == [_NEVER]:
+            return body
+        if self._begins_crossing:
+            # `**/a` is `a` at the top as well. The first token is `**`.
+            rest = b"".join(tokens[1:])
+            if tokens[1:2] == [_SLASH]:
+                return _AT_ANY_LEVEL + b"".join(tokens[2:])
+            return _ANY + rest
+        if self._slashes and not self._crosses and self._classes:
+            # A slash in brackets counts as one, though it can't match: as many names are asked for.
+            count = b"%d" % self._slashes
+            return _AT_ANY_LEVEL + b"(?=(?:[^/]*/){%s}[^/]*\\Z)" % count + body
+        return _AT_ANY_LEVEL + body
+
+
+def _tokens(text: bytes) -> list[bytes] | None:
+    """A pattern's parts as regular expressions; None if it can match nothing."""
+    tokens = []
+    at = 0
+    while at < len(text):
+        sign = text[at : at + 1]
+        at += 1
+        if sign == b"*":
+            stars = at
+            while text[at : at + 1] == b"*":
+                at += 1
+            tokens.append(_ANY if at > stars else _WITHIN)
+        elif sign == b"?":
+            tokens.append(_ONE)
+        elif sign == b"[":
+            found = _bracket(text, at)
+            if found is None:
+                return None
+            token, at = found
+            tokens.append(token)
+        else:
+            if sign == b"\\":
+                sign = text[at : at + 1]
+                at += 1
+                if not sign:
+                    return None
+            tokens.append(re.escape(sign))
+    return tokens
+
+
+def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
+    """The set of characters that begins behind a `[`, and where the pattern goes on."""
+    inverted = text[at : at + 1] in (b"!", b"^")
+    at += inverted
+    parts: list[bytes] = []
+    before = b""  # what a `-` would begin a range with
+    first = True
+    while first or text[at : at + 1] != b"]":
+        first = False
+        sign = text[at : at + 1]
+        if not sign:
+            return None
+        if sign == b"\\":
+            at += 1
+            sign = text[at : at + 1]
+            if not sign:
+                return None
+        elif sign == b"-" and before and text[at + 1 : at + 2] not in (b"", b"]"):
+            at += 1
+            end = text[at : at + 1]
+            if end == b"\\":
+                at += 1
+                end = text[at : at + 1]
+                if not end:
+                    return None
+            if before <= end:
+                parts.append(_hex(before) + b"-" + _hex(end))
+            before = b""
+            at += 1
+            continue
+        elif text[at : at + 2] == b"[:":
+            close = text.find(b"]", at + 2)
+            if close < 0:
+                return None
+            if close > at + 2 and text[close - 1 : close] == b":":
+                known = _CLASSES.get(text[at + 2 : close - 1])
+                if known is None:
+                    return None
+                parts.append(known)
+                before = b""
+                at = close + 1
+                continue
+        parts.append(_hex(sign))
+        before = sign
+        at += 1
+    members = b"".join(parts)
+    if inverted:
+        return b"[^/" + members + b"]", at + 1
+    return (b"(?!/)[" + members + b"]" if members else _NEVER), at + 1
+
+
+def _hex(sign: bytes) -> bytes:
+    return b"\\x%02x" % sign[0]
