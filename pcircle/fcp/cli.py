@@ -75,13 +75,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
-    add = p.add_argument_group("what exists in DST").add_argument
-    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
-    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
-    add("-u", "--update", action="store_true", help="replace it if it is older")
-    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
-    add("--inplace", action="store_true", help="write into existing files; not atomic")
-    add("--fsync", action="store_true", help="all is on disk before success is reported")
+    _add_existing(p)
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", metavar="N", help="processes on this machine")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
@@ -108,6 +102,17 @@ def parser() -> argparse.ArgumentParser:
     add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
     add("--version", action="version", version=f"fcp {__version__}")
     return p
+
+
+def _add_existing(p: argparse.ArgumentParser) -> None:
+    """The options for what is there already."""
+    add = p.add_argument_group("what exists in DST").add_argument
+    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
+    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
+    add("-u", "--update", action="store_true", help="replace it if it is older")
+    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
+    add("--inplace", action="store_true", help="write into existing files; not atomic")
+    add("--fsync", action="store_true", help="all is on disk before success is reported")
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

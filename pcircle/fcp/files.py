@@ -66,7 +66,7 @@ class Copier:
         self._counters = counters
         self._mover = Mover(plan.reflink, plan.sparse)
         self._extras = extras
-        # What is cloned or searched for zeros is never plain.
+        # What is cloned, searched for zeros or written beside its name is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
         self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
@@ -373,8 +373,8 @@ class Copier:
             raise
         try:
             self.doing = "clone" if self._mover.must_clone else "copy"
-            made = os.fstat(creation.fd)
             creation.identify()
+            made = os.fstat(creation.fd)
             identity = self._plan.identify(made)
             cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
             if not cloned:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
@@ -36,7 +37,11 @@ class Site:
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
         names = (source_fd, source, target_fd, name)
-        status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        try:
+            status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+        except Taken:
+            self.copier.skip()
+            return None
         if status is None:
             self.counters.special += 1
             self.counters.sized += 1

@@ -10,6 +10,7 @@ import os
 import stat
 
 from pcircle.fcp import target
+from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.files import Changed, Copier
 from pcircle.fcp.plan import Plan
@@ -48,6 +49,7 @@ def copy_special(
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
+            _leave_alike(plan, status, target_fd, name)
             target.replaceable(target_fd, name)
             written = copier.names.next()
             os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
@@ -68,3 +70,13 @@ def copy_special(
                 target.discard(written, target_fd)
         raise
     return None
+
+
+def _leave_alike(plan: Plan, status: os.stat_result, target_fd: int, name: bytes) -> None:
+    """Taken if what has the name is to stay: anything but a directory, or the same already."""
+    now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    same = stat.S_IFMT(now.st_mode) == stat.S_IFMT(status.st_mode)
+    same = same and now.st_rdev == status.st_rdev
+    existing = plan.existing
+    if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
+        raise Taken
