@@ -68,27 +68,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     p.add_argument("operands", nargs="*", metavar="SRC... DST", help=argparse.SUPPRESS)
-    add = p.add_argument_group("where and what").add_argument
-    add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
-    add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
-    add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
-    add(
-        "-a",
-        "--archive",
-        action="store_true",
-        help="everything: --preserve=all, and FIFOs, sockets and devices",
-    )
-    bare = BARE_PRESERVE
-    add("-p", dest="preserve", action="append_const", const=bare, help=f"as --preserve={bare}")
-    add(
-        "--preserve",
-        metavar="LIST",
-        action="append",
-        help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
-    )
-    add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
-    _add_links(add)
-    add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
+    _add_what(p)
     _add_filters(p)
     _add_existing(p)
     add = p.add_argument_group("how").add_argument
@@ -119,6 +99,30 @@ def parser() -> argparse.ArgumentParser:
     add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
     add("--version", action="version", version=f"fcp {__version__}")
     return p
+
+
+def _add_what(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("where and what").add_argument
+    add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
+    add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
+    add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
+    add(
+        "-a",
+        "--archive",
+        action="store_true",
+        help="everything: --preserve=all, and FIFOs, sockets and devices",
+    )
+    bare = BARE_PRESERVE
+    add("-p", dest="preserve", action="append_const", const=bare, help=f"as --preserve={bare}")
+    add(
+        "--preserve",
+        metavar="LIST",
+        action="append",
+        help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
+    )
+    add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
+    _add_links(add)
+    add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
 
 
 def _add_links(add: Callable[..., object]) -> None:

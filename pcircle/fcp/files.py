@@ -76,7 +76,7 @@ class Copier:
         ways = (plan.reflink, plan.sparse)
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
         self._extras = extras
-        # What is cloned or searched for zeros is never plain.
+        # What is cloned, searched for zeros or written beside its name is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
         self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
         if limits is not None:
@@ -398,8 +398,8 @@ class Copier:
             raise
         try:
             self.doing = "clone" if self._mover.must_clone else "copy"
-            made = os.fstat(creation.fd)
             creation.identify()
+            made = os.fstat(creation.fd)
             identity = self._plan.identify(made)
             cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
             if not cloned:

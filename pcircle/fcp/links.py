@@ -248,11 +248,12 @@ class HardLinks:
             existing = self._site.plan.existing
             if existing.stays:
                 raise Taken from None
-            old = target.replaceable(fd, name)
-            if old is not None and old.st_ino == made:
+            old = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if old.st_ino == made:
                 if existing.decides:
                     raise Taken from None
                 return old.st_mode  # of an earlier run
+            target.replaceable(fd, name)
             written = self._site.copier.names.next()
             _link(first_fd, first_name, fd, written)
         except OSError as error:

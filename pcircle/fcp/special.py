@@ -50,12 +50,8 @@ def copy_special(
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
-            old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-            if plan.existing.stays:
-                raise Taken from None
             # The very same thing, of an earlier run, need not be made anew.
-            same = stat.S_IFMT(old.st_mode) == kind and old.st_rdev == status.st_rdev
-            if not same:
+            if not _is_alike(plan, status, target_fd, name):
                 target.replaceable(target_fd, name)
                 written = copier.names.next()
                 os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
@@ -78,3 +74,14 @@ def copy_special(
                 target.discard(written, target_fd)
         raise
     return None
+
+
+def _is_alike(plan: Plan, status: os.stat_result, target_fd: int, name: bytes) -> bool:
+    """Whether what has the name is the same already. Taken if it is to stay as it is."""
+    now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    same = stat.S_IFMT(now.st_mode) == stat.S_IFMT(status.st_mode)
+    same = same and now.st_rdev == status.st_rdev
+    existing = plan.existing
+    if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
+        raise Taken
+    return same

@@ -520,3 +520,19 @@ def test_hard_links(launcher: Launcher, option: str, place: bytes) -> None:
     copy(launcher, *options, "--json", result, source, target)
     assert document(result)["skipped"] == 6
     assert differences(source, target, METADATA) == []
+
+
+@pytest.mark.parametrize(
+    ("launcher", "option"), [(ONE, "-n"), (FOUR, "-u"), (TWO, "--skip-same")], ids=str
+)
+def test_special_files_that_are_there_stay(launcher: Launcher, option: str, place: bytes) -> None:
+    source, target = make_directory(place, b"source"), place + b"/target"
+    os.mkfifo(source + b"/fifo")
+    os.link(source + b"/fifo", source + b"/again")
+    os.mkfifo(source + b"/alone")
+    copy(launcher, "-a", source, target)
+    before = snapshot(target)
+    result = place + b"/result"
+    copy(launcher, "-a", "-T", option, "--json", result, source, target)
+    assert document(result)["skipped"] == 3
+    assert snapshot(target) == before
