@@ -52,6 +52,17 @@ class _Filter(NamedTuple):
     text: str
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Asks for the terminal's width by itself: argparse imports a module for archives to do so."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:  # not a terminal
+            columns = 80
+        super().__init__(prog, width=max(40, columns - 2))
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -64,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         usage="fcp [OPTION]... SRC... DST",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
         allow_abbrev=False,
     )
     p.add_argument("operands", nargs="*", metavar="SRC... DST", help=argparse.SUPPRESS)

@@ -14,7 +14,6 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
-from pcircle.fcp.dry import DryTask
 from pcircle.fcp.errorlog import ErrorLog, Failed, open_log, read_log, select, sides
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.plan import (
@@ -148,8 +147,11 @@ class CopyProgram(Program):
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
-        make = DryTask if decided.dry else CopyTask
-        return make(decided, rank, size)
+        if decided.dry:
+            from pcircle.fcp.dry import DryTask
+
+            return DryTask(decided, rank, size)
+        return CopyTask(decided, rank, size)
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options

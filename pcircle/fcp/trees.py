@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -116,7 +115,9 @@ class Trees:
             if os.fstat(above.fd).st_dev == os.fstat(source.fd).st_dev:
                 return item.above.file_system
         # A mount point: its path is the same on every node, its device number may not be.
-        return zlib.crc32(b"%d %s" % (item.root, item.path))
+        from zlib import crc32
+
+        return crc32(b"%d %s" % (item.root, item.path))
 
     def _make_directory(self, item: Tree, status: os.stat_result) -> bool:
         """Make the target directory; False if something with its name was there."""

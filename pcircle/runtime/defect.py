@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 
 
 def write_report(error: BaseException, doing: str) -> str:
     """Write the error with its traceback to a new file; returns a sentence that names it."""
     import platform
+    import tempfile
     import traceback
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))

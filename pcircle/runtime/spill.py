@@ -9,7 +9,6 @@ leaves nothing behind.
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import IO
 
 
@@ -25,6 +24,8 @@ class SpillFile:
     def keep(self, number: int, data: bytes) -> None:
         """Store a segment."""
         if self._file is None:
+            import tempfile  # few queues ever spill, and it takes long to import
+
             self._file = tempfile.TemporaryFile(prefix="pcircle-queue-", buffering=0)  # noqa: SIM115
         offset, view = self._end, memoryview(data)
         while view:
