@@ -31,29 +31,20 @@ from itertools import islice
 from random import Random
 from typing import Any, Generic
 
-from pcircle.circle.instructions import (
-    Abandon,
-    Complete,
-    Conclude,
-    Discard,
-    Fetch,
-    Instruction,
-    Notify,
-    Send,
-    Show,
-    Spill,
-    Start,
-    Stop,
-)
+from pcircle.circle import instructions as do
+from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.joins import ROOT, Joins
 from pcircle.circle.messages import (
     BASIC,
+    COMMIT,
     DRAIN,
+    EPOCH,
     GATHER,
     PROGRESS,
     QUIESCE,
     STOP,
     TREE,
+    URGE,
     Abort,
     Account,
     Ask,
@@ -126,6 +117,7 @@ class Engine(Generic[I, R]):
         self.gather = GatherRound(
             self.tree, settings.final_deadline_s / 4, self._own_account, merge
         )
+        self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.victims: Victims = (
             RandomVictims(rank, size)
             if settings.victims == "random"
@@ -147,13 +139,13 @@ class Engine(Generic[I, R]):
         self._give_up_s: float | None = None
         self._left_open = 0  # joins, at the moment of an abort
         self._shown: Sums | None = None
-        self._out: list[Instruction] = []
+        self._out: list[do.Instruction] = []
         if rank == 0 and settings.structured:
             self.joins.expect(ROOT.number, None, 0)
 
     # ---- what the driver calls -------------------------------------------------
 
-    def take(self) -> list[Instruction]:
+    def take(self) -> list[do.Instruction]:
         """The instructions since the last call, to be carried out in this order."""
         out, self._out = self._out, []
         return out
@@ -195,15 +187,23 @@ class Engine(Generic[I, R]):
                 self._send(rank, Post(tuple(parcels)))
         self._advance(now_s)
 
-    def held(self, ticket: int, now_s: float) -> None:
-        """A running item is not to be complete before it is `resumed`, once for each hold."""
+    def held(self, ticket: int, now_s: float, epoch: int = 0) -> None:
+        """A running item is not to be complete before it is `resumed`, once for each hold.
+
+        With `epoch` it will be when that is committed.
+        """
         if not self._aborted and self.settings.structured:
             self.joins.expect(ticket, self.running[ticket], 1)
+            if epoch:
+                self.epochs.await_commit(epoch)
         self._advance(now_s)
 
-    def resumed(self, ticket: int, items: Iterable[I], value: R, now_s: float) -> None:
+    def resumed(
+        self, ticket: int, items: Iterable[I], value: R, now_s: float, epoch: int = 0
+    ) -> None:
         """What an item was held for has come: it makes more items, and one hold ends."""
         if not self._aborted:
+            self.epochs.awaited -= bool(epoch)
             parcel = self.joins.peek(ticket).parcel
             self._push(self._children(JoinRef(self.rank, ticket), parcel, items))
             self._result_came(ticket, value)
@@ -243,10 +243,15 @@ class Engine(Generic[I, R]):
             self._spill()
         self._advance(now_s)
 
+    def synced(self, epoch: int, now_s: float) -> None:
+        """What was done here in an epoch that was sealed is on disk."""
+        self.epochs.synced(epoch)
+        self._advance(now_s)
+
     def notify(self, values: Sequence[Any]) -> None:
         """Tell rank 0 something at once."""
         if self.rank == 0:
-            self._out.append(Notify(0, tuple(values)))
+            self._out.append(do.Notify(0, tuple(values)))
         elif self.phase < GATHERING:  # later nobody would wait for it
             self._send(0, Notice(tuple(values)))
 
@@ -296,7 +301,7 @@ class Engine(Generic[I, R]):
         elif isinstance(message, Down | Up):
             self._round(source, message, now_s)
         elif isinstance(message, Notice):
-            self._out.append(Notify(source, message.values))
+            self._out.append(do.Notify(source, message.values))
         elif isinstance(message, Token):
             self._send_all(self.detector.handle(source, message))
         else:
@@ -309,6 +314,7 @@ class Engine(Generic[I, R]):
         due_s = self._give_up_s
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
+            due_s = earlier(due_s, self.epochs.wakeup_s())
             if self.asked is None and self.size > 1 and self._hungry():
                 due_s = earlier(due_s, self._ask_at_s)
             if self.passive:
@@ -324,7 +330,11 @@ class Engine(Generic[I, R]):
 
     @property
     def passive(self) -> bool:
-        """No queue, nothing running: only a basic message could make this rank send one."""
+        """Nothing to do or awaited: only a basic message could make this rank send one."""
+        return self._idle and not self.epochs.awaited
+
+    @property
+    def _idle(self) -> bool:
         waiting = len(self.queue) or self.pinned
         return self._seeded and not self.running and not waiting
 
@@ -347,7 +357,7 @@ class Engine(Generic[I, R]):
     def _spill(self) -> None:
         for number, spilled in self.queue.spills:
             self.activity.spilled += len(spilled)
-            self._out.append(Spill(number, spilled))
+            self._out.append(do.Spill(number, spilled))
         self.queue.spills.clear()
 
     def _resolve(self, parent: JoinRef | None, value: R) -> None:
@@ -375,7 +385,7 @@ class Engine(Generic[I, R]):
             self._begin_draining()
             return
         self.running[number] = join.parcel
-        self._out.append(Complete(number, join.parcel.item, join.own, join.merged))
+        self._out.append(do.Complete(number, join.parcel.item, join.own, join.merged))
 
     def _dispatch(self) -> None:
         """Hand items to the workers; run ahead only where a thief could still find something."""
@@ -389,10 +399,10 @@ class Engine(Generic[I, R]):
             self._next_ticket += 1
             self.running[self._next_ticket] = parcel
             self.activity.items += 1
-            self._out.append(Start(self._next_ticket, parcel.item))
+            self._out.append(do.Start(self._next_ticket, parcel.item))
         segment = self.queue.fetch()
         if segment is not None:
-            self._out.append(Fetch(segment))
+            self._out.append(do.Fetch(segment))
 
     # ---- stealing --------------------------------------------------------------
 
@@ -445,6 +455,9 @@ class Engine(Generic[I, R]):
         if kind == PROGRESS:
             if self.phase == WORKING:
                 self._send_all(self.progress.handle(source, message, now_s))
+        elif kind in (EPOCH, COMMIT, URGE):
+            if self.phase == WORKING:
+                self._send_all(self.epochs.handle(source, message))
         elif kind == QUIESCE:
             if self.phase == WORKING:
                 self._send_all(self.detector.handle(source, message))
@@ -470,6 +483,8 @@ class Engine(Generic[I, R]):
             if self.detector.terminated:
                 self._all_quiet(now_s)
             self._send_all(self.progress.advance(now_s))
+            self._send_all(self.epochs.advance(self._idle, now_s))
+            self._out += self.epochs.orders()
             self._show()
         if self.phase == DRAINING:
             self._send_all(self.drain.advance(self.passive, now_s))
@@ -480,7 +495,7 @@ class Engine(Generic[I, R]):
             self._send_all(self.gather.advance(self.lost, not self.running, now_s))
             if self.gather.total is not None:
                 total, self.gather.total = self.gather.total, None
-                self._out.append(Conclude(total, self._result))
+                self._out.append(do.Conclude(total, self._result))
         if self.phase != STOPPED:
             overdue = self._give_up_s is not None and now_s >= self._give_up_s
             orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
@@ -491,7 +506,7 @@ class Engine(Generic[I, R]):
         sums = self.progress.sums
         if sums is not None and sums is not self._shown:
             self._shown = sums
-            self._out.append(Show(sums))
+            self._out.append(do.Show(sums))
 
     def _all_quiet(self, now_s: float) -> None:
         """Quiescence. Only unstructured work may end like this."""
@@ -516,7 +531,7 @@ class Engine(Generic[I, R]):
     def _stop(self, code: int, *, agreed: bool) -> None:
         self.phase = STOPPED
         self._give_up_s = None
-        self._out.append(Stop(code, agreed))
+        self._out.append(do.Stop(code, agreed))
 
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
         if self.phase == STOPPED:
@@ -536,7 +551,8 @@ class Engine(Generic[I, R]):
         self.pinned.clear()
         dropped = self.queue.clear()
         if dropped:
-            self._out.append(Discard(tuple(dropped)))
+            self._out.append(do.Discard(tuple(dropped)))
+        self.epochs.forget()
         self._left_open = len(self.joins)
         self._abandon_joins()
         self._seeded = True
@@ -554,7 +570,7 @@ class Engine(Generic[I, R]):
         # An item that still runs keeps its join until it has finished.
         for join in self.joins.abandon():
             if join.parcel is not None:
-                self._out.append(Abandon(join.parcel.item, join.own))
+                self._out.append(do.Abandon(join.parcel.item, join.own))
 
     def _drain_until_s(self) -> float:
         assert self._give_up_s is not None
@@ -577,7 +593,7 @@ class Engine(Generic[I, R]):
         if isinstance(message, BASIC):
             self.detector.sent()
         self.activity.messages += 1
-        self._out.append(Send(dest, message))
+        self._out.append(do.Send(dest, message))
 
     def _send_all(self, outgoing: Iterable[tuple[int, Message]]) -> None:
         for dest, message in outgoing:

@@ -74,6 +74,21 @@ class Show(NamedTuple):
     sums: Sums
 
 
+class Seal(NamedTuple):
+    """Count what is done from now on to a later epoch, and bring to disk what was done.
+
+    Comes back as `synced`.
+    """
+
+    epoch: int
+
+
+class Commit(NamedTuple):
+    """What all ranks did in this epoch and before is on disk."""
+
+    epoch: int
+
+
 class Conclude(NamedTuple):
     """On rank 0: all accounts are in. Comes back as `conclude` with the job's exit code."""
 
@@ -89,5 +104,17 @@ class Stop(NamedTuple):
 
 
 Instruction: TypeAlias = (
-    Send | Start | Complete | Spill | Fetch | Discard | Abandon | Notify | Show | Conclude | Stop
+    Send
+    | Start
+    | Complete
+    | Spill
+    | Fetch
+    | Discard
+    | Abandon
+    | Notify
+    | Show
+    | Seal
+    | Commit
+    | Conclude
+    | Stop
 )

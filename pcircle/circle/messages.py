@@ -35,6 +35,9 @@ QUIESCE = 1
 DRAIN = 2
 GATHER = 3
 STOP = 4
+EPOCH = 5
+COMMIT = 6
+URGE = 7
 
 
 class JoinRef(msgspec.Struct, frozen=True, array_like=True, gc=False):

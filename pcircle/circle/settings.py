@@ -11,7 +11,8 @@ class Settings(msgspec.Struct, frozen=True):
     `workers` is how many items of this rank run at once, `ahead` how many
     more it hands out early so that a worker need not wait for the next.
     `structured` says whether items have joins. A work reply has at most
-    `share_limit` parcels. `progress_period_s` None means no progress rounds.
+    `share_limit` parcels. `progress_period_s` None means no progress rounds, `epoch_period_s`
+    None no epochs.
     `final_deadline_s` bounds the end of an aborted job.
     """
 
@@ -27,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True):
     first_wait_s: float = 0.0002
     longest_wait_s: float = 0.02
     progress_period_s: float | None = None
+    epoch_period_s: float | None = None
     final_deadline_s: float = 10.0
 
 

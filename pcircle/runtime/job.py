@@ -63,6 +63,7 @@ class Program(ABC):
         return Settings(
             structured=task.structured,
             progress_period_s=None if observer is None else observer.period_s,
+            epoch_period_s=task.epoch_period_s,
         )
 
 

@@ -7,6 +7,7 @@ in the order of the calls and before the item's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pcircle.aio import Pool
@@ -38,20 +39,20 @@ class WorkerLine:
         """The item has made these for that rank."""
         self._pool.say(self._do, self._engine.posted, ticket, rank, items)
 
-    def hold(self, ticket: int) -> None:
-        """The item is to be resumed before it is complete."""
-        self._pool.say(self._do, self._engine.held, ticket)
+    def hold(self, ticket: int, epoch: int) -> None:
+        """The item is to be resumed before it is complete; with `epoch`, at its commit."""
+        self._pool.say(partial(self._do, self._engine.held, ticket, epoch=epoch))
 
-    def resume(self, ticket: int, items: Sequence[Any], value: Any) -> None:
-        """The held item makes these and one hold ends with this result."""
-        self._pool.say(self._do, self._engine.resumed, ticket, items, value)
+    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+        """The held item makes these and one hold, for that epoch, ends with this result."""
+        self._pool.say(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
 
     def note(self, notices: Sequence[Any]) -> None:
         """Rank 0 is to be told these."""
         self._pool.say(self._tell, notices)
 
-    def _do(self, event: Callable[..., None], *arguments: Any) -> None:
-        event(*arguments, self._now_s())
+    def _do(self, event: Callable[..., None], *arguments: Any, **more: Any) -> None:
+        event(*arguments, self._now_s(), **more)
         self._perform()
 
     def _tell(self, notices: Sequence[Any]) -> None:

@@ -22,11 +22,13 @@ from pcircle.aio import Future, Pool
 from pcircle.circle.engine import GATHERING, Engine
 from pcircle.circle.instructions import (
     Abandon,
+    Commit,
     Complete,
     Conclude,
     Discard,
     Fetch,
     Notify,
+    Seal,
     Send,
     Show,
     Spill,
@@ -68,6 +70,7 @@ class Rank:
         self._early = list(early)
         self._codec = Codec(item_type, result_type, task.notice_type)
         self._pool = Pool(transport.wake, settings.workers)
+        self._syncer = Pool(transport.wake)  # a sync may take long, and work should go on
         self._spill = SpillFile()
         self._stopping = False
         self._code: int | None = None
@@ -96,6 +99,8 @@ class Rank:
             Abandon: self._abandon,
             Notify: self._notify,
             Show: self._show,
+            Seal: self._seal,
+            Commit: self._commit,
             Conclude: self._conclude,
             Stop: self._stop,
         }
@@ -131,6 +136,7 @@ class Rank:
             for arrival in arrivals:
                 self._arrived(arrival)
             self._pool.drain()
+            self._syncer.drain()
             if signals.pending is not None and not self._stopping:
                 assert signals.code is not None
                 engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
@@ -258,6 +264,29 @@ class Rank:
         if error is not None:
             self._fail(error, f"abandoning {item!r}")
 
+    def _seal(self, seal: Seal) -> None:
+        self._task.seal(seal.epoch)
+        future = self._syncer.submit(self._task.sync, seal.epoch)
+        future.then(partial(self._synced, seal.epoch))
+
+    def _synced(self, epoch: int, future: Future[None]) -> None:
+        error = future.error()
+        if error is not None:
+            self._fail(error, f"syncing epoch {epoch}")
+        else:
+            self._engine.synced(epoch, _now_s())
+        self._perform()
+
+    def _commit(self, commit: Commit) -> None:
+        future = self._syncer.submit(self._task.commit, commit.epoch)
+        future.then(partial(self._committed, commit.epoch))
+
+    def _committed(self, epoch: int, future: Future[None]) -> None:
+        error = future.error()
+        if error is not None:
+            self._fail(error, f"committing epoch {epoch}")
+        self._perform()
+
     def _notify(self, notify: Notify) -> None:
         if self._observer is not None:
             try:
@@ -308,6 +337,7 @@ class Rank:
     def _end(self) -> None:
         self._spill.close()
         self._stopping = True
+        self._syncer.close(_LAST_CALLS_S)
         # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
         if self._pool.close(_LAST_CALLS_S):
             # What ended last may have something to be abandoned, or have failed to.

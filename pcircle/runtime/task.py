@@ -37,11 +37,11 @@ class Line(Protocol):
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
         """The item has made these for that rank."""
 
-    def hold(self, ticket: int) -> None:
-        """The item is to be resumed before it is complete."""
+    def hold(self, ticket: int, epoch: int) -> None:
+        """The item is to be resumed before it is complete; with `epoch`, at its commit."""
 
-    def resume(self, ticket: int, items: Sequence[Any], value: Any) -> None:
-        """The held item makes these and one hold ends with this result."""
+    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+        """The held item makes these and one hold, for that epoch, ends with this result."""
 
     def note(self, notices: Sequence[Any]) -> None:
         """Rank 0 is to be told these."""
@@ -78,14 +78,20 @@ class Here(Generic[I]):
             self.spawned += len(items)
             self._line.post(self.ticket, rank, items)
 
-    def hold(self) -> None:
-        """Don't complete before `resume` is called with this ticket: once for each hold."""
-        self.spawned += 1
-        self._line.hold(self.ticket)
+    def hold(self, epoch: int = 0) -> None:
+        """Don't complete before `resume` is called with this ticket: once for each hold.
 
-    def resume(self, ticket: int, items: Sequence[I], value: Any) -> None:
-        """End a hold of another item of this rank: it makes `items`, and gets a result."""
-        self._line.resume(ticket, items, value)
+        With `epoch` that will be when it is committed, which is then hurried on.
+        """
+        self.spawned += 1
+        self._line.hold(self.ticket, epoch)
+
+    def resume(self, ticket: int, items: Sequence[I], value: Any, epoch: int = 0) -> None:
+        """End a hold of an item of this rank: it makes `items`, and gets a result.
+
+        From any thread and at any time; `epoch` as the hold was given.
+        """
+        self._line.resume(ticket, items, value, epoch)
 
     def note(self, notices: Sequence[Any]) -> None:
         """Have rank 0 told something now."""
@@ -111,6 +117,8 @@ class Task(ABC, Generic[I, R]):
 
     structured: ClassVar[bool] = True
     notice_type: ClassVar[Any] = str
+    epoch_period_s: float | None = None
+    """Seconds between epochs, see `pcircle.circle.epochs`; None: there are none."""
 
     @abstractmethod
     def seed(self) -> Iterable[I]:
@@ -138,6 +146,18 @@ class Task(ABC, Generic[I, R]):
 
     def abandon(self, item: I, own: Any) -> None:
         """The job stops early: undo what `item` began and its `join` would have ended."""
+
+    def seal(self, epoch: int) -> None:
+        """What is done from now on is of a later epoch; called on the main thread.
+
+        An item that is at work is of the epoch in which it ends.
+        """
+
+    def sync(self, epoch: int) -> None:
+        """Bring to disk what was done here in `epoch` and before; on a thread of its own."""
+
+    def commit(self, epoch: int) -> None:
+        """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
 
     def measure(self) -> Sums:
         """This rank's counters for the progress rounds; called on the main thread."""

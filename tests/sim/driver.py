@@ -19,12 +19,14 @@ from pcircle.circle import Account, Engine, Message, Parcel, Sums
 from pcircle.circle.engine import STOPPED
 from pcircle.circle.instructions import (
     Abandon,
+    Commit,
     Complete,
     Conclude,
     Discard,
     Fetch,
     Instruction,
     Notify,
+    Seal,
     Send,
     Show,
     Spill,
@@ -210,10 +212,19 @@ class Player:
             self.record.notices.extend(instruction.values)
         elif isinstance(instruction, Show):
             self.record.shows.append((self._now_s, instruction.sums))
+        elif isinstance(instruction, Seal | Commit):
+            self._epochs(instruction)
         elif isinstance(instruction, Conclude):
             self._conclude(instruction)
         else:
             self._stop = instruction
+
+    def _epochs(self, instruction: Seal | Commit) -> None:
+        if isinstance(instruction, Seal):
+            self._after(self.case.fetch_s, self._synced, instruction.epoch)
+
+    def _synced(self, epoch: int) -> None:
+        self.engine.synced(epoch, self._now_s)
 
     def _begin_items(self) -> None:
         while self._waiting and self.working < self.case.settings.workers:

@@ -1,0 +1,134 @@
+"""Epochs: when what the ranks have done is on disk, said for all of them at once.
+
+A journal may claim only what a crash can't take back, and that is nobody's
+own knowledge: what one rank did may rest on bytes that another node still
+holds in its memory. So time is cut into numbered epochs by rounds of the
+tree. A round seals epoch n: each rank first counts what it does from now on
+to epoch n + 1, then brings to disk what it has done so far, then answers. When
+all have answered, rank 0 commits n, and every rank hears of it.
+
+Why that is right: work is counted to the epoch that its rank is in when the
+work is *done*. Work of epoch n was done before its rank was sealed for n, so
+the sync that followed covers it, and n is committed after all these syncs. A
+result that is made of others' is counted to the latest epoch among them; it is
+no matter on which rank it is made.
+
+A missing answer delays a commit, it is never filled in, and rounds do not
+overlap. What waits for a commit (verification does) can urge: the next round
+then comes as soon as the ranks that wait have nothing else to do, but rounds
+never take more than half of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pcircle.circle.instructions import Commit, Instruction, Seal
+from pcircle.circle.messages import COMMIT, EPOCH, URGE, Down, Message, Up
+from pcircle.circle.topology import Tree
+
+Outgoing = list[tuple[int, Message]]
+
+
+class EpochRounds:
+    """One rank's part of the rounds; rank 0 opens one every `period_s` (None: never).
+
+    `sealed` and `committed` are the last epochs that were, `awaited` how many
+    items of this rank are held until a commit.
+    """
+
+    def __init__(self, tree: Tree, period_s: float | None) -> None:
+        self.sealed = 0
+        self.committed = 0
+        self.awaited = 0
+        self._tree = tree
+        self._period_s = period_s
+        self._open = False
+        self._synced = False
+        self._waiting: set[int] = set()  # children that have not answered
+        self._latest = 0  # epoch that is awaited
+        self._urged = False
+        self._opened_s = 0.0
+        self._rest_until_s = 0.0
+        self._due_s: float | None = None
+        self._orders: list[Instruction] = []
+
+    def orders(self) -> list[Instruction]:
+        """What is to be done here since the last call."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def await_commit(self, epoch: int) -> None:
+        """An item is held until `epoch` is committed."""
+        self.awaited += 1
+        self._latest = max(self._latest, epoch)
+
+    def forget(self) -> None:
+        """The job stops early: nothing is awaited any more."""
+        self.awaited = self._latest = 0
+
+    def handle(self, source: int, message: Down | Up[Any]) -> Outgoing:
+        """A message of a round has come, or one that urges."""
+        if isinstance(message, Up):
+            if message.kind == URGE:
+                return self._urge(message.number)
+            if self._open and message.number == self.sealed:
+                self._waiting.discard(source)
+            return []
+        if message.kind == EPOCH:
+            return self._seal(message.number)
+        return self._commit(message.number)
+
+    def synced(self, epoch: int) -> None:
+        """What this rank did in `epoch` and before is on disk."""
+        if epoch == self.sealed:
+            self._synced = True
+
+    def advance(self, idle: bool, now_s: float) -> Outgoing:
+        """Answer, commit or open a round, as far as it is time. `idle`: no other work here."""
+        if self._period_s is None:
+            return []
+        out: Outgoing = []
+        if idle and self.awaited and self._latest > self.sealed:
+            out += self._urge(self.sealed)
+        if self._open and self._synced and not self._waiting:
+            self._open = False
+            if self._tree.parent is not None:
+                out.append((self._tree.parent, Up(EPOCH, self.sealed)))
+            else:
+                out += self._commit(self.sealed)
+                self._rest_until_s = now_s + (now_s - self._opened_s)
+                self._due_s = now_s + self._period_s
+        if self._tree.parent is None and self.sealed == self.committed:
+            if self._due_s is None:
+                self._due_s = now_s + self._period_s
+            if self._urged:
+                self._due_s = min(self._due_s, self._rest_until_s)
+            if now_s >= self._due_s:
+                self._opened_s = now_s
+                out += self._seal(self.sealed + 1)
+        return out
+
+    def _urge(self, number: int) -> Outgoing:
+        # Who was sealed later than the one who urges will bring it what it wants.
+        if self._urged or number < self.sealed:
+            return []
+        self._urged = True
+        return [] if self._tree.parent is None else [(self._tree.parent, Up(URGE, number))]
+
+    def _seal(self, number: int) -> Outgoing:
+        self.sealed = number
+        self._open = True
+        self._synced = self._urged = False
+        self._waiting = set(self._tree.children)
+        self._orders.append(Seal(number))
+        return [(child, Down(EPOCH, number)) for child in self._tree.children]
+
+    def _commit(self, number: int) -> Outgoing:
+        self.committed = number
+        self._orders.append(Commit(number))
+        return [(child, Down(COMMIT, number)) for child in self._tree.children]
+
+    def wakeup_s(self) -> float | None:
+        """When rank 0 may open the next round."""
+        return None if self._open or self._period_s is None else self._due_s
