@@ -322,6 +322,8 @@ class Engine(Generic[I, R]):
         elif phase == DRAINING:
             if self.passive:
                 due_s = earlier(due_s, self.drain.wakeup_s())
+            if self._aborted:
+                due_s = earlier(due_s, self.epochs.wakeup_s())
             if self._give_up_s is not None and self.rank == 0:
                 due_s = earlier(due_s, self._drain_until_s())
         elif phase == GATHERING:
@@ -456,7 +458,7 @@ class Engine(Generic[I, R]):
             if self.phase == WORKING:
                 self._send_all(self.progress.handle(source, message, now_s))
         elif kind in (EPOCH, COMMIT, URGE):
-            if self.phase == WORKING:
+            if self.phase in (WORKING, DRAINING):
                 self._send_all(self.epochs.handle(source, message))
         elif kind == QUIESCE:
             if self.phase == WORKING:
@@ -483,13 +485,17 @@ class Engine(Generic[I, R]):
             if self.detector.terminated:
                 self._all_quiet(now_s)
             self._send_all(self.progress.advance(now_s))
+            self._show()
+        if self.phase in (WORKING, DRAINING):
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
-            self._show()
         if self.phase == DRAINING:
             self._send_all(self.drain.advance(self.passive, now_s))
             overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
-            if self.rank == 0 and (self.drain.terminated or self.lost or overdue):
+            drained = self.drain.terminated and (
+                not self._aborted or self.epochs.is_last_committed(now_s)
+            )
+            if self.rank == 0 and (self.lost or overdue or drained):
                 self._begin_gathering(now_s)
         if self.phase == GATHERING:
             self._send_all(self.gather.advance(self.lost, not self.running, now_s))

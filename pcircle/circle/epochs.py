@@ -13,6 +13,9 @@ the sync that followed covers it, and n is committed after all these syncs. A
 result that is made of others' is counted to the latest epoch among them; it is
 no matter on which rank it is made.
 
+A job that stops early ends with one more round, so that what it did is not
+lost if there is time for it.
+
 A missing answer delays a commit, it is never filled in, and rounds do not
 overlap. What waits for a commit (verification does) can urge: the next round
 then comes as soon as the ranks that wait have nothing else to do, but rounds
@@ -48,6 +51,7 @@ class EpochRounds:
         self._waiting: set[int] = set()  # children that have not answered
         self._latest = 0  # epoch that is awaited
         self._urged = False
+        self._last = 0
         self._opened_s = 0.0
         self._rest_until_s = 0.0
         self._due_s: float | None = None
@@ -108,6 +112,18 @@ class EpochRounds:
                 self._opened_s = now_s
                 out += self._seal(self.sealed + 1)
         return out
+
+    def is_last_committed(self, now_s: float) -> bool:
+        """At rank 0, when all work has ended: whether an epoch that was sealed since is committed.
+
+        The first time that it is asked for, it is begun.
+        """
+        if self._period_s is None:
+            return True
+        if not self._last:
+            self._last = self.sealed + 1
+            self._due_s = now_s
+        return self.committed >= self._last
 
     def _urge(self, number: int) -> Outgoing:
         # Who was sealed later than the one who urges will bring it what it wants.

@@ -6,9 +6,11 @@ queue, so that batches are sized by time.
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Sequence
 
+from pcircle.fcp.counters import of_names
 from pcircle.fcp.files import COPIED, LARGE, LINKED, special
 from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
@@ -46,9 +48,13 @@ class Batches:
     def names(self, item: Batch, source_fd: int, target_fd: int, here: Here[Item]) -> None:
         """Copy a batch's names; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
+        recorder = self._site.recorder
+        before = () if recorder is None else self._site.counters.counts()
         files, links, specials = map(unpack, (item.files, item.links, item.specials))
         linked: list[Linked] = []
+        undone: set[bytes] = set()
         self._site.extras.enter(target_fd)
+        self._site.lift(target_fd, files)
         ways = [(self._site.copier.link, name) for name in links]
         ways += [(self._site.special, name) for name in specials]
         for copy_one, name in ways:
@@ -56,6 +62,7 @@ class Batches:
                 status = copy_one(source_fd, name, target_fd, name, claimed=False)
             except OSError as error:
                 self._site.fail(item.root, join_path(item.path, name), None, error, here)
+                undone.add(name)
             else:
                 if status is not None:
                     linked.append(Linked(name, status.st_ino, status.st_nlink))
@@ -65,6 +72,12 @@ class Batches:
         for name, doing, trouble in tally.failed:
             self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
         linked += [Linked(name, s.st_ino, s.st_nlink) for name, s in tally.linked]
+        if recorder is not None:
+            undone.update(tally.large, [failed[0] for failed in tally.failed])
+            undone.update(each.name for each in linked)
+            done = [name for name in (*links, *specials, *files[:tried]) if name not in undone]
+            counts = of_names(len(done), before, self._site.counters.counts())
+            recorder.names(item.root, item.path, done, counts)
         self._links.post((item.root, item.path, item.place), linked, item.weight, here)
         elsewhere = len(tally.large) + len(linked)
         here_done = tried + len(links) + len(specials) - elsewhere
@@ -92,10 +105,16 @@ class Batches:
         for number in range(item.first, item.end):
             self._site.copier.doing = "reach"
             finished = True
+            if self._is_done(number):
+                self._site.counters.weight += item.weight
+                continue
+            before = self._site.counters.counts()
             try:
                 finished = self._single(number, item.weight, here)
             except OSError as error:
                 self._site.fail(number, b"", None, error, here)
+            else:
+                self._record_single(number, finished, before)
             self._site.counters.weight += item.weight * finished
             after = number + 1
             if after < item.end and (here.stopping or time.monotonic() > until_s):
@@ -104,6 +123,27 @@ class Batches:
                 here.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
                 break
         return Done()
+
+    def _is_done(self, number: int) -> bool:
+        """Whether an earlier run has copied a root that is not a directory; then it is counted."""
+        site, root = self._site, self._site.plan.roots[number]
+        partial = None if site.resumed is None else site.resumed.partial(number, HOLDER)
+        if partial is None or site.recorder is None:
+            return False
+        kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
+        if kind is not None and not site.target_is(number, b"", kind):
+            return False
+        if not all(partial.are_done(site.recorder.keys.names([root.source_name]))):
+            return False
+        site.counters.found -= 1  # the seed has found it
+        site.counters.resume(partial.counts)
+        return True
+
+    def _record_single(self, number: int, finished: bool, before: tuple[int, ...]) -> None:
+        recorder = self._site.recorder
+        if recorder is not None and finished:
+            counts = of_names(1, before, self._site.counters.counts())
+            recorder.names(number, HOLDER, [self._site.plan.roots[number].source_name], counts)
 
     def _single(self, number: int, weight: float, here: Here[Item]) -> bool:
         """Copy a root that is not a directory; false if that goes on in chunks."""

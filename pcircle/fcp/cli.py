@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     _add_what(p)
     _add_filters(p)
     _add_existing(p)
+    _add_checkpoint(p)
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", metavar="N", help="processes on this machine")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
@@ -134,6 +135,15 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
     _add_links(add)
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
+
+
+def _add_checkpoint(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("interrupted copies").add_argument
+    add("--resume", action="store_true", help="go on from the checkpoint; without one, begin")
+    add("--restart", action="store_true", help="discard the checkpoint and begin anew")
+    add("--checkpoint-interval", metavar="T", help="between checkpoints; default: 60 s")
+    add("--checkpoint-dir", metavar="DIR", help="keep it there and not beside the copy")
+    add("--no-checkpoint", action="store_true", help="keep none")
 
 
 def _add_links(add: Callable[..., object]) -> None:

@@ -23,6 +23,7 @@ from pcircle.fcp.plan import (
     Root,
     working_directory,
 )
+from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.globs import Rule, read_rule, read_rules
@@ -78,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     existing: Existing = Existing()
     error_log: str | None = None
     retry_from: str | None = None
+    checkpoint: Wish = Wish()
 
 
 class CopyProgram(Program):
@@ -92,6 +94,7 @@ class CopyProgram(Program):
         self._options = options
         self._umask = umask
         self._log: ErrorLog | None = None
+        self._kept: Kept | None = None
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -100,7 +103,7 @@ class CopyProgram(Program):
         rules = _rules(options)
         here = working_directory()
         failed = None if options.retry_from is None else read_log(options.retry_from)
-        roots = self._roots(failed or (), here)
+        roots = self._meant(self._roots(failed or (), here), here)
         chunk = options.chunk_bytes
         plan = Plan(
             roots=roots,
@@ -123,6 +126,11 @@ class CopyProgram(Program):
             bytes_per_s=options.bytes_per_s,
             operations_per_s=options.operations_per_s,
         )
+        if not options.checkpoint.never and is_worth_it(plan):
+            self._kept = keep(plan, options.checkpoint)
+            if self._kept is not None:
+                large = self._kept.large_bytes
+                plan = msgspec.structs.replace(plan, journal=self._kept.plan, large_bytes=large)
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = ErrorLog(open_log(options.error_log), roots, here)
         return msgspec.msgpack.encode(plan)
@@ -145,12 +153,31 @@ class CopyProgram(Program):
                     return exactly
         return roots
 
+    def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
+        """The roots; those of an interrupted copy if DST exists only since that has made it."""
+        options = self._options
+        wish = options.checkpoint
+        if len(roots) > 1 or options.into or options.exact or wish.never:
+            return roots
+        if has_checkpoint(roots, here, wish):
+            return roots
+        follow = options.links != "none"
+        try:
+            exactly = resolve(options.sources, options.target, exact=True, follow=follow)
+        except UsageError:
+            return roots
+        return exactly if has_checkpoint(exactly, here, wish) else roots
+
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
         if decided.dry:
             from pcircle.fcp.dry import DryTask
 
             return DryTask(decided, rank, size)
+        if decided.journal is not None:
+            from pcircle.fcp.journaled import JournaledCopy
+
+            return JournaledCopy(decided, rank, size, self._kept)
         return CopyTask(decided, rank, size)
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -165,6 +192,7 @@ class CopyProgram(Program):
             dry=options.dry,
             sources=options.sources,
             target=options.target,
+            kept=self._kept,
         )
 
 
@@ -220,13 +248,14 @@ def _options(typed: argparse.Namespace) -> Options:
         quiet=typed.quiet,
         verbose=typed.verbose,
         progress=typed.progress,
-        interval_s=_interval_s(typed.interval),
+        interval_s=_interval_s("--interval", typed.interval),
         json=typed.json,
         reflink=typed.reflink,
         sparse=typed.sparse,
         existing=_existing(typed),
         error_log=typed.error_log,
         retry_from=typed.retry_from,
+        checkpoint=_wish(typed),
     )
 
 
@@ -253,6 +282,32 @@ def _existing(typed: argparse.Namespace) -> Existing:
         force=typed.force and not stays,
         in_place=typed.inplace,
         sync=typed.fsync,
+    )
+
+
+def _wish(typed: argparse.Namespace) -> Wish:
+    asked = [
+        option
+        for option, value in (
+            ("--resume", typed.resume),
+            ("--restart", typed.restart),
+            ("--checkpoint-dir", typed.checkpoint_dir),
+            ("--checkpoint-interval", typed.checkpoint_interval),
+        )
+        if value
+    ]
+    if typed.no_checkpoint and asked:
+        raise UsageError(f"--no-checkpoint and {asked[0]} exclude each other")
+    if typed.resume and typed.restart:
+        raise UsageError("--resume and --restart exclude each other")
+    directory = typed.checkpoint_dir
+    interval = typed.checkpoint_interval
+    return Wish(
+        interval_s=60.0 if interval is None else _interval_s("--checkpoint-interval", interval),
+        directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
+        resume=typed.resume,
+        restart=typed.restart,
+        never=typed.no_checkpoint,
     )
 
 
@@ -304,10 +359,10 @@ def _limit(option: str, text: str | None, parse: Any) -> float | None:
     return limit
 
 
-def _interval_s(text: str) -> float:
-    interval_s = _number("--interval", text, parse_duration)
-    if interval_s <= 0:
-        raise UsageError("--interval: it must be longer than nothing")
+def _interval_s(option: str, text: str) -> float:
+    interval_s = _number(option, text, parse_duration)
+    if not 0 < interval_s < math.inf:
+        raise UsageError(f"{option}: it must be longer than nothing")
     return interval_s
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pcircle import __version__
 from pcircle.circle import Sums
-from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.errorlog import ErrorLog
 from pcircle.fcp.items import Done, Failure, Remark
@@ -29,6 +29,7 @@ from pcircle.fcp.report import (
     shares,
     summary,
 )
+from pcircle.fcp.resume import Kept
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
 from pcircle.ui.names import show
@@ -54,6 +55,7 @@ class Console(Observer[Done]):
         dry: bool,
         sources: Sequence[bytes],
         target: bytes,
+        kept: Kept | None = None,
     ) -> None:
         self._quiet = quiet
         self._verbose = verbose
@@ -64,12 +66,15 @@ class Console(Observer[Done]):
         self._dry = dry
         self._sources = sources
         self._target = target
+        self._kept = kept
         self._began_s = time.monotonic()
         self._failures: list[FailedEntry] = []
         self._window: deque[tuple[float, Totals]] = deque([(0.0, Totals())])
         self._progress = _make_progress(progress, quiet, interval_s)
         shown = progress == "always" or (progress == "auto" and not quiet)
         self.period_s = min(_PERIOD_S, interval_s) if shown else None
+        if kept is not None:
+            self.notice(0, kept.remarks)
 
     # ---- while it runs ---------------------------------------------------------
 
@@ -151,6 +156,7 @@ class Console(Observer[Done]):
             code = worst((code, EntriesFailed.exit_code))
         if any(" was lost" in reason for reason in reasons):
             reasons.append("what it was copying may be left in files whose names begin with .fcp-")
+        self._end_checkpoint(code)
         report = self._report(code, total, tuple(reasons), outcome)
         for reason in reasons:
             self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")
@@ -158,6 +164,20 @@ class Console(Observer[Done]):
             for line in describe_losses(report.not_kept):
                 self._progress.note(line)
         return self._tell(report)
+
+    def _end_checkpoint(self, code: int) -> None:
+        """Remove the checkpoint if nothing is left to be done; else say that it is there."""
+        if self._kept is None:
+            return
+        self._kept.guard.end()
+        path = show(self._kept.checkpoint.path)
+        if code in (0, EntriesFailed.exit_code, IntegrityError.exit_code):
+            try:
+                self._kept.remove()
+            except OSError as error:
+                self._progress.note(f"fcp: cannot remove the checkpoint '{path}': {error.strerror}")
+        elif not self._quiet:
+            self._progress.note(f"fcp: the checkpoint is '{path}': --resume goes on from it")
 
     def _report(
         self, code: int, total: Totals, reasons: tuple[str, ...], outcome: Outcome[Done]
@@ -182,8 +202,10 @@ class Console(Observer[Done]):
             not_kept=total.not_kept,
             skipped=total.skipped,
             elapsed_s=round(elapsed_s, 6),
-            bytes_per_s=round(total.bytes_done / elapsed_s, 3),
-            entries_per_s=round(total.copied / elapsed_s, 3),
+            bytes_per_s=round((total.bytes_done - total.resumed_bytes) / elapsed_s, 3),
+            entries_per_s=round(max(0, total.copied - total.resumed) / elapsed_s, 3),
+            resumed=total.resumed,
+            resumed_bytes=total.resumed_bytes,
             reasons=reasons,
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),

@@ -9,6 +9,9 @@ import msgspec
 from pcircle.circle import Sums
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 
+FOUND, SIZED, FAILED = 0, 1, 7
+"""Where these are in the counts in a row."""
+
 KINDS = (XATTR, ACL, FLAGS)
 
 
@@ -19,6 +22,7 @@ class Counters:
     one of files, directories, links, special, skipped or failed. `sized` are those
     whose size is known; `scans_due` the directories found, `scans_done` those read.
     `not_kept` counts entries by what of them the destination could not hold.
+    `resumed` and `resumed_bytes` are what of all that an earlier run has done.
     """
 
     __slots__ = (
@@ -30,6 +34,8 @@ class Counters:
         "found",
         "links",
         "not_kept",
+        "resumed",
+        "resumed_bytes",
         "scans_done",
         "scans_due",
         "sized",
@@ -45,6 +51,7 @@ class Counters:
         self.bytes_found = self.bytes_done = 0
         self.weight = 0.0
         self.special = 0
+        self.resumed = self.resumed_bytes = 0
         self.not_kept = dict.fromkeys(KINDS, 0)
 
     def lose(self, kinds: Iterable[str]) -> None:
@@ -52,27 +59,64 @@ class Counters:
         for kind in kinds:
             self.not_kept[kind] += 1
 
+    def counts(self) -> tuple[int, ...]:
+        """The counts in a row; `totals` reads them."""
+        return (
+            self.found,
+            self.sized,
+            self.scans_due,
+            self.scans_done,
+            self.files,
+            self.directories,
+            self.links,
+            self.failed,
+            self.bytes_found,
+            self.bytes_done,
+            self.special,
+            *self.not_kept.values(),
+            self.skipped,
+        )
+
+    def resume(self, counts: tuple[int, ...]) -> None:
+        """Take over counts of an earlier run, of entries that had not been found yet."""
+        done = totals(counts)
+        for name in _PLAIN:
+            setattr(self, name, getattr(self, name) + getattr(done, name))
+        for kind, count in done.not_kept.items():
+            self.not_kept[kind] += count
+        self.resumed += done.settled
+        self.resumed_bytes += done.bytes_done
+
     def sums(self) -> Sums:
         """As a progress round adds them up; `totals` reads them."""
-        return Sums(
-            (
-                self.found,
-                self.sized,
-                self.scans_due,
-                self.scans_done,
-                self.files,
-                self.directories,
-                self.links,
-                self.failed,
-                self.bytes_found,
-                self.bytes_done,
-                self.special,
-                *self.not_kept.values(),
-                self.skipped,
-            ),
-            self.weight,
-            1,
-        )
+        return Sums((*self.counts(), self.resumed, self.resumed_bytes), self.weight, 1)
+
+
+def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
+    """The counts of some names that were done, between two looks at the counts of all.
+
+    They were found earlier, and what failed meanwhile is not among them.
+    """
+    counts = [b - a for a, b in zip(before, after, strict=True)]
+    counts[FOUND] = counts[SIZED] = names
+    counts[FAILED] = 0
+    return tuple(counts)
+
+
+_PLAIN = (
+    "found",
+    "sized",
+    "scans_due",
+    "scans_done",
+    "files",
+    "directories",
+    "links",
+    "failed",
+    "bytes_found",
+    "bytes_done",
+    "special",
+    "skipped",
+)
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -93,6 +137,8 @@ class Totals(msgspec.Struct, frozen=True):
     lost_acl: int = 0
     lost_flags: int = 0
     skipped: int = 0
+    resumed: int = 0
+    resumed_bytes: int = 0
 
     @property
     def copied(self) -> int:

@@ -12,8 +12,8 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeAlias
 
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
@@ -32,6 +32,9 @@ _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
+
+BegunFile: TypeAlias = "tuple[os.stat_result, Creation, Identity, list[tuple[int, int]]]"
+"""A large file that was begun: see `Copier.begin`."""
 
 COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""
@@ -329,7 +332,9 @@ class Copier:
                 os.symlink(text, name, dir_fd=target_fd)
             except FileExistsError:
                 # If it is to stay, it was not there before.
-                if existing.stays or (existing.same and _is_link(text, target_fd, name)):
+                old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                stays = existing.stays or (existing.same and _is_link(text, target_fd, name))
+                if stays and not self._plan.is_ours(old):
                     self.skip()
                     return None
                 target.replaceable(target_fd, name)
@@ -358,6 +363,43 @@ class Copier:
         self._counters.sized += 1
         return None
 
+    @contextmanager
+    def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
+        """A large source file, open, and its status."""
+        self.doing = "open"
+        fd = os.open(source, self._source_flags, dir_fd=source_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is not a regular file any more")
+            yield fd, status
+        finally:
+            os.close(fd)
+
+    def take_up(
+        self,
+        source: tuple[int, os.stat_result],
+        ranges: list[tuple[int, int]],
+        made: os.stat_result,
+        names: tuple[bytes, bytes],
+        target_fd: int,
+    ) -> BegunFile:
+        """As `begin`, of a file that was begun before: what is left to be copied of it.
+
+        `source` is open; `names` are those that the file is `written` under and will have.
+        """
+        fd, status = source
+        written, name = names
+        old = None if written == name else target.replaceable(target_fd, name)
+        more = 0 if written == name else 0o600
+        mode = 0o600 if old is not None else target.creation_mode(status, self._plan) | more
+        creation = Creation(-1, name, written, old, mode)
+        creation.identity = (made.st_dev, made.st_ino)
+        creation.held = self._extras.of_file(fd) if self._extras.any else None
+        self._counters.sized += 1
+        self._counters.bytes_found += status.st_size
+        return status, creation, self._plan.identify(made), ranges
+
     def begin(
         self,
         source_fd: int,
@@ -365,23 +407,16 @@ class Copier:
         target_fd: int,
         name: bytes,
         divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
-    ) -> tuple[os.stat_result, Creation, Identity, list[tuple[int, int]]]:
+    ) -> BegunFile:
         """Make the temporary file that a large file's chunks go to, of its full size, closed.
 
         Returns the source's status, what was made, its identity, and the
         ranges that `divide` says of the open source; none if it could be cloned.
         """
-        self.doing = "open"
-        fd = os.open(source, self._source_flags, dir_fd=source_fd)
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise Changed("it is not a regular file any more")
+        with self.opened(source_fd, source) as (fd, status):
             held = self._extras.of_file(fd) if self._extras.any else None
             ranges = divide(fd, status)
             creation, identity, cloned = self._make(fd, status, target_fd, name)
-        finally:
-            os.close(fd)
         creation.held = held
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size

@@ -28,13 +28,24 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `copy` is the root's own copy, which must not be copied in its turn, as it
     would be where a mount shows a part of the source in another place.
-    `file_system` is the walk's own number of the source's file system.
+    `file_system` is the walk's own number of the source's file system. The
+    target was made in `epoch`: what is done in it counts no sooner.
     """
 
     source: tuple[int, int]
     target: tuple[int, int]
     copy: tuple[int, int]
     file_system: int = 0
+    epoch: int = 0
+
+
+ANYWHERE = Place((0, 0), (0, 0), (0, 0))
+"""In place of a place that is not known."""
+
+
+def target_of(place: Place) -> tuple[int, int] | None:
+    """The identity of a place's target, None if it is not known."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.target
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
@@ -77,7 +88,7 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Copy one file in chunks."""
+    """Copy one file in chunks. `linked` tells that its inode has other names."""
 
     root: int
     path: bytes
@@ -85,6 +96,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     target_name: bytes
     weight: float
     place: Place
+    linked: bool = False
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -136,11 +148,16 @@ class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
 
 
 class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
-    """Make a link to the copy `made` of `first` where the copy of `one` would be."""
+    """Make a link to the copy `made` of `first` where the copy of `one` would be.
+
+    The copy was made in `epoch`, by a job that may have been an earlier run
+    of this one: then `first` is known by its name alone.
+    """
 
     one: One
     first: One
     made: int
+    epoch: int = 0
 
 
 Item: TypeAlias = Tree | Batch | Singles | Large | Chunk | One | Claim | First | Links
@@ -174,11 +191,15 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     """An item's result. What was copied is in the ranks' counters; results say *that* it is.
 
     `cause` says for the chunks of a file, and for a name that others will be
-    linked to, why it failed, if it did; `made` which inode the copy is.
+    linked to, why it failed, if it did; `made` which inode the copy is. Where a
+    checkpoint is kept, it is of an `epoch`, and has the part of the job's
+    `counts` that the item and its children came to.
     """
 
     cause: Failure | None = None
     made: int | None = None
+    epoch: int = 0
+    counts: tuple[int, ...] = ()
 
 
 def pack(names: Sequence[str]) -> bytes:

@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
+from pcircle.fcp.files import BegunFile
 from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
+from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
+from pcircle.fcp.takeup import take_up
 from pcircle.fcp.target import Creation
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import join_path
@@ -51,7 +54,12 @@ class LargeFiles:
             ):
                 self._site.extras.enter(lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
-                status, creation, identity, ranges = self._site.copier.begin(*names, self._grid)
+                self._site.lift(lease.fd, [item.target_name])
+                begun = self._take_up(item, *names)
+                if begun is None:
+                    begun = self._site.copier.begin(*names, self._grid)
+                    self._record(item, begun)
+                status, creation, identity, ranges = begun
                 own = LargeFile(status, creation, identity)
                 self._spawn_chunks(item, own, ranges, here)
         except Taken:
@@ -66,6 +74,33 @@ class LargeFiles:
             return own
         # All of it is a hole, or it is a clone.
         return self.complete(item, own, None, here)
+
+    def _take_up(
+        self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
+    ) -> BegunFile | None:
+        """Go on with what an earlier run has begun; None if there is nothing."""
+        site = self._site
+        begun = site.resumed and site.resumed.begun(item.root, item.path, source)
+        if not begun:
+            return None
+        found = take_up(site.copier, begun, (source_fd, source, target_fd, name), self._grid)
+        if found is not None:
+            status, _, _, ranges = found
+            site.counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
+        return found
+
+    def _record(self, item: Large, begun: BegunFile) -> None:
+        status, creation, identity, _ = begun
+        recorder = self._site.recorder
+        if recorder is None:
+            return
+        keys, written = recorder.keys, creation.written
+        where = item.root, item.path
+        source = status.st_ino, status.st_size, status.st_mtime_ns
+        made = identity[1]
+        recorder.add(
+            Begun(keys.file(*where, item.name), keys.file(*where, written), written, made, source)
+        )
 
     def _spawn_chunks(
         self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], here: Here[Item]
@@ -131,9 +166,16 @@ class LargeFiles:
             self._site.counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
             return Done(self._site.failure(item.root, path, None, error))
+        self._record_part(item, reached)
         if reached < end and not here.stopping:
             self._share_rest(item, reached, end, here)
         return Done()
+
+    def _record_part(self, item: Chunk, reached: int) -> None:
+        recorder = self._site.recorder
+        if recorder is not None and reached > item.offset:
+            key = recorder.keys.file(item.root, item.path, item.name)
+            recorder.add(Part(key, item.temporary, item.offset, reached - item.offset))
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""

@@ -25,9 +25,20 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pcircle.fcp import target
-from pcircle.fcp.existing import Taken
+from pcircle.fcp.existing import Existing, Taken
 from pcircle.fcp.files import LARGE, Changed, special
-from pcircle.fcp.items import Claim, Done, First, Item, Large, Links, One, Place
+from pcircle.fcp.items import (
+    ANYWHERE,
+    Claim,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    One,
+    Place,
+    target_of,
+)
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
@@ -48,11 +59,12 @@ class Linked(NamedTuple):
 class _Inode:
     """What its home knows of an inode: how many names have come, and what has become of it."""
 
-    __slots__ = ("first", "made", "seen", "waiting")
+    __slots__ = ("epoch", "first", "made", "seen", "waiting")
 
     def __init__(self) -> None:
         self.seen = 0
         self.made: int | None = None  # the copy's own inode
+        self.epoch = 0  # in which the copy was made
         self.first: One | None = None
         self.waiting: list[tuple[int, One]] = []  # the tickets that are held, and for which name
 
@@ -93,7 +105,7 @@ class HardLinks:
         ):
             key = (item.place.file_system, number)
             one = One(item.root, item.path, name, item.weight, item.place)
-            inode = self._inodes.setdefault(key, _Inode())
+            inode = self._inodes.get(key) or self._inode(key, one)
             inode.seen += 1
             if inode.first is None:
                 inode.first = one
@@ -121,7 +133,7 @@ class HardLinks:
         inode = self._inodes[key]
         waiting, inode.waiting = inode.waiting, []
         if merged.made is not None:
-            inode.made = merged.made
+            inode.made, inode.epoch = merged.made, merged.epoch
             for ticket, one in waiting:
                 here.resume(ticket, [self._link(inode, one)], Done())
         elif waiting:
@@ -132,6 +144,16 @@ class HardLinks:
             inode.first = None  # whoever comes next is the first
         self._perhaps_forget(key, inode, item.names)
 
+    def _inode(self, key: tuple[int, int], one: One) -> _Inode:
+        """A new inode, or one that an earlier run has made a copy of."""
+        inode = self._inodes[key] = _Inode()
+        known = None if self._site.resumed is None else self._site.resumed.inode(*key)
+        if known is not None and 0 <= known.root < len(self._site.plan.roots):
+            # How its directories are known may have changed since: its inode alone is held to.
+            inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE)
+            inode.made = known.made
+        return inode
+
     def _perhaps_forget(self, key: tuple[int, int], inode: _Inode, names: int) -> None:
         # Among several sources one may hold another, and a name come twice.
         alone = len(self._site.plan.roots) == 1
@@ -141,7 +163,7 @@ class HardLinks:
     def _link(self, inode: _Inode, one: One) -> Links:
         assert inode.first is not None
         assert inode.made is not None
-        return Links(one, inode.first, inode.made)
+        return Links(one, inode.first, inode.made, inode.epoch)
 
     # ---- the work --------------------------------------------------------------
 
@@ -158,6 +180,7 @@ class HardLinks:
                 name = site.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
                 site.extras.enter(lease.fd)
+                site.lift(lease.fd, [name])
                 follow = site.plan.follow
                 mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow).st_mode
                 if stat.S_ISLNK(mode):
@@ -167,8 +190,8 @@ class HardLinks:
                         raise special()
                     site.special(*names)
                 elif site.copier.file(*names, claimed=True) == LARGE:
-                    large = Large(item.root, item.path, item.name, name, item.weight, item.place)
-                    here.spawn([large])
+                    where = item.root, item.path, item.name, name
+                    here.spawn([Large(*where, item.weight, item.place, linked=True)])
                     return Done()
                 site.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
@@ -191,7 +214,7 @@ class HardLinks:
             name = site.target_name(one.root, one.path, one.name)
             with (
                 site.targets.lease(
-                    item.first.root, item.first.path, item.first.place.target
+                    item.first.root, item.first.path, target_of(item.first.place)
                 ) as first,
                 site.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
@@ -246,9 +269,11 @@ class HardLinks:
             _link(first_fd, first_name, fd, name)
         except FileExistsError:
             existing = self._site.plan.existing
+            old = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if self._site.plan.is_ours(old):
+                existing = Existing()
             if existing.stays:
                 raise Taken from None
-            old = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if old.st_ino == made:
                 if existing.decides:
                     raise Taken from None

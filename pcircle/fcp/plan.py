@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import msgspec
 
@@ -47,6 +48,22 @@ class Again(msgspec.Struct, frozen=True, array_like=True):
     entries: tuple[bytes, ...]
 
 
+class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
+    """The checkpoint that a copy keeps: its path and secret, this run's number, the interval.
+
+    `stale` are the marks of temporary names of earlier runs, the first of
+    which began at `since_ns`; with `resumed` what they did is not done again.
+    """
+
+    path: bytes
+    secret: bytes
+    run: int
+    interval_s: float
+    since_ns: int
+    stale: tuple[bytes, ...] = ()
+    resumed: bool = False
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options of a copy.
 
@@ -60,6 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     what is copied of what is below the roots; `follow` symbolic links there to
     what they stand for; `one_file_system`: of a mount point copy the directory
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
+    `journal` None means that no checkpoint is kept.
     """
 
     roots: tuple[Root, ...]
@@ -81,6 +99,15 @@ class Plan(msgspec.Struct, frozen=True):
     one_file_system: bool = False
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
+    journal: JournalPlan | None = None
+
+    def is_ours(self, old: os.stat_result) -> bool:
+        """Whether something in the target is taken for the work of an earlier run of this copy.
+
+        It was changed since that began. It may not be whole, nor on disk, so no option keeps it.
+        """
+        journal = self.journal
+        return journal is not None and bool(journal.stale) and old.st_ctime_ns >= journal.since_ns
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.
@@ -103,8 +130,10 @@ def working_directory() -> bytes:
         return b""
 
 
-def open_sides(plan: Plan) -> tuple[Directories, Directories]:
-    """The directories of the sources and those of the targets."""
+def open_sides(
+    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None
+) -> tuple[Directories, Directories]:
+    """The directories of the sources and those of the targets; `opened` is told the latter."""
     # Paths stay as they were typed where that means the same: a directory may be
     # in reach from inside only. Not normalised: `a/../b` is something else if `a` is a link.
     begin = b"" if working_directory() == plan.directory else plan.directory
@@ -113,5 +142,5 @@ def open_sides(plan: Plan) -> tuple[Directories, Directories]:
     each = affordable() // 2
     return (
         Directories(sources, each, plan.identify, follow=plan.follow),
-        Directories(targets, each, plan.identify),
+        Directories(targets, each, plan.identify, opened=opened),
     )

@@ -52,6 +52,8 @@ class Report(msgspec.Struct, frozen=True):
     """A copy's result. Times in seconds; `entries` counts what was copied.
 
     `not_kept` counts entries by what of them the destination could not hold.
+    `resumed` counts the entries, copied or skipped, that an earlier run has
+    done; these and their bytes are in the counts, but not in the rates.
     """
 
     schema: int
@@ -71,6 +73,8 @@ class Report(msgspec.Struct, frozen=True):
     failed: int
     not_kept: dict[str, int]
     skipped: int
+    resumed: int
+    resumed_bytes: int
     elapsed_s: float
     bytes_per_s: float
     entries_per_s: float
@@ -176,6 +180,8 @@ def summary(report: Report) -> str:
     )
     if report.skipped:
         done = f"{_plural(report.skipped, 'entry', 'entries')} skipped; {done}"
+    if report.resumed:
+        done = f"{done}, of which {format_count(report.resumed)} by an earlier run"
     if report.failed:
         done = f"{_plural(report.failed, 'entry', 'entries')} failed; {done}"
     if report.dry_run:

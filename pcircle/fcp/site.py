@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Sequence
 
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
@@ -11,9 +13,12 @@ from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
+from pcircle.fcp.recorder import Recorder
+from pcircle.fcp.resumed import Resumed
 from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
+from pcircle.fs.xattrs import lift_flags
 from pcircle.runtime import Here
 
 
@@ -25,10 +30,38 @@ class Site:
         self.rank = rank
         self.size = size
         self.counters = Counters()
-        self.sources, self.targets = open_sides(plan)
+        journal = plan.journal
+        self.recorder = None if journal is None else Recorder(journal, rank)
+        self.resumed: Resumed | None = None
+        if journal is not None and self.recorder is not None and journal.stale:
+            self.resumed = Resumed(journal, self.recorder.keys)
+        opened = None if self.recorder is None else self.recorder.opened
+        self.sources, self.targets = open_sides(plan, opened)
         self.extras = Extras(plan.keep, self.counters)
         self.limits = limits_of(plan, size)
         self.copier = Copier(plan, self.counters, rank, self.extras, self.limits)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this rank is in, 0 where no checkpoint is kept."""
+        return 0 if self.recorder is None else self.recorder.epoch
+
+    def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
+        """Where an earlier run may have finished files, let them be replaced."""
+        if self.resumed is not None and self.plan.keep.flags:
+            for name in names:
+                lift_flags(target_fd, name)
+
+    def target_is(self, root: int, path: bytes, kind: int) -> bool:
+        """Whether the copy of what has this path is there, and of this kind of `st_mode`."""
+        base = self.plan.roots[root]
+        above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", base.target_name)
+        try:
+            with self.targets.lease(root, above) as lease:
+                status = os.stat(name or b".", dir_fd=lease.fd, follow_symlinks=not name)
+        except OSError:
+            return False
+        return stat.S_IFMT(status.st_mode) == kind
 
     def target_name(self, root: int, path: bytes, name: bytes) -> bytes:
         """The name of an entry's copy: only roots that are no directories may have another."""

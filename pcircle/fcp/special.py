@@ -10,7 +10,7 @@ import os
 import stat
 
 from pcircle.fcp import target
-from pcircle.fcp.existing import Taken
+from pcircle.fcp.existing import Existing, Taken
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.files import Changed, Copier
 from pcircle.fcp.plan import Plan
@@ -81,7 +81,8 @@ def _is_alike(plan: Plan, status: os.stat_result, target_fd: int, name: bytes) -
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
     same = stat.S_IFMT(now.st_mode) == stat.S_IFMT(status.st_mode)
     same = same and now.st_rdev == status.st_rdev
-    existing = plan.existing
+    existing = Existing() if plan.is_ours(now) else plan.existing
     if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
         raise Taken
-    return same
+    # One that has other names by now must not get this one's owner.
+    return same and now.st_nlink == 1

@@ -129,7 +129,7 @@ def _create_in_place(
     try:
         return Creation(os.open(name, CREATE, mode, dir_fd=directory_fd), name, name, None, mode)
     except FileExistsError:
-        if plan.existing.stays:
+        if plan.existing.stays and not _is_ours(plan, directory_fd, name):
             raise Taken from None
     old = replaceable(directory_fd, name)
     if old is None or stat.S_ISLNK(old.st_mode):
@@ -174,6 +174,8 @@ def stays(
     except FileNotFoundError:
         return None
     _refuse(old, special_too=not plan.existing.stays)
+    if plan.is_ours(old):
+        return None
     if plan.existing.stays:
         return old
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
@@ -187,6 +189,8 @@ def still_replaceable(creation: Creation, source: os.stat_result, plan: Plan, fd
         return  # `publish` finds out
     now = replaceable(fd, creation.name)
     if now is None or creation.written == creation.name or not plan.existing.decides:
+        return
+    if plan.is_ours(now):
         return
     if file_stays(plan.existing, source, now, times_kept=plan.keep.timestamps):
         raise Taken
@@ -238,9 +242,15 @@ def publish(creation: Creation, directory_fd: int, plan: Plan) -> None:
         except FileExistsError:
             now = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
             _refuse(now, special_too=False)
-            raise Taken from None
-    else:
-        os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+            if not plan.is_ours(now):
+                raise Taken from None
+        else:
+            return
+    os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+
+
+def _is_ours(plan: Plan, directory_fd: int, name: bytes) -> bool:
+    return plan.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
 
 
 def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:

@@ -109,7 +109,9 @@ class CopyTask(Task[Item, Done]):
         return self.merge(own, merged)
 
     def merge(self, a: Done, b: Done) -> Done:
-        return Done(a.cause or b.cause, a.made if b.made is None else b.made)
+        made = a.made if b.made is None else b.made
+        counts = add_counts(a.counts, b.counts)
+        return Done(a.cause or b.cause, made, max(a.epoch, b.epoch), counts)
 
     def abandon(self, item: Item, own: Any) -> None:
         if isinstance(own, LargeFile) and isinstance(item, Large):
@@ -117,6 +119,11 @@ class CopyTask(Task[Item, Done]):
 
     def measure(self) -> Sums:
         return self._site.counters.sums()
+
+
+def add_counts(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Counts of two parts together; a part may have none."""
+    return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
 
 
 def _root(item: Item) -> int:

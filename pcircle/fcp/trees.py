@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pcircle.fcp import target
@@ -21,8 +21,10 @@ from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
+from pcircle.fcp.resumed import Partial, remaining
 from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
+from pcircle.fcp.takeup import open_again, sweep
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
@@ -62,11 +64,12 @@ class Trees:
                 created = self._make_directory(item, status)
                 with self._site.targets.lease(item.root, item.path) as lease:
                     own = self._between(source.fd, status, lease, created)
+                    partial = None if created else self._take_up(item, lease)
+                    if not created and self._is_made(item):
+                        own = own._replace(created=True)
                     doing = "read directory"
-                    copy = lease.identity if item.above is None else item.above.copy
-                    number = self._file_system(item, source)
-                    place = Place(source.identity, lease.identity, copy, number)
-                    self._descend(item, place, source.fd, lease.fd, here)
+                    place = self._place(item, source, lease)
+                    self._descend(item, place, source.fd, lease.fd, here, partial)
         except OSError as error:
             self._site.counters.weight += 0.0 if here.spawned else item.weight
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
@@ -131,25 +134,65 @@ class Trees:
         mode = 0o700 if self._site.plan.keep.mode else (status.st_mode & 0o1777) | 0o700
         known = None if item.above is None else item.above.target
         with self._site.targets.lease(item.root, above, known) as holder:
+            self._announce(item, status, name, holder.fd)
             try:
                 os.mkdir(name, mode, dir_fd=holder.fd)
             except FileExistsError:
+                if self._site.resumed is not None:
+                    open_again(holder.fd, name, flags=self._site.plan.keep.flags)
                 return False
             except OSError as error:
                 target.stop_if_full(error, holder.fd, self._site.copier.names)
                 raise
         return True
 
+    def _place(self, item: Tree, source: Lease, lease: Lease) -> Place:
+        number = self._file_system(item, source)
+        copy, epoch = lease.identity, self._site.epoch
+        if item.above is not None:
+            copy, epoch = item.above.copy, max(epoch, item.above.epoch)
+        return Place(source.identity, lease.identity, copy, number, epoch)
+
+    def _is_made(self, item: Tree) -> bool:
+        """Whether an earlier run has made the directory, and should it matter."""
+        resumed = self._site.resumed
+        return resumed is not None and resumed.is_made(item.root, item.path)
+
+    def _take_up(self, item: Tree, lease: Lease) -> Partial | None:
+        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
+        resumed = self._site.resumed
+        if resumed is None:
+            return None
+        if not lease.searched:
+            sweep(resumed, item.root, item.path, lease.fd)
+        # Of a directory of which only some entries are copied, others tell as well.
+        return None if item.only is not None else resumed.partial(item.root, item.path)
+
+    def _announce(self, item: Tree, status: os.stat_result, name: bytes, holder_fd: int) -> None:
+        """Have it known to a later run that a directory was made by us, should it matter."""
+        recorder = self._site.recorder
+        if recorder is None or not _missing(status, self._site.plan.umask):
+            return
+        try:
+            os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            recorder.making(item.root, item.path)
+
     def _descend(
-        self, item: Tree, place: Place, source_fd: int, target_fd: int, here: Here[Item]
+        self,
+        item: Tree,
+        place: Place,
+        source_fd: int,
+        target_fd: int,
+        here: Here[Item],
+        partial: Partial | None,
     ) -> None:
         """Scan the directory: spawn what is below, copy or spawn what is in it."""
         weight = item.weight
         if is_left_empty(self._site.plan, item, source_fd, self._site.sources):
             self._site.counters.weight += weight
             return
-        picked = None if item.only is None else [Picked(source_fd, item.only)]
-        for block in picked or self._blocks(item.path, source_fd):
+        for block in self._blocks_of(item, source_fd, partial):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -170,6 +213,16 @@ class Trees:
                 self._spawn_batches(item, block, each, place, here)
             if here.stopping:
                 return
+
+    def _blocks_of(self, item: Tree, source_fd: int, partial: Partial | None) -> Iterable[Block]:
+        """The names that are to be copied, in blocks."""
+        if item.only is not None:
+            return [Picked(source_fd, item.only)]
+        blocks = self._blocks(item.path, source_fd)
+        if partial is None or self._site.recorder is None:
+            return blocks
+        self._site.counters.resume(partial.counts)
+        return remaining(blocks, partial, self._site.recorder.keys)
 
     def _spawn_directories(
         self, item: Tree, block: Block, place: Place, each: float, here: Here[Item]
@@ -224,7 +277,7 @@ class Trees:
     def complete(self, item: Tree, own: Directory, here: Here[Item]) -> None:
         """All that is below is done: the directory gets its attributes."""
         keep = self._site.plan.keep
-        missing = 0o700 & (~own.source.st_mode | self._site.plan.umask) if own.created else 0
+        missing = _missing(own.source, self._site.plan.umask) if own.created else 0
         sync = self._site.plan.existing.sync
         doing = "set the attributes of the copy of"
         try:
@@ -256,3 +309,8 @@ class Trees:
         if not item.path and own.created:
             with self._site.targets.lease(item.root, HOLDER) as holder:
                 self._site.sync_holder(HOLDER, holder)
+
+
+def _missing(source: os.stat_result, umask: int) -> int:
+    """The bits of its owner that a directory is made with, but is not to have in the end."""
+    return 0o700 & (~source.st_mode | umask)

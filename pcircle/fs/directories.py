@@ -100,7 +100,8 @@ class Directories:
 
     A directory that may be searched, but not read, is opened for its path
     alone: what is in it can be reached by name. With `follow` directories may
-    be reached through symbolic links.
+    be reached through symbolic links. `opened` is told each directory that is
+    opened, and its status.
     """
 
     def __init__(
@@ -110,8 +111,10 @@ class Directories:
         identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
         *,
         follow: bool = False,
+        opened: Callable[[int, os.stat_result], None] | None = None,
     ) -> None:
         self._bases = bases
+        self._tell = opened
         self._identify = identify
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
@@ -206,7 +209,10 @@ class Directories:
             fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
             searched = True
         try:
-            opened = _Open(fd, self._identify(os.fstat(fd)), searched=searched)
+            status = os.fstat(fd)
+            opened = _Open(fd, self._identify(status), searched=searched)
+            if self._tell is not None:
+                self._tell(fd, status)
         except OSError:
             os.close(fd)
             raise

@@ -214,3 +214,20 @@ def _flags(fd: int) -> int:
 
 def _set_flags(fd: int, flags: int) -> None:
     fcntl.ioctl(fd, _SET_FLAGS, struct.pack("i", flags))
+
+
+def lift_flags(holder_fd: int, name: bytes, kind: int = 0) -> bool:
+    """Take the flags that forbid changes from a file or directory; false if it has none."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags | kind, dir_fd=holder_fd)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(fd)
+        if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+            return False
+        present = read_flags(fd)
+        return bool(present & FORBIDDING) and give_flags(fd, present & ~FORBIDDING)
+    finally:
+        os.close(fd)

@@ -99,16 +99,18 @@ def differences(source: bytes, target: bytes, keep: frozenset[str] = METADATA) -
     return found
 
 
-def rsync_differences(source: bytes, target: bytes, *, preserved: bool) -> list[str]:
+def rsync_differences(
+    source: bytes, target: bytes, *, preserved: bool, more: str = ""
+) -> list[str]:
     """What rsync would have to change to make `target` equal to `source`; empty for equal trees.
 
-    With `preserved` it compares mode, owner and times to the nanosecond as well. Skips the test
-    where there is no rsync.
+    With `preserved` it compares mode, owner and times to the nanosecond as well, and with `more`
+    what these options of rsync stand for. Skips the test where there is no rsync.
     """
     rsync = shutil.which("rsync")
     if rsync is None:
         pytest.skip("rsync, the judge, is not installed")
-    options = ["-naic", "--modify-window=-1"] if preserved else ["-nrlic"]
+    options = ["-naic" + more, "--modify-window=-1"] if preserved else ["-nrlic"]
     finished = subprocess.run(
         [rsync, *options, "--delete", source + b"/", target + b"/"],
         check=False,

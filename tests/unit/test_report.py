@@ -75,6 +75,8 @@ def make_report(**changes: object) -> Report:
         found=13,
         failed=0,
         skipped=0,
+        resumed=0,
+        resumed_bytes=0,
         not_kept={},
         elapsed_s=2.0,
         bytes_per_s=1.5 * (1 << 20),

@@ -1,0 +1,368 @@
+"""What a rank has done, on disk: the journal's records, how they are framed, written and read.
+
+Each rank appends to a file of its own. A record says that something is done:
+a directory with all below it, names of one directory, a range of a large
+file. Which rank did it is no matter, so work that was stolen needs no special
+case: what is done is what any journal says.
+
+A journal may claim only what is on disk. Every frame of records has an epoch
+(`pcircle.circle.epochs`), the latest of its records, and every commit is
+marked; a frame counts only if its epoch, or a later one of the same run, is
+marked as committed in any of the run's journals. So records are written as
+they come, in bounded memory, and come to count all at once. Nothing is ever
+rewritten: a crash costs what came after the last mark.
+
+The bytes, all integers little-endian:
+
+    frame   := magic (4)  length (u32)  epoch (u64)  check (u64)  payload (length)
+    magic   := "fcpR" for records, "fcpC" for a commit of the epoch
+    check   := XXH3-64, seeded with the checkpoint's secret, of magic .. epoch and payload
+    payload := of records: { length (u32)  record }*; of a commit: counts
+    record, counts := MessagePack
+
+Directories are named by 16 bytes of keyed BLAKE2b of root and path, names in
+them by 8 bytes of seeded XXH3-64: neither can be foreseen by who names the
+files, and a record of a deep directory is no longer than of another.
+`docs/journal-format.rst` has an example.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import xxhash
+
+from pcircle.errors import NoSpace
+from pcircle.fs.directories import HOLDER
+
+RECORDS, COMMIT = b"fcpR", b"fcpC"
+_HEAD = struct.Struct("<4sIQQ")
+_LENGTH = struct.Struct("<I")
+_MOST_BYTES = 16 << 20  # of a frame's payload: a greater length is damage, or malice
+_FRAME_BYTES = 64 << 10
+_RESERVE_BYTES = 256 << 10
+HASH_BYTES = 8
+
+Counts: TypeAlias = "tuple[int, ...]"
+"""As of `Counters.counts`."""
+
+
+class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """A directory and all below it. `counts` are its part of the job's."""
+
+    key: bytes
+    counts: tuple[int, ...]
+
+
+class Names(msgspec.Struct, frozen=True, array_like=True, tag="n"):
+    """Names of one directory, as hashes in a row."""
+
+    key: bytes
+    hashes: bytes
+    counts: tuple[int, ...]
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """A large file was begun under a temporary name, whose inode is `made`.
+
+    `key` is that of the file itself, `where` that of its temporary one.
+    `source` is the source's inode, size in bytes and modification time in ns.
+    """
+
+    key: bytes
+    where: bytes
+    temporary: bytes
+    made: int
+    source: tuple[int, int, int]
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """A range of a large file was copied into the temporary one."""
+
+    key: bytes
+    temporary: bytes
+    offset: int
+    length: int
+
+
+class Inode(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+    """The copy of an inode of several names, made under this one; `made` is the copy's inode."""
+
+    key: bytes
+    root: int
+    path: bytes
+    name: bytes
+    made: int
+
+
+class Made(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """A directory was made by the job. Counts although its epoch was not committed."""
+
+    key: bytes
+
+
+Record: TypeAlias = Subtree | Names | Begun | Part | Inode | Made
+
+
+class Keys:
+    """Names for what is recorded, by a checkpoint's secret of 8 bytes."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._seed = int.from_bytes(secret, "little")
+
+    def directory(self, root: int, path: bytes) -> bytes:
+        """A directory's key."""
+        return self._key(b"d", b"%d/%b" % (root, path))
+
+    def file(self, root: int, path: bytes, name: bytes) -> bytes:
+        """The key of a file that has records of its own."""
+        return self._key(b"f", b"%d/%b/%b" % (root, path, name))
+
+    def inode(self, file_system: int, inode: int) -> bytes:
+        """An inode's key."""
+        return self._key(b"i", b"%d/%d" % (file_system, inode))
+
+    def _key(self, kind: bytes, data: bytes) -> bytes:
+        return blake2b(data, digest_size=16, key=self._secret, person=kind).digest()
+
+    def names(self, names: Sequence[bytes]) -> bytes:
+        """The hashes of names, in a row."""
+        hash_, seed = xxhash.xxh3_64_intdigest, self._seed
+        hashes = [hash_(name, seed) for name in names]
+        return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+    def check(self, head: bytes, payload: bytes) -> int:
+        """A frame's checksum; `head` is what stands before it."""
+        checksum = xxhash.xxh3_64(head, self._seed)
+        checksum.update(payload)
+        return checksum.intdigest()
+
+
+def frame(keys: Keys, magic: bytes, epoch: int, payload: bytes) -> bytes:
+    """The bytes of a frame."""
+    head = _HEAD.pack(magic, len(payload), epoch, 0)[:-8]
+    return head + keys.check(head, payload).to_bytes(8, "little") + payload
+
+
+class Journal:
+    """A rank's journal, open for appending. Any thread may use it.
+
+    `directory_fd` is the checkpoint's; the file is made when there is
+    something to be written. NoSpace if it can't be.
+    """
+
+    def __init__(self, directory_fd: int, name: bytes, keys: Keys) -> None:
+        self.committed = 0
+        self.bytes = 0
+        self._directory_fd = directory_fd
+        self._name = name
+        self._keys = keys
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._reserved = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._epoch = 0
+
+    def add(self, records: Sequence[Record], epoch: int, *, now: bool = False) -> None:
+        """Append records that count together; `now`: whatever becomes of this process."""
+        encoded = [self._encode(record) for record in records]
+        with self._lock:
+            for data in encoded:
+                self._pending.append(_LENGTH.pack(len(data)))
+                self._pending.append(data)
+                self._pending_bytes += len(data) + _LENGTH.size
+            self._epoch = max(self._epoch, epoch)
+            if now or self._pending_bytes >= _FRAME_BYTES:
+                self._flush()
+
+    def flush(self) -> None:
+        """Write what was added."""
+        with self._lock:
+            self._flush()
+
+    def commit(self, epoch: int, counts: Counts) -> None:
+        """Mark that the epoch is committed, and bring it to disk. `counts` are this rank's."""
+        with self._lock:
+            self._flush()
+            self._write(frame(self._keys, COMMIT, epoch, self._encode(counts)))
+            self.committed = epoch
+            fd = self._fd
+        assert fd is not None
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise _cannot(error) from error
+
+    def close(self) -> None:
+        """Write what was added, as far as possible, and close the file."""
+        with self._lock:
+            with suppress(NoSpace):  # it was not committed anyhow
+                self._flush()
+            if self._fd is not None:
+                os.close(self._fd)
+                self._fd = None
+
+    def _flush(self) -> None:
+        if self._pending:
+            payload = b"".join(self._pending)
+            epoch, self._epoch = self._epoch, 0
+            self._pending.clear()
+            self._pending_bytes = 0
+            self._write(frame(self._keys, RECORDS, epoch, payload))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
+            if self.bytes + len(data) > self._reserved:
+                # A full disk must not keep from the journal what a full disk interrupts.
+                self._reserved = self.bytes + len(data) + _RESERVE_BYTES
+                os.posix_fallocate(self._fd, self.bytes, self._reserved - self.bytes)
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(self._fd, view, self.bytes)
+                self.bytes += written
+                view = view[written:]
+        except OSError as error:
+            raise _cannot(error) from error
+
+
+def _cannot(error: OSError) -> NoSpace:
+    return NoSpace(f"the checkpoint can't be written: {error.strerror}")
+
+
+class Frame(NamedTuple):
+    """A frame that was read: its magic, its epoch, and where its payload lies."""
+
+    magic: bytes
+    epoch: int
+    offset: int
+    payload: bytes
+
+
+class Damage(NamedTuple):
+    """Bytes of a journal that are no frame."""
+
+    offset: int
+    length: int
+
+
+def read_frames(fd: int, keys: Keys) -> Iterator[Frame | Damage]:
+    """The frames of a journal, in order, and what is damaged between them.
+
+    Reserved space at its end, which is zeros, is no damage. OSError.
+    """
+    size = os.fstat(fd).st_size
+    offset = 0
+    while offset < size:
+        found = _frame_at(fd, offset, size, keys)
+        if found is not None:
+            yield found
+            offset = found.offset + len(found.payload)
+            continue
+        after = _next_frame(fd, offset + 1, size, keys)
+        if after < size or _is_written(fd, offset, size):
+            yield Damage(offset, after - offset)
+        offset = after
+
+
+def _frame_at(fd: int, offset: int, size: int, keys: Keys) -> Frame | None:
+    head = os.pread(fd, _HEAD.size, offset)
+    if len(head) < _HEAD.size:
+        return None
+    magic, length, epoch, check = _HEAD.unpack(head)
+    if magic not in (RECORDS, COMMIT) or length > min(_MOST_BYTES, size - offset - _HEAD.size):
+        return None
+    payload = os.pread(fd, length, offset + _HEAD.size)
+    if len(payload) < length or keys.check(head[:-8], payload) != check:
+        return None
+    return Frame(magic, epoch, offset + _HEAD.size, payload)
+
+
+def _next_frame(fd: int, offset: int, size: int, keys: Keys) -> int:
+    """Where the next good frame begins; `size` if there is none."""
+    step = 1 << 20
+    while offset < size:
+        data = os.pread(fd, step + 3, offset)
+        at = data.find(RECORDS[:3])
+        while at >= 0:
+            if _frame_at(fd, offset + at, size, keys) is not None:
+                return offset + at
+            at = data.find(RECORDS[:3], at + 1)
+        offset += step
+    return size
+
+
+def _is_written(fd: int, offset: int, size: int) -> bool:
+    while offset < size:
+        data = os.pread(fd, 1 << 20, offset)
+        if not data:
+            break
+        if data.strip(b"\0"):
+            return True
+        offset += len(data)
+    return False
+
+
+_decode_record = msgspec.msgpack.Decoder(Record).decode
+_decode_counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+
+
+def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
+    """Offset and length in the payload, and the record, of each.
+
+    ValueError if it holds something else.
+    """
+    at = 0
+    while at < len(payload):
+        (length,) = _LENGTH.unpack_from(payload, at) if at + 4 <= len(payload) else (_MOST_BYTES,)
+        at += _LENGTH.size
+        if at + length > len(payload):
+            raise ValueError("a record is longer than its frame")
+        yield at, length, read_record(payload[at : at + length])
+        at += length
+
+
+def read_record(data: bytes) -> Record:
+    """A record. ValueError if it is none, or has an impossible value."""
+    record: Record = _decode_record(data)
+    if len(record.key) != 16:
+        raise ValueError("a key is not of 16 bytes")
+    numbers: tuple[int, ...] = ()
+    if isinstance(record, Subtree | Names):
+        numbers = record.counts
+        if isinstance(record, Names) and len(record.hashes) % HASH_BYTES:
+            raise ValueError("hashes are cut short")
+    elif isinstance(record, Part):
+        numbers = (record.offset, record.length)
+    elif isinstance(record, Inode):
+        numbers = (record.root, record.made)
+        if not is_below(record.path, record.name):
+            raise ValueError("a path leads elsewhere")
+    if any(number < 0 or number >> 63 for number in numbers):
+        raise ValueError("a number is out of range")
+    return record
+
+
+def is_below(path: bytes, name: bytes) -> bool:
+    """Whether a directory's path below a root, or a root's holder, and a name in it are such."""
+    parts = [] if path in (b"", HOLDER) else path.split(b"/")
+    odd = any(part in (b"", b".", b"..") or b"\0" in part for part in (*parts, name))
+    return not odd and b"/" not in name
+
+
+def read_counts(payload: bytes) -> Counts:
+    """The counts of a commit. ValueError if they are none."""
+    counts: Counts = _decode_counts(payload)
+    return counts

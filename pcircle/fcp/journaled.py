@@ -1,0 +1,186 @@
+"""A copy that keeps a checkpoint: the same work, with a record of what was done.
+
+Every result has an epoch (`pcircle.circle.epochs`) and its part of the job's
+counts. A directory that is complete without a failure is one record, and a
+resumed run passes it over with all that is below. What of it was done before
+that has records of its own: the names of each batch, the ranges of large
+files, names of inodes that have several.
+
+What is done in a directory counts no sooner than the directory itself, and a
+link no sooner than what it is a link to, wherever these were made: so an
+item's epoch is the latest of its own end, its place's, and its children's.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.fcp.counters import FAILED, FOUND
+from pcircle.fcp.items import (
+    Batch,
+    Chunk,
+    Claim,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    One,
+    Place,
+    Singles,
+    Tree,
+)
+from pcircle.fcp.journal import Counts, Inode, Subtree
+from pcircle.fcp.large import LargeFile
+from pcircle.fcp.plan import Plan
+from pcircle.fcp.recorder import Recorder
+from pcircle.fcp.resume import Kept
+from pcircle.fcp.task import CopyTask, add_counts
+from pcircle.runtime import Here
+
+
+class Own(NamedTuple):
+    """What an item keeps for its completion, with the epoch and the counts of its beginning."""
+
+    value: Any
+    epoch: int
+    counts: Counts
+
+
+class JournaledCopy(CopyTask):
+    """One rank's part of a copy that keeps a checkpoint."""
+
+    def __init__(self, plan: Plan, rank: int, size: int, kept: Kept | None) -> None:
+        super().__init__(plan, rank, size)
+        self._kept = kept  # on rank 0
+        assert plan.journal is not None
+        assert self._site.recorder is not None
+        self._recorder: Recorder = self._site.recorder
+        self.epoch_period_s = plan.journal.interval_s
+
+    def process(self, item: Item, here: Here[Item]) -> Any:
+        known = self._known(item) if isinstance(item, Tree) else None
+        if known is not None:
+            return known
+        before = self._site.counters.counts()
+        self._recorder.begin()
+        value = super().process(item, here)
+        counts = _less(self._site.counters.counts(), before)
+        epoch = max(self._recorder.epoch, _floor(item))
+        if not isinstance(value, Done):
+            self._recorder.end(epoch)
+            return Own(value, epoch, counts)
+        done = msgspec.structs.replace(value, epoch=max(value.epoch, epoch), counts=counts)
+        if here.spawned or here.stopping:  # then it may have left off anywhere
+            self._recorder.end(epoch)
+        else:
+            self._ended(item, done)
+        return done
+
+    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        before = self._site.counters.counts()
+        self._recorder.begin()
+        began = own if isinstance(own, Own) else Own(own, own.epoch, ())
+        value = super().join(item, began.value, merged, here)
+        ending = _less(self._site.counters.counts(), before)
+        # The merged counts are in the value already if it was merged of the item's own.
+        below = value.counts if isinstance(own, Done) else add_counts(began.counts, merged.counts)
+        epoch = max(self._recorder.epoch, began.epoch, merged.epoch)
+        done = msgspec.structs.replace(value, epoch=epoch, counts=add_counts(below, ending))
+        # At home, and nowhere else, it is known which inode is copied.
+        if not isinstance(item, First) or began.value:
+            self._ended(item, done, merged.made)
+        return done
+
+    def _known(self, item: Tree) -> Done | None:
+        """The result of a directory that an earlier run has done with all below."""
+        resumed = self._site.resumed
+        if resumed is None or item.only is not None:
+            return None
+        record = resumed.subtree(item.root, item.path)
+        if record is None or not self._is_there(item):
+            return None
+        self._site.counters.resume(record.counts)
+        self._site.counters.weight += item.weight
+        return Done(counts=record.counts)
+
+    def _is_there(self, item: Tree) -> bool:
+        """Whether a directory's copy is still where it was made."""
+        return self._site.target_is(item.root, item.path, stat.S_IFDIR)
+
+    def _ended(self, item: Item, done: Done, made: int | None = None) -> None:
+        """An item is complete: what it came to goes to the journal."""
+        recorder = self._recorder
+        if done.counts[FAILED] or done.cause is not None:
+            recorder.end(done.epoch)
+            return
+        if isinstance(item, Tree):
+            if item.only is None:
+                recorder.begin()  # one record says it all
+                recorder.add(Subtree(recorder.keys.directory(item.root, item.path), done.counts))
+        elif isinstance(item, Large):
+            if not item.linked:
+                recorder.names(item.root, item.path, [item.name], _of_one(done.counts))
+        elif isinstance(item, Links):
+            self._name(item.one, done)
+        elif isinstance(item, First):
+            self._name(item.one, done)
+            if made is not None:
+                self._inode(item, made)
+        recorder.end(done.epoch)
+
+    def _name(self, one: One, done: Done) -> None:
+        self._recorder.names(one.root, one.path, [one.name], _of_one(done.counts))
+
+    def _inode(self, item: First, made: int) -> None:
+        one = item.one
+        key = self._recorder.keys.inode(one.place.file_system, item.inode)
+        name = self._site.target_name(one.root, one.path, one.name)
+        self._recorder.add(Inode(key, one.root, one.path, name, made))
+
+    def abandon(self, item: Item, own: Any) -> None:
+        value = own.value if isinstance(own, Own) else own
+        # What there is of a large file is gone on with.
+        if not isinstance(value, LargeFile):
+            super().abandon(item, value)
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def seal(self, epoch: int) -> None:
+        self._recorder.epoch = epoch + 1
+
+    def sync(self, epoch: int) -> None:
+        self._recorder.sync()
+
+    def commit(self, epoch: int) -> None:
+        if self._kept is not None:
+            self._kept.guard.check()
+        self._recorder.journal.commit(epoch, self._site.counters.sums().counts)
+
+
+def _less(after: Counts, before: Counts) -> Counts:
+    return tuple(a - b for a, b in zip(after, before, strict=True))
+
+
+def _of_one(counts: Counts) -> Counts:
+    """Counts of one name as its directory's records have them: with its being found."""
+    return (*counts[:FOUND], 1, *counts[FOUND + 1 :])
+
+
+def _floor(item: Item) -> int:
+    """The epoch before which nothing that the item does can count."""
+    if isinstance(item, Links):
+        return max(item.epoch, item.one.place.epoch)
+    if isinstance(item, First):
+        return item.one.place.epoch
+    place: Place | None = None
+    if isinstance(item, Tree):
+        place = item.above
+    elif isinstance(item, Batch | Large | One | Claim):
+        place = item.place
+    else:
+        assert isinstance(item, Chunk | Singles)
+    return 0 if place is None else place.epoch

@@ -1,0 +1,92 @@
+"""A rank's side of the checkpoint: what the item at hand has done, and bringing it to disk.
+
+While an item is at work its records are collected; when it ends they get the
+epoch that the rank is in by then and go to the journal. The file systems that
+the copy is on are brought to disk as a whole, once an epoch: one call for
+many files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from pcircle.errors import StoppedEarly
+from pcircle.fcp.journal import Counts, Journal, Keys, Made, Names, Record
+from pcircle.fcp.plan import JournalPlan
+from pcircle.fcp.resumed import journal_name
+
+
+class Recorder:
+    """The records of one rank. `epoch` is the one that it is in."""
+
+    def __init__(self, plan: JournalPlan, rank: int) -> None:
+        self.keys = Keys(plan.secret)
+        self.epoch = 1
+        fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.journal = Journal(fd, journal_name(plan.run, rank), self.keys)
+        self._some: list[Record] = []
+        self._file_systems: dict[int, int] = {}  # by device, a descriptor of a directory on each
+        self._lock = threading.Lock()
+        self._libc: Any = None
+
+    # ---- the item at hand ------------------------------------------------------
+
+    def begin(self) -> None:
+        """An item begins."""
+        self._some.clear()
+
+    def add(self, record: Record) -> None:
+        """The item has done this."""
+        self._some.append(record)
+
+    def names(self, root: int, path: bytes, names: Sequence[bytes], counts: Counts) -> None:
+        """The item has done these names of a directory, which came to these counts."""
+        if names:
+            key = self.keys.directory(root, path)
+            self._some.append(Names(key, self.keys.names(names), counts))
+
+    def end(self, epoch: int) -> None:
+        """The item has ended: what it did is of this epoch."""
+        if self._some:
+            self.journal.add(self._some, epoch)
+            self._some.clear()
+
+    def making(self, root: int, path: bytes) -> None:
+        """A directory is about to be made whose mode will need more care than others'."""
+        self.journal.add([Made(self.keys.directory(root, path))], 0, now=True)
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def opened(self, fd: int, status: os.stat_result) -> None:
+        """A directory of the copy was opened, perhaps on a file system that is new to us."""
+        if status.st_dev in self._file_systems:
+            return
+        # One that may not be read can't be synced by; another one on it will do.
+        with suppress(OSError), self._lock:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
+
+    def sync(self) -> None:
+        """Bring to disk what this node has written. StoppedEarly if it can't be."""
+        self.journal.flush()
+        with self._lock:
+            descriptors = list(self._file_systems.values())
+        for fd in descriptors:
+            self._sync_file_system(fd)
+
+    def _sync_file_system(self, fd: int) -> None:
+        import ctypes  # takes a while, and few copies last until their first epoch
+
+        if self._libc is None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        if self._libc.syncfs(fd):
+            reason = os.strerror(ctypes.get_errno())
+            raise StoppedEarly(f"what was copied can't be brought to disk: {reason}")
+
+    def close(self) -> None:
+        """Write what there is, and let go."""
+        self.journal.close()

@@ -1,0 +1,278 @@
+"""What earlier runs of a copy have done, found by directory: the index of their journals.
+
+Rank 0 reads all journals once, keeps what was committed, and writes where each
+record lies, in the order of the records' keys, to the file `index` of the
+checkpoint. Every rank maps that file and finds by bisection what it wants to
+know of the directory at hand. So a resumed rank's memory does not grow with
+what was done before; rank 0 needs 44 bytes a record while it sorts.
+
+What the journals say is a hint where to save work. It names no place to write
+to, but for two names: that of a temporary file, and that of a copy to make
+links to. Both are reached as everything below the destination is, and used
+only if they have the inode that was recorded.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from pcircle.fcp.checkpoint import Checkpoint
+from pcircle.fcp.journal import (
+    COMMIT,
+    Begun,
+    Counts,
+    Damage,
+    Frame,
+    Inode,
+    Keys,
+    Made,
+    Names,
+    Part,
+    Record,
+    Subtree,
+    read_counts,
+    read_frames,
+    read_record,
+    read_records,
+)
+from pcircle.fcp.plan import JournalPlan
+from pcircle.fcp.scan import Block
+
+_ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a record
+_SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch
+_NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
+_TEMPORARY = re.compile(rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+T = TypeVar("T")
+
+
+def journal_name(run: int, rank: int) -> bytes:
+    """The name of a rank's journal."""
+    return b"journal-%04d-%d" % (run, rank)
+
+
+def is_litter_of(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
+    """A function that tells temporary names with one of these marks."""
+
+    def is_litter(name: bytes) -> bool:
+        match = _TEMPORARY.fullmatch(name)
+        return match is not None and match[1] in tokens
+
+    return is_litter
+
+
+class History(NamedTuple):
+    """What journals say on the whole.
+
+    `run` is the number of the last run, `committed` tells that something
+    was; `counts` are those of the run that got farthest, `trouble` has a line
+    for each journal that is damaged.
+    """
+
+    run: int
+    committed: bool
+    counts: Counts
+    trouble: tuple[str, ...]
+
+
+def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, bytearray]:
+    """Read all journals; the second value is what `write_index` wants. OSError."""
+    seen = bytearray()
+    commits: dict[int, int] = {}
+    counts: dict[int, list[Counts]] = {}
+    trouble: list[str] = []
+    names = sorted(map(os.fsencode, os.listdir(checkpoint.fd)))
+    for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
+        reader = _Reader(run, rank, seen)
+        try:
+            fd = os.open(name, _READ, dir_fd=checkpoint.fd)
+        except OSError as error:
+            trouble.append(f"{name.decode()} can't be read: {error.strerror}")
+            continue
+        try:
+            for found in read_frames(fd, keys):
+                reader.take(found)
+        finally:
+            os.close(fd)
+        commits[run] = max(commits.get(run, 0), reader.committed)
+        counts.setdefault(run, []).append(reader.counts)
+        if reader.lost_bytes:
+            lost = f"{reader.lost_bytes} bytes of {name.decode()} are damaged"
+            trouble.append(f"{lost}; what they tell of is copied again")
+    sums = [tuple(map(sum, zip(*each, strict=False))) for each in counts.values()]
+    last = max(commits, default=0)
+    history = History(last, any(commits.values()), max(sums, default=()), tuple(trouble))
+    return history, _trusted(seen, commits)
+
+
+class _Reader:
+    """Takes in the frames of one journal."""
+
+    def __init__(self, run: int, rank: int, seen: bytearray) -> None:
+        self.committed = 0
+        self.lost_bytes = 0
+        self.counts: Counts = ()
+        self._run = run
+        self._rank = rank
+        self._seen = seen
+
+    def take(self, found: Frame | Damage) -> None:
+        if isinstance(found, Damage):
+            self.lost_bytes += found.length
+            return
+        before = len(self._seen)
+        try:
+            if found.magic == COMMIT:
+                self.counts = read_counts(found.payload)
+                self.committed = max(self.committed, found.epoch)
+                return
+            for at, length, record in read_records(found.payload):
+                self._see(record, found.offset + at, length, found.epoch)
+        except (ValueError, msgspec.DecodeError):
+            del self._seen[before:]
+            self.lost_bytes += len(found.payload)
+
+    def _see(self, record: Record, offset: int, length: int, epoch: int) -> None:
+        if isinstance(record, Made):
+            epoch = 0
+        keys = [record.key, record.where] if isinstance(record, Begun) else [record.key]
+        for key in keys:
+            self._seen += _SEEN.pack(key, self._run, self._rank, offset, length, epoch)
+
+
+def _trusted(seen: bytearray, commits: dict[int, int]) -> bytearray:
+    """The entries of records that were committed."""
+    kept = bytearray()
+    for key, run, rank, offset, length, epoch in _SEEN.iter_unpack(seen):
+        if epoch <= commits[run]:
+            kept += _ENTRY.pack(key, run, rank, offset, length)
+    return kept
+
+
+def write_index(checkpoint: Checkpoint, entries: bytearray) -> None:
+    """Write the index. OSError."""
+    import numpy as np  # few runs resume, and it takes long to import
+
+    layout = np.dtype([("high", ">u8"), ("low", ">u8"), ("place", f"V{_ENTRY.size - 16}")])
+    table = np.frombuffer(bytes(entries), dtype=layout)
+    order = np.lexsort((table["low"], table["high"]))
+    checkpoint.write(b"index", table[order].tobytes())
+
+
+class Partial:
+    """What is done of a directory that is not done as a whole."""
+
+    def __init__(self, records: Sequence[Names]) -> None:
+        import numpy as np
+
+        self.counts = tuple(map(sum, zip(*(record.counts for record in records), strict=False)))
+        joined = b"".join(record.hashes for record in records)
+        self._hashes = np.unique(np.frombuffer(joined, dtype="<u8"))
+
+    def are_done(self, hashes: bytes) -> list[bool]:
+        """Of hashes in a row, which are of names that are done."""
+        import numpy as np
+
+        wanted = np.frombuffer(hashes, dtype="<u8")
+        done: list[bool] = np.isin(wanted, self._hashes).tolist()
+        return done
+
+
+class Resumed:
+    """A rank's view of what was done. OSError if the index can't be read."""
+
+    def __init__(self, plan: JournalPlan, keys: Keys) -> None:
+        self._keys = keys
+        self._stale = frozenset(plan.stale)
+        self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._journals: dict[tuple[int, int], int | None] = {}
+        fd = os.open(b"index", _READ, dir_fd=self._fd)
+        try:
+            size = os.fstat(fd).st_size
+            self._count = size // _ENTRY.size
+            self._index = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
+        finally:
+            os.close(fd)
+
+    def subtree(self, root: int, path: bytes) -> Subtree | None:
+        """The record of a directory that is done with all below it."""
+        return next(self._of(Subtree, self._keys.directory(root, path)), None)
+
+    def partial(self, root: int, path: bytes) -> Partial | None:
+        """What is done of a directory."""
+        records = list(self._of(Names, self._keys.directory(root, path)))
+        return Partial(records) if records else None
+
+    def is_made(self, root: int, path: bytes) -> bool:
+        """Whether this job has made the directory, or was about to."""
+        return any(self._of(Made, self._keys.directory(root, path)))
+
+    def begun(self, root: int, path: bytes, name: bytes) -> list[tuple[Begun, list[Part]]]:
+        """The temporary files that a large file was begun under, and what is in them."""
+        key = self._keys.file(root, path, name)
+        parts = list(self._of(Part, key))
+        return [
+            (begun, [part for part in parts if part.temporary == begun.temporary])
+            for begun in self._of(Begun, key)
+            if begun.key == key and self._is_safe(begun.temporary, name)
+        ]
+
+    def inode(self, file_system: int, inode: int) -> Inode | None:
+        """The copy of an inode of several names."""
+        return next(self._of(Inode, self._keys.inode(file_system, inode)), None)
+
+    def is_litter(self, root: int, path: bytes, name: bytes) -> bool:
+        """Whether a name in the target is of a temporary file that nobody will finish."""
+        match = _TEMPORARY.fullmatch(name)
+        if match is None or match[1] not in self._stale:
+            return False
+        return not any(self._of(Begun, self._keys.file(root, path, name)))
+
+    def _is_safe(self, temporary: bytes, name: bytes) -> bool:
+        match = _TEMPORARY.fullmatch(temporary)
+        return temporary == name or (match is not None and match[1] in self._stale)
+
+    def _of(self, kind: type[T], key: bytes) -> Iterator[T]:
+        at = bisect_left(range(self._count), key, key=self._key_at)
+        while at < self._count and self._key_at(at) == key:
+            place = _ENTRY.unpack_from(self._index, at * _ENTRY.size)
+            record = self._read(*place[1:])
+            if isinstance(record, kind):
+                yield record
+            at += 1
+
+    def _key_at(self, number: int) -> bytes:
+        at = number * _ENTRY.size
+        return self._index[at : at + 16]
+
+    def _read(self, run: int, rank: int, offset: int, length: int) -> Record | None:
+        """A record; None, as if it were not there, if it can't be read any more."""
+        if (run, rank) not in self._journals:
+            with suppress(OSError):
+                self._journals[run, rank] = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
+        fd = self._journals.setdefault((run, rank), None)
+        if fd is None:
+            return None
+        try:
+            return read_record(os.pread(fd, length, offset))
+        except (OSError, ValueError, msgspec.DecodeError):
+            return None
+
+
+def remaining(blocks: Iterator[Block], partial: Partial, keys: Keys) -> Iterator[Block]:
+    """The blocks of a directory without the names that are done."""
+    for block in blocks:
+        for names in (block.files, block.links, block.specials):
+            done = partial.are_done(keys.names([os.fsencode(name) for name in names]))
+            names[:] = [name for name, is_done in zip(names, done, strict=True) if not is_done]
+        yield block

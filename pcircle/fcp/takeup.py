@@ -1,0 +1,109 @@
+"""Going on in a target that an earlier run of the same copy has left in its middle.
+
+What that run had finished since its last checkpoint is done again, over what
+is there. Finished directories may be closed to their owner, and finished files
+and directories be protected by inode flags; temporary files of small files,
+and of large ones that were never committed, are litter.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from pcircle.fcp import target
+from pcircle.fcp.extras import path_of
+from pcircle.fcp.files import BegunFile, Copier
+from pcircle.fcp.journal import Begun, Part
+from pcircle.fcp.resumed import Resumed
+from pcircle.fs.xattrs import lift_flags
+
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> None:
+    """Remove from a directory of the target the temporary files that nobody will finish."""
+    with os.scandir(directory_fd) as entries:
+        litter = [os.fsencode(e.name) for e in entries if e.name.startswith(".fcp-")]
+    for name in litter:
+        if resumed.is_litter(root, path, name):
+            with suppress(OSError):  # it does no harm
+                os.unlink(name, dir_fd=directory_fd)
+
+
+def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
+    """Let a directory that an earlier run may have finished be worked in again.
+
+    `flags` tells that inode flags are kept. OSError if that can't be.
+    """
+    fd = os.open(name, _PATH, dir_fd=holder_fd)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISDIR(status.st_mode):
+            return  # to open it as a directory will fail, and that is told
+        if status.st_mode & 0o700 != 0o700 and status.st_uid == os.geteuid():
+            os.chmod(path_of(fd), stat.S_IMODE(status.st_mode) | 0o700)
+    finally:
+        os.close(fd)
+    if flags:
+        lift_flags(holder_fd, name, os.O_DIRECTORY)
+
+
+def temporary_of(
+    begun: Sequence[tuple[Begun, list[Part]]], source: os.stat_result, directory_fd: int
+) -> tuple[bytes, os.stat_result, list[Part]] | None:
+    """The temporary file to go on with, its status, and what is in it; None if there is none.
+
+    The source must be what it was, and the file the one that was recorded.
+    Those that can't be gone on with are removed.
+    """
+    chosen = None
+    for record, parts in begun:
+        try:
+            status = os.stat(record.temporary, dir_fd=directory_fd, follow_symlinks=False)
+        except OSError:
+            continue
+        same = record.source == (source.st_ino, source.st_size, source.st_mtime_ns)
+        ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
+        if chosen is None and same and ours and status.st_size == source.st_size and parts:
+            chosen = record.temporary, status, parts
+        elif ours and record.temporary.startswith(b".fcp-"):
+            target.discard(record.temporary, directory_fd, (status.st_dev, status.st_ino))
+    return chosen
+
+
+def without(ranges: Sequence[tuple[int, int]], parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """Ranges, as (offset, length), less what the parts cover."""
+    left = list(ranges)
+    for part in parts:
+        begin, end = part.offset, part.offset + part.length
+        cut: list[tuple[int, int]] = []
+        for offset, length in left:
+            stop = offset + length
+            after = max(offset, end)
+            cut += [(offset, min(stop, begin) - offset), (after, stop - after)]
+        left = [(offset, length) for offset, length in cut if length > 0]
+    return left
+
+
+def take_up(
+    copier: Copier,
+    begun: Sequence[tuple[Begun, list[Part]]],
+    names: tuple[int, bytes, int, bytes],
+    divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
+) -> BegunFile | None:
+    """Go on with a large file that was begun; None if it must be begun anew.
+
+    `names` are the directories and names of source and target, `divide` gives
+    the ranges that are to be copied of the open source. OSError as of `Copier.begin`.
+    """
+    source_fd, source, target_fd, name = names
+    with copier.opened(source_fd, source) as (fd, status):
+        found = temporary_of(begun, status, target_fd)
+        if found is None:
+            return None
+        written, made, parts = found
+        ranges = without(divide(fd, status), parts)
+        return copier.take_up((fd, status), ranges, made, (written, name), target_fd)

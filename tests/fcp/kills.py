@@ -1,0 +1,221 @@
+"""Copies that are killed again and again, and resumed until they are through.
+
+A round is drawn from its seed: the options, the launcher of each run, when it
+is killed, and whether one rank is killed or all of them. The last run is left
+alone. Then the copy must be that of an uninterrupted run, in content and in
+counts, with nothing left beside it. A failing round is its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.fcp.judge import METADATA, differences, hole_differences, rsync_differences
+from tests.fcp.running import Launcher, Run, document, run_fcp
+from tests.fcp.trees import (
+    add_holes,
+    add_links,
+    add_modes,
+    add_odd_names,
+    content,
+    make_directory,
+    remove_tree,
+    set_times,
+    write_file,
+)
+
+LAUNCHERS = tuple(Launcher(jobs=n) for n in (1, 2, 4)) + tuple(Launcher(ranks=n) for n in (2, 3))
+LOCAL = tuple(Launcher(jobs=n) for n in (1, 2, 3, 4))
+OPTIONS: tuple[tuple[str, ...], ...] = (
+    ("-a",),
+    ("-p",),
+    (),
+    ("-a", "--sparse=never"),
+    ("-a", "-n"),
+    ("-a", "-u"),
+    ("-a", "--skip-same"),
+    ("-p", "--inplace"),
+)
+COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
+# What makes a run last some seconds, so that there is something to kill.
+PACE = ("--bwlimit", "120M", "--ops-limit", "8000", "--chunksize", "4M")
+_LONGEST_S = 1.6
+
+
+def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool) -> bytes:
+    """Small and large files, links of both kinds, holes, odd modes, in a few dozen directories."""
+    os.mkdir(root)
+    add_odd_names(make_directory(root, b"odd"))
+    add_links(make_directory(root, b"links"), longest=200)
+    add_modes(make_directory(root, b"modes"))
+    add_holes(make_directory(root, b"holes"))
+    places = [root]
+    for number in range(40):
+        place = os.path.join(rng.choice(places[-12:]), b"d%d" % number)
+        os.mkdir(place)
+        places.append(place)
+    flat = make_directory(root, b"flat")
+    made = []
+    for number in range(files):
+        place = flat if number % 2 else rng.choice(places)
+        size = rng.choice((0, 10, 300, 4096, 20_000)) if number % 50 else 200_000
+        path = os.path.join(place, b"f%d" % number)
+        made.append(write_file(path, content(number, size)))
+    for number in range(3):
+        write_file(os.path.join(rng.choice(places), b"large%d" % number), content(number, 21 << 20))
+    if pipes:
+        os.mkfifo(os.path.join(root, b"pipe"))
+        os.link(os.path.join(root, b"pipe"), os.path.join(flat, b"pipe too"))
+    for number in range(60):
+        os.link(rng.choice(made), os.path.join(rng.choice(places), b"same%d" % number))
+    set_times(root)
+    return root
+
+
+class Round(NamedTuple):
+    """How a round went: kills, runs that ended before theirs, and the entries not copied again."""
+
+    kills: int
+    early: int
+    resumed: int
+    document: dict[str, Any]
+
+
+def build_sources(place: bytes) -> tuple[bytes, bytes]:
+    """What is copied with -a, and what is copied without."""
+    whole = build_mixed_tree(os.path.join(place, b"whole"), Random(1), pipes=True)
+    plain = build_mixed_tree(os.path.join(place, b"plain"), Random(2), pipes=False)
+    return whole, plain
+
+
+def play(
+    place: bytes,
+    sources: tuple[bytes, bytes],
+    seed: int,
+    launchers: Sequence[Launcher] = LAUNCHERS,
+    *,
+    kills: int | None = None,
+) -> Round:
+    """Play one round in the directory `place`; AssertionError, with the seed, if it goes wrong."""
+    rng = Random(f"kills {seed}")
+    options = rng.choice(OPTIONS)
+    source = sources["-a" not in options]
+    target, report = os.path.join(place, b"copy"), os.path.join(place, b"report")
+    arguments: list[str | bytes] = [*options, "--checkpoint-interval", "0.2", "--json", report]
+    # Else a run that ends before it is killed would make DST mean something else.
+    arguments += ["-T", source, target]
+    wanted = rng.choice((1, 1, 2, 3)) if kills is None else kills
+    done = early = 0
+    for attempt in range(wanted):
+        again = ["--resume"] if attempt else []
+        with Run(rng.choice(launchers), *again, *PACE, *arguments) as run:
+            code = _kill(run, rng)
+            if code is None:
+                done += 1
+                continue
+        early += 1
+        assert code == 0, f"seed {seed}: a run ended with {code} before it was killed"
+    finished = run_fcp(rng.choice(launchers), "--resume", *arguments)
+    said = f"seed {seed}, {' '.join(options)}: {finished.said}"
+    assert finished.code == 0, said
+    told = document(report)
+    _judge(place, source, target, options, said)
+    if not early:
+        _compare(place, source, options, told, said)
+    remove_tree(target)
+    return Round(done, early, told["resumed"], told)
+
+
+def _kill(run: Run, rng: Random) -> int | None:
+    """Kill one rank or all, some time; the exit code of a run that was faster, else None."""
+    time.sleep(rng.random() * _LONGEST_S)
+    ranks = run.processes()
+    if rng.random() < 0.3 and len(ranks) > 1:
+        ranks = [rng.choice(ranks)]
+    for pid in ranks:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it has just ended
+    code = run.process.wait(60)
+    assert run.wait_until_gone(30) == [], "a rank outlives the one that was killed"
+    return code if code == 0 else None
+
+
+def _judge(
+    place: bytes, source: bytes, target: bytes, options: Sequence[str], said: str
+) -> None:
+    keeps = "-a" in options or "-p" in options
+    if "-a" in options:
+        found = rsync_differences(source, target, preserved=True, more="HAX")
+        holes = os.path.join(source, b"holes", b"holes"), os.path.join(target, b"holes", b"holes")
+        if "--sparse=never" not in options:
+            found += hole_differences(*holes)
+    else:
+        found = differences(source, target, METADATA if keeps else frozenset())
+    assert found == [], f"{said}: {len(found)} differences: {found[:6]}"
+    litter = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(place)
+        for name in names
+        if name.startswith(b".fcp-")
+    ]
+    assert litter == [], f"{said}: {litter}"
+    left = [name for name in os.listdir(place) if name.startswith(b".fcp-")]
+    assert left == [], f"{said}: {left}"
+
+
+def _compare(
+    place: bytes, source: bytes, options: Sequence[str], told: dict[str, Any], said: str
+) -> None:
+    """The counts must be those of a run that nobody interrupts."""
+    plain, report = os.path.join(place, b"plain"), os.path.join(place, b"plain report")
+    finished = run_fcp(LOCAL[1], *options, "--no-checkpoint", "--json", report, source, plain)
+    assert finished.code == 0, finished.said
+    expected = document(report)
+    same = {name: (told[name], expected[name]) for name in COUNTS}
+    assert all(a == b for a, b in same.values()), f"{said}: {same}"
+    remove_tree(plain)
+
+
+def remove_segments() -> int:
+    """Remove the shared memory that killed MPI jobs have left and nobody uses; how much it was."""
+    count = 0
+    for name in os.listdir("/dev/shm"):
+        if name.startswith(("mpich_shm_", "vader_segment", "sm_segment")):
+            path = os.path.join("/dev/shm", name)
+            if not _is_mapped(path):
+                os.unlink(path)
+                count += 1
+    return count
+
+
+def _is_mapped(path: str) -> bool:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/maps") as maps:
+                if path in maps.read():
+                    return True
+        except OSError:
+            continue  # it has ended
+    return False
+
+
+def room() -> bytes:
+    """A place in memory where there is one, else in the temporary directory."""
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    import tempfile
+
+    return os.fsencode(tempfile.mkdtemp(prefix="fcp-kills-", dir=parent))
+
+
+def clear(place: bytes) -> None:
+    """Remove a place and all in it."""
+    remove_tree(place)
+    shutil.rmtree(place, ignore_errors=True)
