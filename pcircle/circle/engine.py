@@ -138,7 +138,6 @@ class Engine(Generic[I, R]):
         self._aborted = False
         self._give_up_s: float | None = None
         self._left_open = 0  # joins, at the moment of an abort
-        self._shown: Sums | None = None
         self._out: list[do.Instruction] = []
         if rank == 0 and settings.structured:
             self.joins.expect(ROOT.number, None, 0)
@@ -312,9 +311,10 @@ class Engine(Generic[I, R]):
         """The time at which `tick` must be called although nothing happened, if any."""
         phase = self.phase
         due_s = self._give_up_s
+        if phase in (WORKING, DRAINING):
+            due_s = earlier(due_s, self.epochs.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
-            due_s = earlier(due_s, self.epochs.wakeup_s())
             if self.asked is None and self.size > 1 and self._hungry():
                 due_s = earlier(due_s, self._ask_at_s)
             if self.passive:
@@ -322,8 +322,6 @@ class Engine(Generic[I, R]):
         elif phase == DRAINING:
             if self.passive:
                 due_s = earlier(due_s, self.drain.wakeup_s())
-            if self._aborted:
-                due_s = earlier(due_s, self.epochs.wakeup_s())
             if self._give_up_s is not None and self.rank == 0:
                 due_s = earlier(due_s, self._drain_until_s())
         elif phase == GATHERING:
@@ -485,16 +483,14 @@ class Engine(Generic[I, R]):
             if self.detector.terminated:
                 self._all_quiet(now_s)
             self._send_all(self.progress.advance(now_s))
-            self._show()
+            self._out += self.progress.news()
         if self.phase in (WORKING, DRAINING):
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
             self._send_all(self.drain.advance(self.passive, now_s))
             overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
-            drained = self.drain.terminated and (
-                not self._aborted or self.epochs.is_last_committed(now_s)
-            )
+            drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
             if self.rank == 0 and (self.lost or overdue or drained):
                 self._begin_gathering(now_s)
         if self.phase == GATHERING:
@@ -507,12 +503,6 @@ class Engine(Generic[I, R]):
             orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
             if overdue or (orphan and not self.running):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
-
-    def _show(self) -> None:
-        sums = self.progress.sums
-        if sums is not None and sums is not self._shown:
-            self._shown = sums
-            self._out.append(do.Show(sums))
 
     def _all_quiet(self, now_s: float) -> None:
         """Quiescence. Only unstructured work may end like this."""

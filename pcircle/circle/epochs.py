@@ -113,12 +113,12 @@ class EpochRounds:
                 out += self._seal(self.sealed + 1)
         return out
 
-    def is_last_committed(self, now_s: float) -> bool:
-        """At rank 0, when all work has ended: whether an epoch that was sealed since is committed.
+    def are_over(self, aborted: bool, now_s: float) -> bool:
+        """At rank 0, when all work has ended: whether no epoch is to come any more.
 
-        The first time that it is asked for, it is begun.
+        A job that was aborted has one more, which begins when this is asked first.
         """
-        if self._period_s is None:
+        if self._period_s is None or not aborted:
             return True
         if not self._last:
             self._last = self.sealed + 1

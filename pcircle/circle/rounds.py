@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pcircle.circle.instructions import Instruction, Show
 from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Message, Sums, Up
 from pcircle.circle.topology import Tree
 from pcircle.errors import worst
@@ -58,6 +59,7 @@ class ProgressRounds:
     def __init__(self, tree: Tree, period_s: float | None, measure: Callable[[], Sums]) -> None:
         self.sums: Sums | None = None
         self.rounds = 0
+        self._shown: Sums | None = None
         self._tree = tree
         self._period_s = period_s
         self._measure = measure
@@ -111,6 +113,13 @@ class ProgressRounds:
             return [(self._tree.parent, Up(PROGRESS, self._number, sums=total))]
         self.sums = total
         return []
+
+    def news(self) -> list[Instruction]:
+        """What is to be shown since the last call."""
+        if self.sums is None or self.sums is self._shown:
+            return []
+        self._shown = self.sums
+        return [Show(self.sums)]
 
     def wakeup_s(self) -> float | None:
         """When `advance` has something to do although nothing arrives."""

@@ -132,7 +132,7 @@ class Checkpoint:
         """The checkpoint that is there; None if there is none. UsageError if it can't be used."""
         try:
             fd = os.open(path, _OWN)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise UsageError(f"the checkpoint '{show(path)}': {error.strerror}") from None
@@ -149,6 +149,10 @@ class Checkpoint:
         """Make an empty one. OSError if it can't be."""
         os.mkdir(path, 0o700)
         return cls(path, os.open(path, _OWN))
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.fd)
 
     def _read_header(self) -> Header | None:
         """The header; None if the run that was to write it came to nothing."""

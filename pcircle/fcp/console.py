@@ -156,7 +156,7 @@ class Console(Observer[Done]):
             code = worst((code, EntriesFailed.exit_code))
         if any(" was lost" in reason for reason in reasons):
             reasons.append("what it was copying may be left in files whose names begin with .fcp-")
-        self._end_checkpoint(code)
+        self._end_checkpoint(code, total)
         report = self._report(code, total, tuple(reasons), outcome)
         for reason in reasons:
             self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")
@@ -165,19 +165,20 @@ class Console(Observer[Done]):
                 self._progress.note(line)
         return self._tell(report)
 
-    def _end_checkpoint(self, code: int) -> None:
-        """Remove the checkpoint if nothing is left to be done; else say that it is there."""
+    def _end_checkpoint(self, code: int, total: Totals) -> None:
+        """Remove the checkpoint if there is nothing to go on with; else say that it is there."""
         if self._kept is None:
             return
-        self._kept.guard.end()
+        began = total.settled or total.bytes_found or self._kept.plan.stale
         path = show(self._kept.checkpoint.path)
-        if code in (0, EntriesFailed.exit_code, IntegrityError.exit_code):
+        if code in (0, EntriesFailed.exit_code, IntegrityError.exit_code) or not began:
             try:
                 self._kept.remove()
             except OSError as error:
                 self._progress.note(f"fcp: cannot remove the checkpoint '{path}': {error.strerror}")
         elif not self._quiet:
             self._progress.note(f"fcp: the checkpoint is '{path}': --resume goes on from it")
+        self._kept.close()
 
     def _report(
         self, code: int, total: Totals, reasons: tuple[str, ...], outcome: Outcome[Done]

@@ -13,7 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
@@ -23,7 +23,7 @@ from pcircle.fcp.items import Chunk, Failure, Identity
 from pcircle.fcp.limits import Limits, SlowMover, slow_copier
 from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier, source_flags
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.target import Creation, Names
+from pcircle.fcp.target import BegunFile, Creation, Names
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
 from pcircle.fs.metadata import settle_link
 from pcircle.fs.xattrs import FLAGS, give_attributes
@@ -32,9 +32,6 @@ _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
-
-BegunFile: TypeAlias = "tuple[os.stat_result, Creation, Identity, list[tuple[int, int]]]"
-"""A large file that was begun: see `Copier.begin`."""
 
 COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""

@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
-from pcircle.fcp.files import BegunFile
 from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
 from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
-from pcircle.fcp.target import Creation
+from pcircle.fcp.target import BegunFile, Creation
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Here

@@ -67,6 +67,11 @@ class Kept(NamedTuple):
         """The copy is complete: remove the checkpoint. OSError."""
         self.checkpoint.remove(keep_times=self.inside)
 
+    def close(self) -> None:
+        """Give up the lock, and let go."""
+        self.guard.end()
+        self.checkpoint.close()
+
 
 def is_worth_it(plan: Plan) -> bool:
     """Whether a copy may take long enough to be interrupted."""
@@ -108,8 +113,8 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
     if checkpoint is None:
         return None
     guard = Guard(checkpoint, plan.token)
-    guard.take()
     try:
+        guard.take()
         header = Header(
             VERSION,
             os.urandom(8),
@@ -122,11 +127,13 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         kept = _begin(checkpoint, guard, header, wish)
     except OSError as error:
         guard.end()
+        checkpoint.close()
         raise UsageError(
             f"the checkpoint '{show(checkpoint.path)}' can't be written: {error.strerror}"
         ) from error
     except BaseException:
         guard.end()
+        checkpoint.close()
         raise
     if not kept.plan.resumed:  # else some of it may be gone on with
         _sweep_holders(plan, kept.plan.stale)

@@ -238,6 +238,12 @@ class Resumed:
             return False
         return not any(self._of(Begun, self._keys.file(root, path, name)))
 
+    def close(self) -> None:
+        """Let go of the journals."""
+        for fd in filter(None, (*self._journals.values(), self._fd)):
+            os.close(fd)
+        self._journals.clear()
+
     def _is_safe(self, temporary: bytes, name: bytes) -> bool:
         match = _TEMPORARY.fullmatch(temporary)
         return temporary == name or (match is not None and match[1] in self._stale)
@@ -275,4 +281,13 @@ def remaining(blocks: Iterator[Block], partial: Partial, keys: Keys) -> Iterator
         for names in (block.files, block.links, block.specials):
             done = partial.are_done(keys.names([os.fsencode(name) for name in names]))
             names[:] = [name for name, is_done in zip(names, done, strict=True) if not is_done]
+        yield block
+
+
+def without_checkpoint(blocks: Iterator[Block], path: bytes) -> Iterator[Block]:
+    """The blocks of a directory without the checkpoint at `path`, should a source hold it."""
+    own = os.fsdecode(os.path.basename(path))
+    for block in blocks:
+        if own in block.directories:
+            block.directories.remove(own)
         yield block

@@ -15,9 +15,10 @@ from contextlib import suppress
 
 from pcircle.fcp import target
 from pcircle.fcp.extras import path_of
-from pcircle.fcp.files import BegunFile, Copier
+from pcircle.fcp.files import Copier
 from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.resumed import Resumed
+from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -13,6 +13,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from typing import TypeAlias
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.existing import Taken, file_stays
@@ -67,6 +68,10 @@ class Creation:
         status = os.fstat(self.fd)
         self.identity = (status.st_dev, status.st_ino)
         return self.identity
+
+
+BegunFile: TypeAlias = "tuple[os.stat_result, Creation, tuple[int, int], list[tuple[int, int]]]"
+"""A large file that was begun: the source's status, its copy, that one's identity, the ranges."""
 
 
 def creation_mode(source: os.stat_result, plan: Plan) -> int:

@@ -21,7 +21,7 @@ from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
-from pcircle.fcp.resumed import Partial, remaining
+from pcircle.fcp.resumed import Partial, remaining, without_checkpoint
 from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep
@@ -219,6 +219,8 @@ class Trees:
         if item.only is not None:
             return [Picked(source_fd, item.only)]
         blocks = self._blocks(item.path, source_fd)
+        if self._site.plan.journal is not None:
+            blocks = without_checkpoint(blocks, self._site.plan.journal.path)
         if partial is None or self._site.recorder is None:
             return blocks
         self._site.counters.resume(partial.counts)

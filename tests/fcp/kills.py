@@ -148,9 +148,7 @@ def _kill(run: Run, rng: Random) -> int | None:
     return code if code == 0 else None
 
 
-def _judge(
-    place: bytes, source: bytes, target: bytes, options: Sequence[str], said: str
-) -> None:
+def _judge(place: bytes, source: bytes, target: bytes, options: Sequence[str], said: str) -> None:
     keeps = "-a" in options or "-p" in options
     if "-a" in options:
         found = rsync_differences(source, target, preserved=True, more="HAX")

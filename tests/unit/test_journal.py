@@ -1,0 +1,277 @@
+"""The journal's bytes: what is written is read back, and nothing else is ever believed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.fcp.checkpoint import Checkpoint, Header
+from pcircle.fcp.journal import (
+    COMMIT,
+    RECORDS,
+    Begun,
+    Damage,
+    Frame,
+    Inode,
+    Journal,
+    Keys,
+    Made,
+    Names,
+    Part,
+    Record,
+    Subtree,
+    frame,
+    is_below,
+    read_frames,
+    read_record,
+    read_records,
+)
+from pcircle.fcp.plan import JournalPlan
+from pcircle.fcp.resumed import Resumed, journal_name, read_history, write_index
+
+SECRET = b"8 bytes!"
+KEYS = Keys(SECRET)
+COUNTS = (1,) * 15
+ALL: tuple[Record, ...] = (
+    Subtree(b"k" * 16, COUNTS),
+    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS),
+    Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1)),
+    Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20),
+    Inode(b"i" * 16, 0, b"a/b", b"one", 78),
+    Made(b"m" * 16),
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
+    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    yield made
+    made.close()
+
+
+def _journal(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> Journal:
+    return Journal(checkpoint.fd, journal_name(run, rank), KEYS)
+
+
+def _path(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> str:
+    return os.fsdecode(os.path.join(checkpoint.path, journal_name(run, rank)))
+
+
+def _frames(path: str) -> list[Frame | Damage]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return list(read_frames(fd, KEYS))
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _resumed(checkpoint: Checkpoint) -> Iterator[Resumed]:
+    history, entries = read_history(checkpoint, KEYS)
+    write_index(checkpoint, entries)
+    plan = JournalPlan(checkpoint.path, SECRET, history.run + 1, 1.0, 0, (b"01234567",), True)
+    resumed = Resumed(plan, KEYS)
+    yield resumed
+    resumed.close()
+
+
+def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
+    journal = _journal(checkpoint)
+    journal.add(ALL, 3)
+    journal.commit(3, COUNTS)
+    journal.close()
+    records, commit = _frames(_path(checkpoint))
+    assert isinstance(records, Frame)
+    assert isinstance(commit, Frame)
+    assert (records.magic, records.epoch) == (RECORDS, 3)
+    assert tuple(record for _, _, record in read_records(records.payload)) == ALL
+    assert (commit.magic, commit.epoch) == (COMMIT, 3)
+
+
+def test_a_frame_has_the_latest_epoch_of_its_records(checkpoint: Checkpoint) -> None:
+    journal = _journal(checkpoint)
+    journal.add([ALL[0]], 7)
+    journal.add([ALL[1]], 5)
+    journal.flush()
+    journal.add([ALL[2]], 5)
+    journal.close()
+    assert [found.epoch for found in _frames(_path(checkpoint)) if isinstance(found, Frame)] == [
+        7,
+        5,
+    ]
+
+
+def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
+    """By any rank of the run, and of this run only."""
+    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS), KEYS.directory(0, b"late")
+    first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
+    first.add([done], 2)
+    first.flush()
+    first.add([Subtree(late, COUNTS), Made(late)], 3)
+    first.close()  # killed before its own commit
+    second.commit(2, COUNTS)
+    second.close()
+    other = _journal(checkpoint, 2, 0)
+    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS)], 1)
+    other.close()
+    with _resumed(checkpoint) as resumed:
+        assert resumed.subtree(0, b"done") == done
+        assert resumed.subtree(0, b"late") is None
+        assert resumed.subtree(0, b"other") is None
+        assert resumed.is_made(0, b"late"), "that a directory was made is true at once"
+
+
+def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
+    journal = _journal(checkpoint)
+    journal.commit(1, COUNTS)
+    journal.close()
+    assert os.stat(_path(checkpoint)).st_size > journal.bytes
+    history, _ = read_history(checkpoint, KEYS)
+    assert history.committed
+    assert history.trouble == ()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
+    """Flipped, zeroed or cut anywhere: what is left is read, and nothing is made up."""
+    rng = Random(seed)
+    journal = _journal(checkpoint)
+    names = [b"%d" % number for number in range(40)]
+    for number, name in enumerate(names):
+        journal.add([Subtree(KEYS.directory(0, name), COUNTS)], number // 8 + 1)
+        journal.flush()
+    journal.commit(9, COUNTS)
+    journal.close()
+    data = bytearray(Path(_path(checkpoint)).read_bytes())
+    at = rng.randrange(journal.bytes)
+    how = rng.choice(("flip", "zero", "cut"))
+    if how == "flip":
+        data[at] ^= 1 << rng.randrange(8)
+    elif how == "zero":
+        data[at : at + rng.randrange(1, 200)] = bytes(rng.randrange(1, 200))
+    else:
+        del data[at:]
+    Path(_path(checkpoint)).write_bytes(data)
+    # Another rank has the mark as well.
+    other = _journal(checkpoint, 1, 1)
+    other.commit(9, COUNTS)
+    other.close()
+    with _resumed(checkpoint) as resumed:
+        found = [resumed.subtree(0, name) is not None for name in names]
+        assert resumed.subtree(0, b"never") is None
+    each = journal.bytes // 41
+    if how == "cut":
+        assert all(found[: at // each - 1])
+    else:
+        assert sum(found) >= len(names) - 4 - 200 // each * 2, (how, at)
+    if how == "flip":
+        assert read_history(checkpoint, KEYS)[0].trouble, "damage is reported"
+
+
+def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
+    stranger = Keys(b"another!")
+    journal = Journal(checkpoint.fd, journal_name(1, 0), stranger)
+    journal.add([Subtree(KEYS.directory(0, b""), COUNTS)], 1)
+    journal.commit(1, COUNTS)
+    journal.close()
+    history, entries = read_history(checkpoint, KEYS)
+    assert not history.committed
+    assert not entries
+    assert history.trouble
+
+
+HOSTILE = (
+    b"",
+    b"\xc1",
+    msgspec.msgpack.encode(["d", b"short", COUNTS]),
+    msgspec.msgpack.encode(["d", b"k" * 16, ["x"]]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [-1]]),
+    msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS]),
+    msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", -4096, 1]),
+    msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", 1 << 63, 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"../..", b"x", 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"a", b"../x", 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, -1, b"a", b"x", 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b".", b"..", 1]),
+    msgspec.msgpack.encode(["z", b"k" * 16]),
+    msgspec.msgpack.encode({"d": 1}),
+)
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> None:
+    """Each on its own, and with the checksum that only who has the secret can make."""
+    with pytest.raises((ValueError, msgspec.DecodeError)):
+        read_record(data)
+    good = frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
+    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x90"))
+    history, entries = read_history(checkpoint, KEYS)
+    assert history.trouble
+    assert not entries
+
+
+def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
+    head = RECORDS + (0xFFFFFFFF).to_bytes(4, "little") + bytes(16)
+    good = frame(KEYS, COMMIT, 1, b"\x90")
+    Path(_path(checkpoint)).write_bytes(head + good)
+    assert [type(found) for found in _frames(_path(checkpoint))] == [Damage, Frame]
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
+    with suppress(ValueError, msgspec.DecodeError):  # the only two that it may raise
+        list(read_records(data))
+
+
+def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoint) -> None:
+    key = KEYS.file(0, b"", b"big")
+    journal = _journal(checkpoint)
+    for name in (b"../../etc/passwd", b"other", b".fcp-76543210-0-1", b".fcp-01234567-0-1"):
+        journal.add([Begun(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1))], 1)
+    journal.commit(1, COUNTS)
+    journal.close()
+    with _resumed(checkpoint) as resumed:
+        begun = resumed.begun(0, b"", b"big")
+    assert [record.temporary for record, _ in begun] == [b".fcp-01234567-0-1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "fine"),
+    [
+        (b"", b"a", True),
+        (b".", b"a", True),
+        (b"a/b", b"...", True),
+        (b"a/../b", b"x", False),
+        (b"a//b", b"x", False),
+        (b"/a", b"x", False),
+        (b"a", b"", False),
+        (b"a", b"b\0c", False),
+        (b"a", b"b/c", False),
+        (b"", b"..", False),
+    ],
+)
+def test_what_lies_below(path: bytes, name: bytes, fine: bool) -> None:
+    assert is_below(path, name) is fine
+
+
+def test_keys_tell_apart_what_must_be() -> None:
+    keys = {
+        KEYS.directory(0, b"a"),
+        KEYS.directory(1, b"a"),
+        KEYS.directory(0, b"a/b"),
+        KEYS.file(0, b"a", b"b"),
+        KEYS.file(0, b"", b"a/b"[:1]),
+        KEYS.inode(0, 1),
+        Keys(b"another!").directory(0, b"a"),
+    }
+    assert len(keys) == 7
