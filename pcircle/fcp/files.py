@@ -328,10 +328,7 @@ class Copier:
             try:
                 os.symlink(text, name, dir_fd=target_fd)
             except FileExistsError:
-                # If it is to stay, it was not there before.
-                old = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-                stays = existing.stays or (existing.same and _is_link(text, target_fd, name))
-                if stays and not self._plan.is_ours(old):
+                if self._link_stays(text, target_fd, name):
                     self.skip()
                     return None
                 target.replaceable(target_fd, name)
@@ -360,6 +357,13 @@ class Copier:
         self._counters.sized += 1
         return None
 
+    def _link_stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
+        """Whether what has a link's name is left there. If it is to stay, it was not before."""
+        existing = self._plan.existing
+        if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
+            return False
+        return existing.stays or (existing.same and _is_link(text, target_fd, name))
+
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """A large source file, open, and its status."""
@@ -381,10 +385,7 @@ class Copier:
         names: tuple[bytes, bytes],
         target_fd: int,
     ) -> BegunFile:
-        """As `begin`, of a file that was begun before: what is left to be copied of it.
-
-        `source` is open; `names` are those that the file is `written` under and will have.
-        """
+        """As `begin`, of a file begun before; `names` are the temporary one and its own."""
         fd, status = source
         written, name = names
         old = None if written == name else target.replaceable(target_fd, name)

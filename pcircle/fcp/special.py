@@ -51,8 +51,10 @@ def copy_special(
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
             # The very same thing, of an earlier run, need not be made anew.
-            if not _is_alike(plan, status, target_fd, name):
+            alike = _alike(plan, status, target_fd, name)
+            if alike is None:
                 target.replaceable(target_fd, name)
+            if alike is None or alike.st_nlink > 1:  # its other names must not get this owner
                 written = copier.names.next()
                 os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
                 made = True
@@ -76,13 +78,14 @@ def copy_special(
     return None
 
 
-def _is_alike(plan: Plan, status: os.stat_result, target_fd: int, name: bytes) -> bool:
-    """Whether what has the name is the same already. Taken if it is to stay as it is."""
+def _alike(
+    plan: Plan, status: os.stat_result, target_fd: int, name: bytes
+) -> os.stat_result | None:
+    """The status of what has the name if it is the same thing. Taken if it is to stay."""
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
     same = stat.S_IFMT(now.st_mode) == stat.S_IFMT(status.st_mode)
     same = same and now.st_rdev == status.st_rdev
     existing = Existing() if plan.is_ours(now) else plan.existing
     if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
         raise Taken
-    # One that has other names by now must not get this one's owner.
-    return same and now.st_nlink == 1
+    return now if same else None

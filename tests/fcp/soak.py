@@ -1,0 +1,68 @@
+"""``python -m tests.fcp.soak``: kill copies hundreds of times; prints what came of it.
+
+--kills N      stop after this many kills (default 200)
+--seed S       the first round's seed (default 0); a failing round names its own
+--launchers    local, mpi or all (default all where there is an mpirun)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.fcp import kills
+from tests.fcp.running import mpirun_command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play rounds; 0 if none went wrong, 1 and the seeds of those that did otherwise."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fcp.soak")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--launchers", choices=("local", "mpi", "all"), default="all")
+    typed = parser.parse_args(arguments)
+    launchers = {"local": kills.LOCAL, "mpi": kills.LAUNCHERS[-2:], "all": kills.LAUNCHERS}
+    chosen = launchers[typed.launchers]
+    if typed.launchers == "all" and not mpirun_command()[0]:
+        print(f"without MPI: {mpirun_command()[1]}")
+        chosen = kills.LOCAL
+    room = kills.room()
+    began_s = time.monotonic()
+    rounds = killed = early = resumed = 0
+    failed: list[int] = []
+    try:
+        sources = kills.build_sources(room)
+        while killed < typed.kills:
+            seed = typed.seed + rounds
+            rounds += 1
+            place = os.path.join(room, b"%d" % seed)
+            os.mkdir(place)
+            try:
+                played = kills.play(place, sources, seed, chosen)
+            except AssertionError as error:
+                failed.append(seed)
+                killed += 1  # at least
+                print(f"seed {seed} failed: {error}", flush=True)
+            else:
+                killed += played.kills
+                early += played.early
+                resumed += played.resumed
+            kills.clear(place)
+    finally:
+        kills.clear(room)
+        segments = kills.remove_segments()
+    print(
+        f"{rounds} rounds, {killed} kills ({early} runs ended before theirs), "
+        f"{resumed} entries not copied again, {len(failed)} rounds failed"
+        f"{': seeds ' + ', '.join(map(str, failed)) if failed else ''}; "
+        f"{segments} shared-memory segments of killed MPI jobs removed; "
+        f"{time.monotonic() - began_s:.0f} s"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
