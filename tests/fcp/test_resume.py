@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -239,7 +240,7 @@ def test_nothing_is_left_after_success(launcher: Launcher, flat: bytes, place: b
 
 def test_a_directory_of_its_own(flat: bytes, place: bytes) -> None:
     elsewhere = make_directory(place, b"elsewhere")
-    where = ["--checkpoint-dir", elsewhere]
+    where: list[str | bytes] = ["--checkpoint-dir", elsewhere]
     interrupt(ONE, elsewhere, *where, flat, place + b"/copy", when=lambda: _is_committed(elsewhere))
     assert checkpoints(place) == []
     copy(ONE, *where, "--resume", flat, place + b"/copy")
@@ -404,6 +405,36 @@ def test_a_full_disk_stops_and_resumes_after_space_is_made(
     copy(TWO, "-p", "--resume", source, mount + b"/copy")
     assert differences(source, mount + b"/copy") == []
     assert os.listdir(mount) == [b"copy"]
+
+
+MEASURE = """
+import sys
+from pcircle.fcp import cli, journal, recorder
+kept = []
+begin = journal.Journal.__init__
+def beginning(self, *arguments):
+    begin(self, *arguments)
+    kept.append(self)
+journal.Journal.__init__ = beginning
+code = cli.main(sys.argv[1:])
+for each in kept:
+    print("journal", each.bytes + each._pending_bytes)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(("directories", "files"), [(1, 20_000), (200, 100), (4000, 5)])
+def test_the_journal_is_small(directories: int, files: int, place: bytes) -> None:
+    """Its size for a million files is printed: all in one directory, by the hundred, by five."""
+    source = build_flat_tree(place + b"/source", directories, files, 0)
+    command = [sys.executable, "-c", MEASURE, "-j", "1", "--checkpoint-interval", "0.1"]
+    finished = subprocess.run(
+        [*command, source, place + b"/copy"], check=True, capture_output=True
+    ).stdout
+    (line,) = [line for line in finished.splitlines() if line.startswith(b"journal")]
+    each = int(line.split()[1]) / (directories * files)
+    print(f"{directories} x {files}: {each:.2f} MB for a million files")
+    assert each < 9 + 100 / files
 
 
 # ---- power cuts --------------------------------------------------------------------------------

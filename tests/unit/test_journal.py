@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -275,3 +276,22 @@ def test_keys_tell_apart_what_must_be() -> None:
         Keys(b"another!").directory(0, b"a"),
     }
     assert len(keys) == 7
+
+
+def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
+    """Byte for byte, and read from the page itself."""
+    page = (Path(__file__).parents[2] / "docs" / "journal-format.rst").read_text()
+    lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
+    example = b"".join(bytes.fromhex(data) for _, data in lines)
+    assert [int(offset, 16) for offset, _ in lines] == [
+        *range(0, 0x53, 16),
+        *range(0x53, len(example), 16),
+    ]
+    keys = Keys(bytes(range(8)))
+    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0)
+    names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts)
+    journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
+    journal.add([names], 3)
+    journal.commit(3, (2, 2, 1, 1, *counts[4:], 0, 0))
+    journal.close()
+    assert Path(_path(checkpoint)).read_bytes()[: journal.bytes] == example
