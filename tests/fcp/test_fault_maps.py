@@ -245,3 +245,35 @@ def test_the_tree_is_mixed(tree: bytes) -> None:
     """The maps have something of every kind to hit."""
     kinds = {stat.S_IFMT(os.lstat(os.path.join(tree, e)).st_mode) for e in verdict.entries(tree)}
     assert kinds == {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO}
+
+
+FOUND = {
+    "a link's copy can't be asked for": (EVERYTHING, Existing(), Rule(("stat",), "third")),
+    "a large copy can't be closed": (Keep(), Existing(), Rule(("close",), "*.fcp-*", times=2)),
+    "writes write nothing": (Keep(), Existing(), Rule(("write",), "5000", at_most_bytes=0)),
+    "a new copy can't be asked for": (
+        Keep(mode=True), Existing(), Rule(("chmod", "fstat"), "5000"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("found", FOUND.values(), ids=list(FOUND))
+def test_what_maps_have_found(
+    found: tuple[Keep, Existing, Rule], tree: bytes, place: bytes
+) -> None:
+    """Maps that fcp did not stand once: a wrong end, an endless one, something left behind."""
+    keep, existing, rule = found
+    target, log = place + b"/target", place + b"/log"
+    pattern = os.path.join(os.fsdecode(target), rule.path)
+    rule = rule._replace(path=pattern, errno="" if rule.at_most_bytes == 0 else "EIO")
+    before = len(os.listdir("/proc/self/fd"))
+    with faults([rule]):
+        code = copy(
+            [tree], target, exact=True, keep=keep, existing=existing, chunk_bytes=4 * MIB,
+            jobs=1, transport="local", error_log=os.fsdecode(log), quiet=True,
+        )  # fmt: skip
+    assert code == 1
+    assert _judge(tree, target, log, code, Choice(keep, existing, False), [rule]) == ""
+    assert verdict.leftovers(target) == []
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -89,7 +89,7 @@ def mounted(folder: bytes, backing: bytes, caching: Caching | None = None) -> It
             options = b"fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions"
             libc.mount(b"fuse", folder, _NOSUID_NODEV, options % fuse_fd)
             try:
-                process = _start(fuse_fd, theirs, backing, caching or Caching())
+                process = _start(fuse_fd, theirs, (folder, backing), caching or Caching())
             except BaseException:
                 libc.unmount(folder)
                 raise
@@ -105,13 +105,13 @@ def mounted(folder: bytes, backing: bytes, caching: Caching | None = None) -> It
 
 
 def _start(
-    fuse_fd: int, control: socket.socket, backing: bytes, caching: Caching
+    fuse_fd: int, control: socket.socket, directories: tuple[bytes, bytes], caching: Caching
 ) -> subprocess.Popen[bytes]:
     home = Path(__file__).parents[2]
     descriptors = (fuse_fd, control.fileno())
     command = [sys.executable, "-m", "tests.fusefs.server", *map(str, descriptors)]
     return subprocess.Popen(
-        [*command, backing, *map(str, caching)],
+        [*command, *directories, *map(str, caching)],
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
         cwd=home,

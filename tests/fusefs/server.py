@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from . import wire
+from . import libc, wire
 from .passing import Caching, Passing, Request
 from .rules import Rules, Verdict
 from .wire import Op
@@ -213,8 +213,8 @@ def flip(path: bytes, offset: int) -> None:
 
 
 def main(arguments: list[bytes]) -> None:
-    """The server's process: descriptors of the mount and of the test, the directory, caching."""
-    fuse_fd, control_fd, backing, attributes_s, keep, direct = arguments
+    """The server's process: descriptors of mount and test, both directories, caching."""
+    fuse_fd, control_fd, folder, backing, attributes_s, keep, direct = arguments
     # Every entry that the kernel remembers is a descriptor.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -222,6 +222,8 @@ def main(arguments: list[bytes]) -> None:
     caching = Caching(float(attributes_s), keep == b"True", direct == b"True")
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
+    with contextlib.suppress(OSError):  # the test has done it, or was killed
+        libc.unmount(folder)
 
 
 if __name__ == "__main__":
