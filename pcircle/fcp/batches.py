@@ -109,9 +109,11 @@ class Batches:
                 self._site.counters.weight += item.weight
                 continue
             before = self._site.counters.counts()
+            settled = self._site.counters.copied()
             try:
                 finished = self._single(number, item.weight, here)
             except OSError as error:
+                self._site.counters.take_back(settled)
                 self._site.fail(number, b"", None, error, here)
             else:
                 self._record_single(number, finished, before)

@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -95,6 +95,7 @@ class CopyProgram(Program):
         self._umask = umask
         self._log: ErrorLog | None = None
         self._kept: Kept | None = None
+        self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -173,12 +174,17 @@ class CopyProgram(Program):
         if decided.dry:
             from pcircle.fcp.dry import DryTask
 
-            return DryTask(decided, rank, size)
+            dry = DryTask(decided, rank, size)
+            self.close = dry.close
+            return dry
         if decided.journal is not None:
             from pcircle.fcp.journaled import JournaledCopy
 
-            return JournaledCopy(decided, rank, size, self._kept)
-        return CopyTask(decided, rank, size)
+            task: CopyTask = JournaledCopy(decided, rank, size, self._kept)
+        else:
+            task = CopyTask(decided, rank, size)
+        self.close = task.close
+        return task
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
@@ -207,10 +213,12 @@ def _run(options: Options) -> int:
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
+    program = CopyProgram(options, umask)
     try:
-        return run_program(CopyProgram(options, umask), options.jobs, options.transport)
+        return run_program(program, options.jobs, options.transport)
     finally:
         os.umask(umask)
+        program.close()
 
 
 def _options(typed: argparse.Namespace) -> Options:

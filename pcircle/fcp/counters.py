@@ -87,6 +87,15 @@ class Counters:
         self.resumed += done.settled
         self.resumed_bytes += done.bytes_done
 
+    def copied(self) -> tuple[int, ...]:
+        """What `take_back` wants to know of the time before an entry."""
+        return tuple(getattr(self, name) for name in _OF_ENTRY)
+
+    def take_back(self, before: tuple[int, ...]) -> None:
+        """The entry that was counted since has failed after all."""
+        for name, count in zip(_OF_ENTRY, before, strict=True):
+            setattr(self, name, count)
+
     def sums(self) -> Sums:
         """As a progress round adds them up; `totals` reads them."""
         return Sums((*self.counts(), self.resumed, self.resumed_bytes), self.weight, 1)
@@ -103,6 +112,7 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
     return tuple(counts)
 
 
+_OF_ENTRY = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
 _PLAIN = (
     "found",
     "sized",

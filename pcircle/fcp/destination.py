@@ -199,7 +199,7 @@ def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:
     except OSError:
         return  # that it can't be used will be told when it is
     try:
-        with suppress(PermissionError):
+        with suppress(OSError):  # as far as it leads: the walk recognises its own copy as well
             yield from at_and_above(fd)
     finally:
         os.close(fd)

@@ -46,6 +46,11 @@ class DryTask(Task[Item, Done]):
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
 
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        self._sources.close()
+        self._targets.close()
+
     def seed(self) -> list[Item]:
         roots = self._plan.roots
         if self._plan.retry is not None:

@@ -375,7 +375,8 @@ class Copier:
                 raise Changed("it is not a regular file any more")
             yield fd, status
         finally:
-            os.close(fd)
+            with suppress(OSError):  # it was only read
+                os.close(fd)
 
     def take_up(
         self,
@@ -430,19 +431,19 @@ class Copier:
             target.stop_if_full(error, target_fd, self.names)
             raise
         try:
-            self.doing = "clone" if self._mover.must_clone else "copy"
-            creation.identify()
-            made = os.fstat(creation.fd)
-            identity = self._plan.identify(made)
-            cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
-            if not cloned:
-                os.ftruncate(creation.fd, status.st_size)
+            try:
+                self.doing = "clone" if self._mover.must_clone else "copy"
+                creation.identify()
+                made = os.fstat(creation.fd)
+                cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
+                if not cloned:
+                    os.ftruncate(creation.fd, status.st_size)
+            finally:
+                os.close(creation.fd)
         except OSError as error:
-            os.close(creation.fd)
             self._give_up(creation, target_fd, error)
             raise
-        os.close(creation.fd)
-        return creation, identity, cloned
+        return creation, self._plan.identify(made), cloned
 
     def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
         """Remove what was made; NoSpace if the reason is that there is none for anything."""

@@ -171,7 +171,7 @@ class HardLinks:
         """Copy a name of an inode as such; the result says which inode its copy is."""
         site = self._site
         site.copier.doing = "reach"
-        skipped = site.counters.skipped
+        before, skipped = site.counters.copied(), site.counters.skipped
         try:
             with (
                 site.sources.lease(item.root, item.path, item.place.source) as source,
@@ -196,6 +196,7 @@ class HardLinks:
                 site.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
         except OSError as error:
+            site.counters.take_back(before)
             site.counters.weight += item.weight
             path = join_path(item.path, item.name)
             site.fail(item.root, path, None, error, here)

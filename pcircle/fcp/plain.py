@@ -77,10 +77,12 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
                         settle_file(out, status, keep)
                     whole = True
             finally:
-                if not whole:
-                    made = fstat(out)
-                    target.discard(name, target_fd, (made.st_dev, made.st_ino))
-                close_copy(out, name, target_fd)
+                try:
+                    if not whole:
+                        made = fstat(out)
+                        target.discard(name, target_fd, (made.st_dev, made.st_ino))
+                finally:
+                    close_copy(out, name, target_fd)
             return size if whole else NOT_PLAIN
         finally:
             close(fd)

@@ -117,6 +117,11 @@ class CopyTask(Task[Item, Done]):
         if isinstance(own, LargeFile) and isinstance(item, Large):
             self._large.abandon(item, own)
 
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        self._site.sources.close()
+        self._site.targets.close()
+
     def measure(self) -> Sums:
         return self._site.counters.sums()
 

@@ -252,7 +252,7 @@ def write_at(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at an offset, however many calls that takes."""
     written = os.pwrite(fd, data, offset)
     while written < len(data):
-        data = memoryview(data)[written:]
+        data = _rest(data, written)
         offset += written
         written = os.pwrite(fd, data, offset)
 
@@ -261,5 +261,12 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
     """Write all of `data` at the file's position, however many calls that takes."""
     written = os.write(fd, data)
     while written < len(data):
-        data = memoryview(data)[written:]
+        data = _rest(data, written)
         written = os.write(fd, data)
+
+
+def _rest(data: memoryview | bytes, written: int) -> memoryview:
+    """What is still to be written. OSError if nothing was: to try again might have no end."""
+    if not written:
+        raise OSError(errno.ENOSPC, "nothing more could be written")
+    return memoryview(data)[written:]

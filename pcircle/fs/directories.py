@@ -148,7 +148,7 @@ class Directories:
         with self._lock:
             opened.leases -= 1
             if opened.evicted and not opened.leases:
-                os.close(opened.fd)
+                _close(opened.fd)
 
     def roots(self) -> set[tuple[int, int]]:
         """Device and inode, as this node has them, of those roots that are directories by now."""
@@ -159,16 +159,20 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Let all descriptors go."""
-        with self._lock:
+        """Let all descriptors go, unless a thread is stuck in opening one: that may be for ever."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             for _, opened in self._open.items():
                 self._evicted((0, b""), opened)
             self._open.clear()
+        finally:
+            self._lock.release()
 
     def _evicted(self, key: tuple[int, bytes], opened: _Open) -> None:
         opened.evicted = True
         if not opened.leases:
-            os.close(opened.fd)
+            _close(opened.fd)
 
     def _find(self, root: int, path: bytes) -> _Open:
         found = self._open.get((root, path))
@@ -220,6 +224,11 @@ class Directories:
         self._open[key] = opened
         opened.leases -= 1
         return opened
+
+
+def _close(fd: int) -> None:
+    with suppress(OSError):  # nothing was written by way of it, and it is closed nonetheless
+        os.close(fd)
 
 
 def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ..fusefs.fixture import fuse
 from .trees import build_deep_tree, build_odd_tree, remove_tree
+
+__all__ = ["fuse"]
 
 SHARED_MEMORY = b"/dev/shm"
 ROOM_BYTES = 3 << 30

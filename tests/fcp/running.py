@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import pytest
 
 HANG_S = 60.0
+FCP = ("pcircle.fcp",)
 TAG = "FCP_TEST_RUN"
 CHECKPOINT = b".fcp-checkpoint-"
 # What a launcher gives its processes: the tests may themselves run under one.
@@ -114,9 +115,11 @@ def clean_environment() -> dict[str, str]:
     return kept
 
 
-def command(launcher: Launcher | None, arguments: Sequence[str | bytes]) -> list[str | bytes]:
+def command(
+    launcher: Launcher | None, arguments: Sequence[str | bytes], program: Sequence[str] = FCP
+) -> list[str | bytes]:
     """The command line of a run; skips the test where the launcher is not to be had."""
-    fcp: list[str | bytes] = [sys.executable, "-m", "pcircle.fcp"]
+    fcp: list[str | bytes] = [sys.executable, "-m", *program]
     if launcher is None:
         return [*fcp, *arguments]
     if launcher.jobs:
@@ -139,10 +142,11 @@ class Run:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         stderr: int = subprocess.PIPE,
+        program: Sequence[str] = FCP,
     ) -> None:
         self.tag = f"{TAG}={uuid.uuid4()}".encode()
         self.process = subprocess.Popen(
-            [*prefix, *command(launcher, arguments)],
+            [*prefix, *command(launcher, arguments, program)],
             cwd=cwd,
             umask=umask,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,369 @@
+"""The operations of the file system: each is done to the backing directory and answered.
+
+An operation takes a request and gives the answer's bytes; OSError is the answer's error. Entries
+are reached through their nodes' descriptors, never by path, so renames and removals need no care.
+The server runs as root and gives what it creates to who asked; the kernel has checked the rights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from . import wire
+from .libc import fallocate, rename2
+from .nodes import Node, Nodes, SideStore
+from .wire import Op
+
+_KEPT_OPEN_FLAGS = os.O_ACCMODE | os.O_TRUNC | os.O_NOATIME
+
+
+class Request(NamedTuple):
+    """One request of the kernel."""
+
+    op: Op
+    unique: int
+    node: int
+    uid: int
+    gid: int
+    body: bytes | memoryview
+
+
+class Caching(NamedTuple):
+    """What the kernel may keep: names and attributes for a time, contents over an open."""
+
+    attributes_s: float = 0.0
+    keep: bool = False  # pages outlive a close, as they do on a disk
+    direct: bool = False  # no page cache at all
+
+
+class Passing:
+    """The backing directory's operations."""
+
+    def __init__(self, backing: bytes, caching: Caching) -> None:
+        self.nodes = Nodes(backing)
+        self._side = SideStore()
+        self._valid = divmod(round(caching.attributes_s * 1e9), 10**9)
+        self._open_flags = wire.KEEP_CACHE * caching.keep | wire.DIRECT_IO * caching.direct
+        self._listings: dict[int, list[tuple[bytes, int, int]]] = {}
+        self._directories: dict[int, Node] = {}
+        self._last_listing = 0
+        self.table: dict[Op, Callable[[Request], bytes]] = {
+            op: getattr(self, f"_{op.name.lower()}")
+            for op in Op
+            if hasattr(self, f"_{op.name.lower()}")
+        }
+
+    # Answers.
+
+    def _entry(self, parent: Node, name: bytes) -> bytes:
+        node, status = self.nodes.find(parent, name)
+        seconds, rest = self._valid
+        return wire.ENTRY.pack(node.number, 0, seconds, seconds, rest, rest) + wire.attributes(
+            status
+        )
+
+    def _made(self, request: Request, name: bytes) -> bytes:
+        """Give a new entry to who asked for it, and answer with it."""
+        parent = self.nodes[request.node]
+        group = -1 if os.fstat(parent.fd).st_mode & stat.S_ISGID else request.gid
+        os.chown(name, request.uid, group, dir_fd=parent.fd, follow_symlinks=False)
+        answer = self._entry(parent, name)
+        self._side.fresh(self.nodes[wire.ENTRY.unpack_from(answer)[0]])
+        return answer
+
+    def _attributes(self, node: Node) -> bytes:
+        return wire.ATTR_VALID.pack(*self._valid, 0) + wire.attributes(os.fstat(node.fd))
+
+    # Names.
+
+    def _lookup(self, request: Request) -> bytes:
+        return self._entry(self.nodes[request.node], wire.strings(request.body)[0])
+
+    def _forget(self, request: Request) -> bytes:
+        self.nodes.forget(request.node, *wire.FORGET_IN.unpack_from(request.body))
+        return b""
+
+    def _batch_forget(self, request: Request) -> bytes:
+        count, _ = wire.BATCH_FORGET_IN.unpack_from(request.body)
+        for number in range(count):
+            at = wire.BATCH_FORGET_IN.size + number * wire.FORGET_ONE.size
+            self.nodes.forget(*wire.FORGET_ONE.unpack_from(request.body, at))
+        return b""
+
+    def _mknod(self, request: Request) -> bytes:
+        (name,), (mode, device, mask, _) = _named(request, wire.MKNOD_IN)
+        os.mknod(name, mode & ~mask, device, dir_fd=self.nodes[request.node].fd)
+        return self._made(request, name)
+
+    def _mkdir(self, request: Request) -> bytes:
+        (name,), (mode, mask) = _named(request, wire.MKDIR_IN)
+        os.mkdir(name, mode & ~mask, dir_fd=self.nodes[request.node].fd)
+        return self._made(request, name)
+
+    def _symlink(self, request: Request) -> bytes:
+        name, text = wire.strings(request.body)
+        os.symlink(text, name, dir_fd=self.nodes[request.node].fd)
+        return self._made(request, name)
+
+    def _link(self, request: Request) -> bytes:
+        (name,), (old,) = _named(request, wire.LINK_IN)
+        parent = self.nodes[request.node]
+        os.link(self.nodes[old].magic, name, dst_dir_fd=parent.fd, follow_symlinks=True)
+        return self._entry(parent, name)
+
+    def _unlink(self, request: Request) -> bytes:
+        os.unlink(wire.strings(request.body)[0], dir_fd=self.nodes[request.node].fd)
+        return b""
+
+    def _rmdir(self, request: Request) -> bytes:
+        os.rmdir(wire.strings(request.body)[0], dir_fd=self.nodes[request.node].fd)
+        return b""
+
+    def _rename(self, request: Request) -> bytes:
+        (old, new), (to,) = _named(request, wire.RENAME_IN)
+        return self._renamed(request.node, old, to, new, 0)
+
+    def _rename2(self, request: Request) -> bytes:
+        (old, new), (to, flags, _) = _named(request, wire.RENAME2_IN)
+        return self._renamed(request.node, old, to, new, flags)
+
+    def _renamed(self, number: int, old: bytes, to: int, new: bytes, flags: int) -> bytes:
+        source, target = self.nodes[number], self.nodes[to]
+        rename2(source.fd, old, target.fd, new, flags)
+        self.nodes.moved(target, new)
+        self.nodes.moved(source, old)  # an exchange
+        return b""
+
+    def _readlink(self, request: Request) -> bytes:
+        return os.readlink(b"", dir_fd=self.nodes[request.node].fd)
+
+    # Attributes.
+
+    def _getattr(self, request: Request) -> bytes:
+        return self._attributes(self.nodes[request.node])
+
+    def _setattr(self, request: Request) -> bytes:
+        (
+            valid,
+            _,
+            handle,
+            size,
+            _,
+            atime,
+            mtime,
+            _,
+            atime_ns,
+            mtime_ns,
+            _,
+            mode,
+            _,
+            uid,
+            gid,
+            _,
+        ) = wire.SETATTR_IN.unpack_from(request.body)
+        node = self.nodes[request.node]
+        if valid & (wire.SET_UID | wire.SET_GID):
+            new_uid = uid if valid & wire.SET_UID else -1
+            os.chown(node.magic, new_uid, gid if valid & wire.SET_GID else -1)
+        if valid & wire.SET_SIZE:
+            os.truncate(handle if valid & wire.SET_BY_HANDLE else node.magic, size)
+        if valid & wire.SET_MODE:
+            os.chmod(node.magic, stat.S_IMODE(mode))
+        if valid & (wire.SET_ATIME | wire.SET_MTIME):
+            status, now = os.fstat(node.fd), time.time_ns()
+            atime_all = atime * 10**9 + atime_ns if valid & wire.SET_ATIME else status.st_atime_ns
+            mtime_all = mtime * 10**9 + mtime_ns if valid & wire.SET_MTIME else status.st_mtime_ns
+            atime_all = now if valid & wire.SET_ATIME_NOW else atime_all
+            mtime_all = now if valid & wire.SET_MTIME_NOW else mtime_all
+            os.utime(node.magic, ns=(atime_all, mtime_all))
+        return self._attributes(node)
+
+    def _statfs(self, request: Request) -> bytes:
+        s = os.statvfs(self.nodes[request.node].magic)
+        return wire.STATFS_OUT.pack(
+            s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree,
+            s.f_bsize, s.f_namemax, s.f_frsize, 0,
+        )  # fmt: skip
+
+    def _setxattr(self, request: Request) -> bytes:
+        size, flags = wire.SETXATTR_IN.unpack_from(request.body)
+        name, _, rest = bytes(request.body[wire.SETXATTR_IN.size :]).partition(b"\0")
+        value, node = rest[:size], self.nodes[request.node]
+        if not self._side.takes(name):
+            os.setxattr(node.magic, name, value, flags)
+            return b""
+        kept = self._side.of(node)
+        if flags & os.XATTR_CREATE and name in kept:
+            raise OSError(errno.EEXIST, "")
+        if flags & os.XATTR_REPLACE and name not in kept:
+            raise OSError(errno.ENODATA, "")
+        kept[name] = value
+        return b""
+
+    def _getxattr(self, request: Request) -> bytes:
+        (name,), (room, _) = _named(request, wire.GETXATTR_IN)
+        node = self.nodes[request.node]
+        if not self._side.takes(name):
+            return _fitting(os.getxattr(node.magic, name), room)
+        value = self._side.of(node).get(name)
+        if value is None:
+            raise OSError(errno.ENODATA, "")
+        return _fitting(value, room)
+
+    def _listxattr(self, request: Request) -> bytes:
+        room, _ = wire.GETXATTR_IN.unpack_from(request.body)
+        node = self.nodes[request.node]
+        names = [os.fsencode(name) for name in os.listxattr(node.magic)] + self._side.names(node)
+        return _fitting(b"".join(name + b"\0" for name in names), room)
+
+    def _removexattr(self, request: Request) -> bytes:
+        (name,) = wire.strings(request.body)
+        node = self.nodes[request.node]
+        if not self._side.takes(name):
+            os.removexattr(node.magic, name)
+        elif self._side.of(node).pop(name, None) is None:
+            raise OSError(errno.ENODATA, "")
+        return b""
+
+    # Files.
+
+    def _open(self, request: Request) -> bytes:
+        flags, _ = wire.OPEN_IN.unpack_from(request.body)
+        fd = os.open(self.nodes[request.node].magic, flags & _KEPT_OPEN_FLAGS | os.O_CLOEXEC)
+        return wire.OPEN_OUT.pack(fd, self._open_flags, 0)
+
+    def _create(self, request: Request) -> bytes:
+        (name,), (flags, mode, mask, _) = _named(request, wire.CREATE_IN)
+        parent = self.nodes[request.node]
+        kept = flags & (_KEPT_OPEN_FLAGS | os.O_EXCL)
+        made = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, kept | made, mode & ~mask & 0o7777, dir_fd=parent.fd)
+        try:
+            answer = self._made(request, name)
+        except OSError:
+            os.close(fd)
+            raise
+        return answer + wire.OPEN_OUT.pack(fd, self._open_flags, 0)
+
+    def _read(self, request: Request) -> bytes:
+        handle, offset, count, *_ = wire.READ_IN.unpack_from(request.body)
+        return os.pread(handle, count, offset)
+
+    def _write(self, request: Request) -> bytes:
+        handle, offset, count, *_ = wire.READ_IN.unpack_from(request.body)
+        size = wire.READ_IN.size
+        return wire.WRITE_OUT.pack(os.pwrite(handle, request.body[size : size + count], offset), 0)
+
+    def _flush(self, request: Request) -> bytes:
+        return b""
+
+    def _release(self, request: Request) -> bytes:
+        os.close(wire.RELEASE_IN.unpack_from(request.body)[0])
+        return b""
+
+    def _fsync(self, request: Request) -> bytes:
+        os.fsync(wire.FSYNC_IN.unpack_from(request.body)[0])
+        return b""
+
+    def _lseek(self, request: Request) -> bytes:
+        handle, offset, whence, _ = wire.LSEEK_IN.unpack_from(request.body)
+        return wire.LSEEK_OUT.pack(os.lseek(handle, offset, whence))
+
+    def _fallocate(self, request: Request) -> bytes:
+        handle, offset, length, mode, _ = wire.FALLOCATE_IN.unpack_from(request.body)
+        fallocate(handle, mode, offset, length)
+        return b""
+
+    def _copy_file_range(self, request: Request) -> bytes:
+        source, at, _, target, to, count, _ = wire.COPY_IN.unpack_from(request.body)
+        return wire.WRITE_OUT.pack(os.copy_file_range(source, target, count, at, to), 0)
+
+    def _syncfs(self, request: Request) -> bytes:
+        fd = os.open(self.nodes[wire.ROOT].magic, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        return b""
+
+    # Directories. A listing is taken at offset 0, so that it stays whole while names come and go.
+
+    def _opendir(self, request: Request) -> bytes:
+        self._last_listing += 1
+        self._directories[self._last_listing] = self.nodes[request.node]
+        return wire.OPEN_OUT.pack(self._last_listing, 0, 0)
+
+    def _releasedir(self, request: Request) -> bytes:
+        handle = wire.RELEASE_IN.unpack_from(request.body)[0]
+        self._listings.pop(handle, None)
+        del self._directories[handle]
+        return b""
+
+    def _fsyncdir(self, request: Request) -> bytes:
+        return self._syncfs(request)
+
+    def _listing(self, handle: int, offset: int) -> list[tuple[bytes, int, int]]:
+        if offset == 0 or handle not in self._listings:
+            fd = os.open(self._directories[handle].magic, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                own = os.fstat(fd).st_ino
+                found = [(b".", own, stat.S_IFDIR >> 12), (b"..", own, stat.S_IFDIR >> 12)]
+                for name in os.listdir(fd):
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    found.append((os.fsencode(name), status.st_ino, status.st_mode >> 12))
+            finally:
+                os.close(fd)
+            self._listings[handle] = found
+        return self._listings[handle]
+
+    def _readdir(self, request: Request) -> bytes:
+        return self._read_directory(request, plus=False)
+
+    def _readdirplus(self, request: Request) -> bytes:
+        return self._read_directory(request, plus=True)
+
+    def _read_directory(self, request: Request, *, plus: bool) -> bytes:
+        handle, offset, room, *_ = wire.READ_IN.unpack_from(request.body)
+        out: list[bytes] = []
+        parent = self._directories[handle]
+        for number, (name, inode, kind) in enumerate(self._listing(handle, offset)):
+            if number < offset:
+                continue
+            record = wire.DIRENT.pack(inode, number + 1, len(name), kind) + name
+            record += bytes(-len(record) % 8)
+            room -= len(record) + plus * (wire.ENTRY.size + wire.ATTR.size)
+            if room < 0:
+                break
+            if plus:
+                record = self._entry_if_there(parent, name) + record
+            out.append(record)
+        return b"".join(out)
+
+    def _entry_if_there(self, parent: Node, name: bytes) -> bytes:
+        """The node in front of a listed name; node 0, which says nothing, for dots and the gone."""
+        if name not in (b".", b".."):
+            with contextlib.suppress(OSError):
+                return self._entry(parent, name)
+        return bytes(wire.ENTRY.size + wire.ATTR.size)
+
+
+def _named(request: Request, layout: Struct) -> tuple[list[bytes], tuple[Any, ...]]:
+    """The names behind a request's structure, and the structure."""
+    fields = layout.unpack_from(request.body)
+    return wire.strings(request.body[layout.size :]), fields
+
+
+def _fitting(value: bytes, room: int) -> bytes:
+    """An attribute's value, or its length where only that was asked for."""
+    if room == 0:
+        return wire.WRITE_OUT.pack(len(value), 0)
+    if len(value) > room:
+        raise OSError(errno.ERANGE, "")
+    return value

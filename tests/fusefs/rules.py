@@ -1,0 +1,99 @@
+"""What shall go wrong: rules by operation, path, offset and count, that tests set at run time.
+
+A rule matches requests; what it asks for (an error, a delay, a short result, a flipped byte) is
+done to those. All matching rules count: delays add up, the first error wins. Matching costs a walk
+over all rules per request, of which tests have few.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """A fault; the defaults match everything and do nothing.
+
+    `ops` are names of FUSE operations in lower case ("*": every one). `path`
+    is a pattern of fnmatch over the path below the mount (no slash in front;
+    the root is "."), where ``*`` matches slashes too; of a rename either
+    path may match. A read or write matches if it touches the bytes from
+    `start` to before `end`.
+    """
+
+    ops: tuple[str, ...] = ("*",)
+    path: str = "*"
+    start: int = 0
+    end: int = 1 << 62
+    skip: int = 0  # so many matching requests pass first
+    times: int = 1 << 62  # then so many are hit
+    errno: str = ""  # a name as "EIO"
+    delay_s: float = 0.0
+    at_most_bytes: int = -1  # of a read or a write (reads: only where mounted with direct)
+    flip: int = -1  # the offset of a byte that is flipped on disk once a write covered it
+
+
+class Verdict(NamedTuple):
+    """What is to be done to one request."""
+
+    errno: int = 0
+    delay_s: float = 0.0
+    at_most_bytes: int = -1
+    flip: int = -1
+
+
+CLEAN = Verdict()
+
+
+class Rules:
+    """The rules of a mount, and how often each has matched."""
+
+    def __init__(self) -> None:
+        self._rules: list[Rule] = []
+        self._patterns: list[bytes] = []
+        self._matched: list[int] = []
+
+    def set(self, rules: Sequence[dict[str, Any]]) -> None:
+        """Replace all rules; counts begin anew."""
+        self._rules = [Rule(**{**rule, "ops": tuple(rule["ops"])}) for rule in rules]
+        self._patterns = [os.fsencode(rule.path) for rule in self._rules]
+        self._matched = [0] * len(rules)
+
+    def hits(self) -> list[int]:
+        """How many requests each rule was applied to."""
+        pairs = zip(self._rules, self._matched, strict=True)
+        return [max(0, min(rule.times, count - rule.skip)) for rule, count in pairs]
+
+    @property
+    def any(self) -> bool:
+        return bool(self._rules)
+
+    def judge(self, op: str, paths: Sequence[bytes], offset: int, count: int) -> Verdict:
+        """What the rules ask for; `offset` and `count` are 0 for what reads and writes nothing."""
+        verdict = CLEAN
+        for number, rule in enumerate(self._rules):
+            if op not in rule.ops and "*" not in rule.ops:
+                continue
+            if offset >= rule.end or (count and offset + count <= rule.start):
+                continue
+            if rule.flip >= 0 and not offset <= rule.flip < offset + count:
+                continue
+            if not any(fnmatch.fnmatchcase(path, self._patterns[number]) for path in paths):
+                continue
+            self._matched[number] += 1
+            if rule.skip < self._matched[number] <= rule.skip + rule.times:
+                verdict = _worse(verdict, rule)
+        return verdict
+
+
+def _worse(verdict: Verdict, rule: Rule) -> Verdict:
+    code = getattr(errno, rule.errno) if rule.errno else 0
+    return Verdict(
+        verdict.errno or code,
+        verdict.delay_s + rule.delay_s,
+        rule.at_most_bytes if verdict.at_most_bytes < 0 else verdict.at_most_bytes,
+        rule.flip if verdict.flip < 0 else verdict.flip,
+    )

@@ -1,0 +1,230 @@
+"""The loop that answers the kernel: one thread, requests in order, delayed ones from a heap.
+
+A delay costs an entry in a heap, not a thread, so thousands of operations may be under way at once.
+Tests speak to it through a socket, one JSON document per line: which rules hold, what was counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import json
+import os
+import resource
+import select
+import socket
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from . import libc, wire
+from .passing import Caching, Passing, Request
+from .rules import Rules, Verdict
+from .wire import Op
+
+_SILENT = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT, Op.DESTROY)
+_ONE_NAME = {
+    Op.LOOKUP: 0,
+    Op.UNLINK: 0,
+    Op.RMDIR: 0,
+    Op.SYMLINK: 0,
+    Op.MKDIR: wire.MKDIR_IN.size,
+    Op.MKNOD: wire.MKNOD_IN.size,
+    Op.CREATE: wire.CREATE_IN.size,
+    Op.LINK: wire.LINK_IN.size,
+}
+_RENAMES = {Op.RENAME: wire.RENAME_IN, Op.RENAME2: wire.RENAME2_IN}
+
+
+class Server:
+    """A mount's loop; `run` returns when the mount is gone or the test has hung up."""
+
+    def __init__(self, fuse_fd: int, control: socket.socket, passing: Passing) -> None:
+        self._fuse_fd = fuse_fd
+        self._control = control
+        self._passing = passing
+        self._rules = Rules()
+        self._counts: Counter[str] = Counter()
+        self._delayed: list[tuple[float, int, Request, Verdict]] = []
+        self._number = 0
+        self._lines = b""
+
+    def run(self) -> None:
+        """Answer until the end."""
+        buffer = memoryview(bytearray(wire.ROOM_BYTES))
+        poller = select.poll()
+        poller.register(self._fuse_fd, select.POLLIN)
+        poller.register(self._control, select.POLLIN)
+        while True:
+            ready = dict(poller.poll(self._until_due_ms()))
+            if self._control.fileno() in ready and not self._hear():
+                return
+            if self._fuse_fd in ready and not self._take(buffer):
+                return
+            self._do_due()
+
+    # The kernel.
+
+    def _take(self, buffer: memoryview) -> bool:
+        """Read a request and do it, or put it off; false if the mount is gone."""
+        try:
+            size = os.readv(self._fuse_fd, [buffer])
+        except OSError as error:
+            # ENOENT: who asked was killed meanwhile.
+            return error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN)
+        _, code, unique, node, uid, gid, *_ = wire.IN_HEADER.unpack_from(buffer)
+        body = buffer[wire.IN_HEADER.size : size]
+        try:
+            op = Op(code)
+        except ValueError:
+            self._answer(unique, errno.ENOSYS)
+            return True
+        self._counts[op.name.lower()] += 1
+        request = Request(op, unique, node, uid, gid, body)
+        if op == Op.INIT:
+            self._begin(request)
+        elif op in _SILENT:
+            if op in self._passing.table:
+                self._passing.table[op](request)
+        else:
+            self._dispatch(request)
+        return True
+
+    def _begin(self, request: Request) -> None:
+        _, _, ahead_bytes, offered = wire.INIT_IN.unpack_from(request.body)
+        most = 0xFFFF
+        answer = wire.INIT_OUT.pack(
+            wire.MAJOR, wire.MINOR, ahead_bytes, offered & wire.WANTED, most, most,
+            wire.MOST_DATA_BYTES, 1, wire.MOST_DATA_BYTES // 4096, 0, 0,
+        )  # fmt: skip
+        self._answer(request.unique, 0, answer)
+
+    def _dispatch(self, request: Request) -> None:
+        verdict = self._judge(request)
+        if verdict.delay_s > 0:
+            # The buffer is used again, the request is not done yet.
+            later = request._replace(body=bytes(request.body))
+            self._number += 1
+            due_s = time.monotonic() + verdict.delay_s
+            heapq.heappush(self._delayed, (due_s, self._number, later, verdict))
+        else:
+            self._do(request, verdict)
+
+    def _judge(self, request: Request) -> Verdict:
+        if not self._rules.any:
+            return Verdict()
+        op, offset, count = request.op, 0, 0
+        if op in (Op.READ, Op.WRITE):
+            _, offset, count, *_ = wire.READ_IN.unpack_from(request.body)
+        node = self._passing.nodes[request.node]
+        if op in _ONE_NAME:
+            paths = [node.below(wire.strings(request.body[_ONE_NAME[op] :])[0])]
+        elif op in _RENAMES:
+            old, new = wire.strings(request.body[_RENAMES[op].size :])
+            to = self._passing.nodes[wire.RENAME_IN.unpack_from(request.body)[0]]
+            paths = [node.below(old), to.below(new)]
+        else:
+            paths = [node.path()]
+        return self._rules.judge(op.name.lower(), paths, offset, count)
+
+    def _do(self, request: Request, verdict: Verdict) -> None:
+        if verdict.errno:
+            if request.op == Op.RELEASE:  # nobody hears its error, and the descriptor must go
+                self._passing.table[request.op](request)
+            self._answer(request.unique, verdict.errno)
+            return
+        if verdict.at_most_bytes >= 0 and request.op in (Op.READ, Op.WRITE):
+            request = _shortened(request, verdict.at_most_bytes)
+        done = self._passing.table.get(request.op)
+        if done is None:
+            self._answer(request.unique, errno.ENOSYS)
+            return
+        try:
+            answer = done(request)
+        except OSError as error:
+            self._answer(request.unique, error.errno or errno.EIO)
+            return
+        if verdict.flip >= 0 and request.op == Op.WRITE:
+            flip(self._passing.nodes[request.node].magic, verdict.flip)
+        self._answer(request.unique, 0, answer)
+
+    def _answer(self, unique: int, code: int, data: bytes = b"") -> None:
+        header = wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(data), -code, unique)
+        # Who asked may have been killed (ENOENT), the mount may be gone (ENODEV).
+        with contextlib.suppress(OSError):
+            os.writev(self._fuse_fd, [header, data])
+
+    # Delays.
+
+    def _until_due_ms(self) -> float | None:
+        if not self._delayed:
+            return None
+        return max(0.0, (self._delayed[0][0] - time.monotonic()) * 1000)
+
+    def _do_due(self) -> None:
+        while self._delayed and self._delayed[0][0] <= time.monotonic():
+            _, _, request, verdict = heapq.heappop(self._delayed)
+            self._do(request, verdict)
+
+    # The tests.
+
+    def _hear(self) -> bool:
+        """Do what a test says; false if it has hung up."""
+        heard = self._control.recv(1 << 16)
+        if not heard:
+            return False
+        *lines, self._lines = (self._lines + heard).split(b"\n")
+        for line in lines:
+            answer = self._obey(json.loads(line))
+            self._control.sendall(json.dumps(answer).encode() + b"\n")
+        return True
+
+    def _obey(self, order: dict[str, Any]) -> Any:
+        if "rules" in order:
+            self._rules.set(order["rules"])
+        if "release" in order:  # what is delayed is done at once
+            self._delayed = [(0.0, *delayed[1:]) for delayed in self._delayed]
+            heapq.heapify(self._delayed)
+        return {
+            "counts": dict(self._counts),
+            "hits": self._rules.hits(),
+            "delayed": len(self._delayed),
+        }
+
+
+def _shortened(request: Request, most: int) -> Request:
+    handle, offset, count, *rest = wire.READ_IN.unpack_from(request.body)
+    fixed = wire.READ_IN.pack(handle, offset, min(count, most), *rest)
+    return request._replace(body=fixed + bytes(request.body[wire.READ_IN.size :]))
+
+
+def flip(path: bytes, offset: int) -> None:
+    """Turn over all bits of the byte at `offset` of a file, and leave its times as they were."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        (byte,) = os.pread(fd, 1, offset)
+        os.pwrite(fd, bytes([byte ^ 0xFF]), offset)
+        os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+    finally:
+        os.close(fd)
+
+
+def main(arguments: list[bytes]) -> None:
+    """The server's process: descriptors of mount and test, both directories, caching."""
+    fuse_fd, control_fd, folder, backing, attributes_s, keep, direct = arguments
+    # Every entry that the kernel remembers is a descriptor.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    os.umask(0)
+    caching = Caching(float(attributes_s), keep == b"True", direct == b"True")
+    with socket.socket(fileno=int(control_fd)) as control:
+        Server(int(fuse_fd), control, Passing(backing, caching)).run()
+    with contextlib.suppress(OSError):  # the test has done it, or was killed
+        libc.unmount(folder)
+
+
+if __name__ == "__main__":
+    main([os.fsencode(argument) for argument in sys.argv[1:]])

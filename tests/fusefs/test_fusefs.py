@@ -1,0 +1,162 @@
+"""The tests' own file system: a tree copied through it is the tree, and faults come as ordered."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+
+import pytest
+
+from .fixture import Mount
+from .rules import Rule
+
+
+def _write(path: bytes, data: bytes) -> None:
+    with open(path, "xb") as stream:
+        stream.write(data)
+
+
+def _read(path: bytes) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read()
+
+
+def _read_uncached(path: bytes) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.pread(fd, 1 << 20, 0)
+    finally:
+        os.close(fd)
+
+
+def test_a_file_systems_everyday(fuse: Mount) -> None:
+    mount = fuse()
+    home = mount.path
+    path = os.path.join(home, b"file")
+    _write(path, b"text" * 100_000)
+    assert _read(path) == b"text" * 100_000
+    os.truncate(path, 5)
+    assert _read(path) == b"textt"
+    os.chmod(path, 0o4755)
+    os.chown(path, 12, 34)
+    os.utime(path, ns=(-5, 2**33 * 10**9 + 7))
+    status = os.stat(path)
+    assert (status.st_uid, status.st_gid, status.st_mode) == (12, 34, 0o100755)
+    assert (status.st_atime_ns, status.st_mtime_ns) == (-5, 2**33 * 10**9 + 7)
+    os.symlink(b"nowhere", os.path.join(home, b"link"))
+    os.utime(os.path.join(home, b"link"), ns=(1, 2), follow_symlinks=False)
+    os.lchown(os.path.join(home, b"link"), 5, 6)
+    link = os.lstat(os.path.join(home, b"link"))
+    assert (link.st_mtime_ns, link.st_uid) == (2, 5)
+    assert os.readlink(os.path.join(home, b"link")) == b"nowhere"
+    os.link(path, os.path.join(home, b"second"))
+    os.link(os.path.join(home, b"link"), os.path.join(home, b"link2"), follow_symlinks=False)
+    assert os.stat(os.path.join(home, b"second")).st_ino == status.st_ino
+    assert os.stat(path).st_nlink == 2
+    os.mkdir(os.path.join(home, b"dir"))
+    os.mkfifo(os.path.join(home, b"dir", b"fifo"))
+    os.rename(path, os.path.join(home, b"dir", b"moved"))
+    assert sorted(os.listdir(home)) == [b"dir", b"link", b"link2", b"second"]
+    assert _read(os.path.join(home, b"dir", b"moved")) == b"textt"
+    os.unlink(os.path.join(home, b"second"))
+    for number in range(1000):
+        _write(os.path.join(home, b"dir", b"%d" % number), b"")
+    assert len(os.listdir(os.path.join(home, b"dir"))) == 1002
+    with pytest.raises(OSError, match="not empty"):
+        os.rmdir(os.path.join(home, b"dir"))
+    assert os.statvfs(home).f_bavail > 0
+    assert sorted(os.listdir(mount.backing)) == [b"dir", b"link", b"link2"]
+
+
+def test_an_open_file_outlives_its_name(fuse: Mount) -> None:
+    path = os.path.join(fuse().path, b"file")
+    with open(path, "x+b") as stream:
+        os.unlink(path)
+        stream.write(b"still there")
+        stream.flush()
+        os.fsync(stream.fileno())
+        assert os.fstat(stream.fileno()).st_nlink == 0
+        assert os.pread(stream.fileno(), 100, 0) == b"still there"
+
+
+def test_attributes_of_any_namespace(fuse: Mount) -> None:
+    path = os.path.join(fuse().path, b"file")
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    try:
+        os.setxattr(fd, b"lustre.lov", b"\0layout\0")
+        assert os.getxattr(fd, b"lustre.lov") == b"\0layout\0"
+        assert os.getxattr(path, b"lustre.lov") == b"\0layout\0"
+        os.setxattr(path, b"trusted.other", b"value")
+        assert set(os.listxattr(fd)) == {"lustre.lov", "trusted.other"}
+        with pytest.raises(FileExistsError):
+            os.setxattr(fd, b"lustre.lov", b"", os.XATTR_CREATE)
+        os.removexattr(path, b"lustre.lov")
+        with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
+            os.getxattr(fd, b"lustre.lov")
+    finally:
+        os.close(fd)
+    os.unlink(path)
+
+
+def test_errors_by_operation_path_offset_and_count(fuse: Mount) -> None:
+    mount = fuse()
+    bad, good = (os.path.join(mount.path, name) for name in (b"bad", b"good"))
+    mount.rules(
+        Rule(("write",), "bad", start=8192, errno="EDQUOT"),
+        Rule(("getattr", "lookup"), "go*", skip=2, times=1, errno="ESTALE"),
+    )
+    _write(good, b"x" * 10000)
+    fd = os.open(bad, os.O_CREAT | os.O_WRONLY)
+    assert os.pwrite(fd, b"y" * 4096, 4096) == 4096
+    with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)):
+        os.pwrite(fd, b"y", 8192)
+    os.close(fd)
+    assert mount.state().hits[0] == 1
+    mount.rules()
+    assert _read(good) == b"x" * 10000
+
+
+def test_short_reads_and_writes(fuse: Mount) -> None:
+    mount = fuse(direct=True)
+    path = os.path.join(mount.path, b"file")
+    mount.rules(Rule(("read", "write"), at_most_bytes=3))
+    fd = os.open(path, os.O_CREAT | os.O_RDWR)
+    try:
+        assert os.write(fd, b"12345") == 3
+        assert os.write(fd, b"45") == 2
+        assert os.pread(fd, 100, 0) == b"123"
+    finally:
+        os.close(fd)
+
+
+def test_a_flipped_byte_shows_when_the_cache_is_dropped(fuse: Mount) -> None:
+    mount = fuse(keep=True, attributes_s=60.0)
+    path = os.path.join(mount.path, b"file")
+    mount.rules(Rule(("write",), "file", flip=4096, times=1))
+    _write(path, b"\0" * 8192)
+    before = os.stat(os.path.join(mount.backing, b"file"))
+    assert _read(path) == b"\0" * 8192
+    flipped = b"\0" * 4096 + b"\xff" + b"\0" * 4095
+    assert _read_uncached(path) == flipped
+    assert _read(path) == flipped
+    assert before.st_size == 8192
+
+
+def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
+    mount = fuse()
+    names = [b"%d" % number for number in range(20)]
+    for name in names:
+        _write(os.path.join(mount.path, name), name)
+    mount.rules(Rule(("read",), "1?", delay_s=3600.0))
+    threads = [threading.Thread(target=_read, args=(os.path.join(mount.path, n),)) for n in names]
+    for thread in threads:
+        thread.start()
+    while mount.state().delayed < 10:
+        time.sleep(0.01)
+    mount.release()
+    for thread in threads:
+        thread.join()
+    assert mount.state().delayed == 0
