@@ -173,6 +173,11 @@ class Journal:
         self._pending_bytes = 0
         self._epoch = 0
 
+    def reserve(self) -> None:
+        """Make the file, with space for what is written first; not if there is none."""
+        with self._lock, suppress(NoSpace):
+            self._write(b"")
+
     def add(self, records: Sequence[Record], epoch: int, *, now: bool = False) -> None:
         """Append records that count together; `now`: whatever becomes of this process."""
         encoded = [self._encode(record) for record in records]
@@ -225,7 +230,7 @@ class Journal:
             if self._fd is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
-            if self.bytes + len(data) > self._reserved:
+            if self.bytes + len(data) >= self._reserved:
                 # A full disk must not keep from the journal what a full disk interrupts.
                 self._reserved = self.bytes + len(data) + _RESERVE_BYTES
                 os.posix_fallocate(self._fd, self.bytes, self._reserved - self.bytes)

@@ -279,7 +279,9 @@ class HardLinks:
                 if existing.decides:
                     raise Taken from None
                 return old.st_mode  # of an earlier run
-            target.replaceable(fd, name)
+            first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
+            if not _is_same_special(first_status, old):
+                target.replaceable(fd, name)
             written = self._site.copier.names.next()
             _link(first_fd, first_name, fd, written)
         except OSError as error:
@@ -295,6 +297,13 @@ class HardLinks:
             target.discard(written, fd)
             raise
         return status.st_mode
+
+
+def _is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
+    """Whether two files are both the same FIFO, socket or device but for their names."""
+    kind = stat.S_IFMT(a.st_mode)
+    plain = stat.S_ISREG(a.st_mode) or stat.S_ISLNK(a.st_mode) or stat.S_ISDIR(a.st_mode)
+    return not plain and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
 
 
 @contextmanager

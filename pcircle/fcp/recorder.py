@@ -27,7 +27,9 @@ class Recorder:
         self.keys = Keys(plan.secret)
         self.epoch = 1
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._fd = fd
         self.journal = Journal(fd, journal_name(plan.run, rank), self.keys)
+        self.journal.reserve()
         self._some: list[Record] = []
         self._file_systems: dict[int, int] = {}  # by device, a descriptor of a directory on each
         self._lock = threading.Lock()
@@ -90,3 +92,7 @@ class Recorder:
     def close(self) -> None:
         """Write what there is, and let go."""
         self.journal.close()
+        for fd in self._file_systems.values():
+            os.close(fd)
+        self._file_systems.clear()
+        os.close(self._fd)

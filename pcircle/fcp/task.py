@@ -121,6 +121,10 @@ class CopyTask(Task[Item, Done]):
         """The job has ended: let the directories go."""
         self._site.sources.close()
         self._site.targets.close()
+        if self._site.recorder is not None:
+            self._site.recorder.close()
+        if self._site.resumed is not None:
+            self._site.resumed.close()
 
     def measure(self) -> Sums:
         return self._site.counters.sums()

@@ -168,7 +168,7 @@ def test_a_full_file_system_stops_the_run(
     whole = [e for e in verdict.entries(target) if os.path.isfile(os.path.join(target, e))]
     differing = verdict.differing(source, target, preserved=False)
     assert not set(whole) & set(differing)
-    again = run_fcp(launcher, *_logs(place), "-T", source, target)
+    again = run_fcp(launcher, *_logs(place), "--resume", source, target)
     assert again.code == 0, again.said
     assert verdict.differing(source, target, preserved=True) == []
 
@@ -231,6 +231,6 @@ def test_a_full_tmpfs_that_gets_room(
     torn = set(verdict.differing(source, target, preserved=False)) & set(verdict.entries(target))
     assert torn == set()
     subprocess.run(["mount", "-o", "remount,size=64m", full], check=True)
-    again = run_fcp(launcher, *_logs(place), "-T", source, target)
+    again = run_fcp(launcher, *_logs(place), "--resume", source, target)
     assert again.code == 0, again.said
     assert verdict.differing(source, target, preserved=True) == []

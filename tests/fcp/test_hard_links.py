@@ -129,6 +129,22 @@ def test_a_first_name_that_fails_is_replaced_by_the_next(launcher: Launcher, pla
     assert all(status.st_nlink == 10 for status in statuses[1::2])
 
 
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_special_files_of_several_names_copied_twice(launcher: Launcher, place: bytes) -> None:
+    """What is there is the same thing, though not under the same names."""
+    source = make_directory(place, b"source")
+    os.mkfifo(source + b"/one")
+    for name in (b"two", b"three"):
+        os.link(source + b"/one", source + b"/" + name)
+    copy(launcher, "-a", source, place + b"/copy")
+    os.unlink(place + b"/copy/two")
+    os.mkfifo(place + b"/copy/two")
+    for _ in range(2):
+        copy(launcher, "-a", "-T", source, place + b"/copy")
+        assert_same_links(source, place + b"/copy")
+        assert len(os.listdir(place + b"/copy")) == 3
+
+
 def test_a_name_outside_of_the_copy_is_none_in_it(place: bytes) -> None:
     source = make_directory(place, b"source")
     write_file(place + b"/outside", b"x")
