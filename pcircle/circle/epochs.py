@@ -102,7 +102,7 @@ class EpochRounds:
             else:
                 out += self._commit(self.sealed)
                 self._rest_until_s = now_s + (now_s - self._opened_s)
-                self._due_s = now_s + self._period_s
+                self._due_s = now_s + (0.0 if self._last > self.sealed else self._period_s)
         if self._tree.parent is None and self.sealed == self.committed:
             if self._due_s is None:
                 self._due_s = now_s + self._period_s

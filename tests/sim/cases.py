@@ -41,7 +41,10 @@ class Case(msgspec.Struct, frozen=True):
     `nodes` says which node each rank is on. Reading a spilled segment back
     takes `fetch_s`; with 0 it happens in the same step. Every item whose
     number is a multiple of `notice_every` sends a notice (0: none). With
-    `codec` all messages go through msgspec. `limit_s` bounds the virtual time.
+    `codec` all messages go through msgspec. A sync takes `sync_s`; with
+    `late_seals` a rank's epoch is raised after it, and with `forgetful_joins`
+    a result has the epoch of its own rank alone: two defects that the search
+    must find. `limit_s` bounds the virtual time.
     """
 
     family: str
@@ -55,6 +58,9 @@ class Case(msgspec.Struct, frozen=True):
     fetch_s: float = 0.0
     notice_every: int = 0
     codec: bool = False
+    sync_s: float = 0.0
+    late_seals: bool = False
+    forgetful_joins: bool = False
     limit_s: float = 120.0
 
     @property
@@ -154,7 +160,7 @@ def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
     return tuple(aborts)
 
 
-FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts")
+FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epochs")
 
 
 def _ending(case: Case, rng: Random) -> Case:
@@ -199,6 +205,21 @@ def _ending(case: Case, rng: Random) -> Case:
     )
 
 
+def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
+    """Rounds that tell what is on disk, more often than a sync takes, or only when urged."""
+    replace = msgspec.structs.replace
+    holds = rng.choice((0.0, 0.1, 0.5, 1.0))
+    period_s = rng.choice((0.0005, 0.005, 0.05, 1000.0 if holds else 0.01))
+    aborts = _aborts(rng, case.ranks, busy_s) if rng.random() < 0.3 else ()
+    return replace(
+        case,
+        forest=replace(case.forest, holds=holds, posts=rng.choice((0.0, 0.0, 0.5))),
+        settings=replace(case.settings, epoch_period_s=period_s),
+        sync_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
+        aborts=aborts,
+    )
+
+
 def draw(family: str, seed: int) -> Case:
     """The case of a family (one of `FAMILIES`) and a seed."""
     rng = Random(f"{family} {seed}")
@@ -230,6 +251,8 @@ def draw(family: str, seed: int) -> Case:
         shares = {"posts": rng.choice((0.1, 0.5, 1.0)), "holds": rng.choice((0.1, 0.5, 1.0))}
         aborts = _aborts(rng, ranks, busy_s) if rng.random() < 0.3 else ()
         return replace(case, forest=replace(forest, **shares), aborts=aborts)
+    if family == "epochs":
+        return _epochs(case, rng, busy_s)
     if family == "abort":
         return replace(case, aborts=_aborts(rng, ranks, busy_s))
     if family == "kill":

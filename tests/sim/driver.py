@@ -38,6 +38,7 @@ from pcircle.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, Lost
 from tests.sim.cases import AbortAt, Case
+from tests.sim.disks import Disks
 from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
 
 # What travels, with the types of this work's items and results.
@@ -68,7 +69,9 @@ class Outcome(msgspec.Struct, frozen=True):
 class Record:
     """What happened in a job, for the judge; a real job has nobody who sees all of it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, disks: Disks) -> None:
+        self.disks = disks
+        self.epochs: dict[Item, int] = {}  # of the results
         self.processed = bytearray(size)  # how often each directory was
         self.begun: dict[Item, int] = {}  # joins that were opened: how often they ended
         self.notices: list[int] = []
@@ -92,6 +95,8 @@ class Player:
         self.duration_s = case.forest.duration_s  # a test may put another in its place
         self.items = 0
         self.numbers = 0
+        self.epoch = 1
+        self._awaiting: list[tuple[int, Start, list[Item]]] = []
         self.trace: Callable[[str], None] | None = None
         self.engine: Engine[Item, Result] = engine_type(
             rank,
@@ -219,12 +224,43 @@ class Player:
         else:
             self._stop = instruction
 
-    def _epochs(self, instruction: Seal | Commit) -> None:
-        if isinstance(instruction, Seal):
-            self._after(self.case.fetch_s, self._synced, instruction.epoch)
+    # ---- epochs ----------------------------------------------------------------------------------
 
-    def _synced(self, epoch: int) -> None:
+    def _epochs(self, instruction: Seal | Commit) -> None:
+        disks, epoch = self.record.disks, instruction.epoch
+        if isinstance(instruction, Commit):
+            disks.mark(epoch)
+            due = [each for each in self._awaiting if each[0] <= epoch]
+            self._awaiting = [each for each in self._awaiting if each[0] > epoch]
+            for awaited, start, children in due:
+                self.engine.resumed(start.ticket, children, NOTHING, self._now_s, awaited)
+            return
+        if not self.case.late_seals:
+            self.epoch = epoch + 1
+        found = disks.begin_sync(self._node)
+        self._after(self.case.sync_s, self._synced, epoch, found)
+
+    def _synced(self, epoch: int, found: set[int]) -> None:
+        self.epoch = epoch + 1
+        self.record.disks.end_sync(self._node, found)
         self.engine.synced(epoch, self._now_s)
+
+    @property
+    def _node(self) -> int:
+        return self.case.nodes[self.engine.rank]
+
+    def _record(self, item: Item, epoch: int) -> None:
+        """A result is known, and recorded: all of the item, or without joins its own number."""
+        self.record.epochs[item] = epoch
+        whole = self.case.settings.structured
+        self.record.disks.record(epoch, item if whole else (item[0], item[0] + 1))
+
+    def _epoch_of(self, item: Item) -> int:
+        """The epoch of an item that ends now: the latest of its own and its children's."""
+        below = [self.record.epochs[child] for child in self.case.forest.children(item)]
+        if self.case.forgetful_joins:
+            below = []
+        return max([self.epoch, self.record.epochs.get(item, 0), *below])
 
     def _begin_items(self) -> None:
         while self._waiting and self.working < self.case.settings.workers:
@@ -234,7 +270,7 @@ class Player:
             children = forest.children(start.item)
             early = children[: round(len(children) * forest.early)]
             duration_s = self.duration_s(start.item)
-            if self._is_held(start):
+            if self._is_held(start) and not self._is_awaiting(start):
                 self.engine.held(start.ticket, self._now_s)
             if early:
                 self._after(duration_s / 2, self._spawn, start, early)
@@ -242,6 +278,10 @@ class Player:
 
     def _is_held(self, start: Start) -> bool:
         return self.case.settings.structured and self.case.forest.is_held(start.item)
+
+    def _is_awaiting(self, start: Start) -> bool:
+        """Whether what an item is held for is a commit."""
+        return self.case.settings.epoch_period_s is not None and self._is_held(start)
 
     def _spawn(self, start: Start, children: list[Item]) -> None:
         forest, engine = self.case.forest, self.engine
@@ -267,9 +307,14 @@ class Player:
         self.numbers += number
         self.record.processed[number] += 1
         engine = self.engine
+        self.record.disks.write(self._node, number)
+        self.record.epochs[start.item] = self.epoch
         self._resume_held()
         held = self._is_held(start)
-        if held and len(engine.running) > 1:
+        if self._is_awaiting(start):
+            engine.held(start.ticket, self._now_s, self.epoch)
+            self._awaiting.append((self.epoch, start, rest))
+        elif held and len(engine.running) > 1:
             self._held.append((start, rest))  # for the next item that ends here, as one will
         elif held:
             self._resume(start, rest)
@@ -277,6 +322,10 @@ class Player:
             self._spawn(start, rest)
         if (spawned or held) and any(number == start.ticket for number, _ in engine.joins.items()):
             self.record.begun[start.item] = 0
+        elif spawned or held:  # after an abort, which has dropped its children
+            self.record.disks.record(self.epoch, (number, number + 1))
+        else:
+            self._record(start.item, self.epoch)
         every = self.case.notice_every
         notices = [number] if every and number % every == 0 else []
         engine.finished(start.ticket, own_result(start.item), self._now_s, notices)
@@ -295,6 +344,8 @@ class Player:
             self._completed(complete.ticket, value)
 
     def _completed(self, ticket: int, value: Result) -> None:
+        item = self.engine.running[ticket].item
+        self._record(item, self._epoch_of(item))
         self._resume_held()
         self.engine.completed(ticket, value, self._now_s)
 

@@ -19,6 +19,7 @@ from pcircle.circle.invariants import check_job, check_rank
 from pcircle.errors import PcircleError, worst
 from pcircle.transport._sim import Network
 from tests.sim.cases import Case, draw
+from tests.sim.disks import Disks
 from tests.sim.driver import WIRE, Outcome, Player, Record
 from tests.sim.work import expected
 
@@ -41,7 +42,8 @@ class Run:
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.case = case
-        self.record = Record(case.forest.size)
+        rng = Random(f"disks of {case.family} {case.seed}")
+        self.record = Record(case.forest.size, Disks(case.nodes, rng))
         self.players = [Player(rank, case, self.record, engine_type) for rank in range(case.ranks)]
         for player in self.players:
             player.trace = trace
@@ -143,6 +145,9 @@ class Run:
         for item, times in record.begun.items():
             assert times == 1 or item[0] in cut_short, f"the join of {item} ended {times} times"
         assert not any(player.store for player in self.players), "segments are left"
+        if self.case.settings.epoch_period_s is not None and not cut_short:
+            disks = record.disks
+            assert disks.latest <= disks.committed, "a job was stopped, and its work not committed"
         assert record.aborted_s is not None
         took_s = max(outcome.at_s for outcome in self.outcomes if outcome) - record.aborted_s
         assert took_s <= self.case.settings.final_deadline_s, f"an abort took {took_s} s"

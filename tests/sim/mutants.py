@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.circle import Engine
+from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
+    EPOCH,
     QUIESCE,
     Counted,
     Down,
@@ -187,3 +189,65 @@ class WithUncountedRefusals(Engine[Any, Any]):
         if isinstance(message, Refuse):
             self.drain.counted = self.drain.counted + Counted(0, -1)
         super().receive(source, message, now_s)
+
+
+class EagerRounds(EpochRounds):
+    """Commits when rank 0 itself is through."""
+
+    def advance(self, idle: bool, now_s: float) -> Outgoing:
+        if self._tree.parent is None:
+            self._waiting.clear()
+        return super().advance(idle, now_s)
+
+
+class BlindRounds(EpochRounds):
+    """Answers before what it did is on disk."""
+
+    def advance(self, idle: bool, now_s: float) -> Outgoing:
+        self._synced = True
+        return super().advance(idle, now_s)
+
+
+class OverlappingRounds(EpochRounds):
+    """Opens a round while the last is open, and takes any answer for one to it."""
+
+    def handle(self, source: int, message: Down | Up[Any]) -> Outgoing:
+        if isinstance(message, Up) and message.kind == EPOCH:
+            message = Up(EPOCH, self.sealed)
+        return super().handle(source, message)
+
+    def advance(self, idle: bool, now_s: float) -> Outgoing:
+        due = self._due_s is not None and now_s >= self._due_s
+        if due and self._tree.parent is None and self.sealed and self._open:
+            assert self._period_s is not None
+            self._due_s = now_s + self._period_s
+            return self._seal(self.sealed + 1)
+        return super().advance(idle, now_s)
+
+
+class _Epochs(Engine[Any, Any]):
+    """An engine with other rounds."""
+
+    rounds: type[EpochRounds]
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.epochs = self.rounds(self.tree, self.settings.epoch_period_s)
+
+
+class WithEagerCommits(_Epochs):
+    """Root commits without waiting for all."""
+
+    rounds = EagerRounds
+
+
+class WithBlindAnswers(_Epochs):
+    """Ranks answer before they have synced."""
+
+    rounds = BlindRounds
+
+
+class WithOverlappingEpochs(_Epochs):
+    """Rounds overlap, and stale answers count."""
+
+    rounds = OverlappingRounds

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pcircle.circle import Engine
 from tests.sim import mutants
 from tests.sim.cases import draw
 from tests.sim.judge import EngineType, Violation, play
@@ -19,15 +20,22 @@ SEEDS = 3000
 pytestmark = pytest.mark.sim
 
 
-def first_violation(engine_type: EngineType, choices: dict[str, Any]) -> Violation | None:
+def first_violation(
+    engine_type: EngineType,
+    choices: dict[str, Any],
+    family: str = "ending",
+    saying: str = "",
+    **more: Any,
+) -> Violation | None:
     replace = msgspec.structs.replace
     for seed in range(SEEDS):
-        case = draw("ending", seed)
+        case = replace(draw(family, seed), **more)
         case = replace(case, settings=replace(case.settings, **choices))
         try:
             play(case, engine_type, watch=False)
         except Violation as violation:
-            return violation
+            if saying in str(violation):
+                return violation
     return None
 
 
@@ -49,3 +57,27 @@ def test_search_finds_mutant(engine_type: EngineType, choices: dict[str, Any]) -
     violation = first_violation(engine_type, choices)
     assert violation is not None
     assert "python -m tests.sim ending" in str(violation)
+
+
+@pytest.mark.parametrize(
+    ("engine_type", "defect"),
+    [
+        (mutants.WithEagerCommits, {}),
+        (mutants.WithBlindAnswers, {}),
+        (mutants.WithOverlappingEpochs, {}),
+        (Engine, {"late_seals": True}),
+        (Engine, {"forgetful_joins": True}),
+    ],
+)
+def test_search_finds_mutant_of_epochs(engine_type: EngineType, defect: dict[str, bool]) -> None:
+    """What would be lost by a power cut is seen at once."""
+    assert first_violation(engine_type, {}, "epochs", "would be lost", **defect) is not None
+
+
+def test_epochs_reach_what_they_are_for() -> None:
+    runs = [play(draw("epochs", seed)) for seed in range(80)]
+    assert sum(run.record.disks.claims for run in runs) > 500
+    assert sum(run.record.disks.committed > 3 for run in runs) > 10
+    urged = [run for run in runs if run.case.settings.epoch_period_s == 1000.0]
+    assert len(urged) > 5
+    assert all(run.network.now_s < 60 for run in urged), "who waits for a commit urges"

@@ -23,6 +23,7 @@ SEEDS = {
     "kill": 960,
     "stuck": 160,
     "posts": 480,
+    "epochs": 800,
 }
 CHUNKS = 8
 
