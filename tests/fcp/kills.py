@@ -135,10 +135,11 @@ def play(
 def _kill(run: Run, rng: Random) -> int | None:
     """Kill one rank or all, some time; the exit code of a run that was faster, else None."""
     time.sleep(rng.random() * _LONGEST_S)
-    ranks = run.processes()
+    chosen = run.processes()
+    ranks = [pid for pid in chosen if _is_rank(pid)]
     if rng.random() < 0.3 and len(ranks) > 1:
-        ranks = [rng.choice(ranks)]
-    for pid in ranks:
+        chosen = [rng.choice(ranks)]
+    for pid in chosen:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -146,6 +147,15 @@ def _kill(run: Run, rng: Random) -> int | None:
     code = run.process.wait(60)
     assert run.wait_until_gone(30) == [], "a rank outlives the one that was killed"
     return code if code == 0 else None
+
+
+def _is_rank(pid: int) -> bool:
+    """Whether a process is fcp itself, and not its launcher."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"python" in os.path.basename(file.read().split(b"\0")[0])
+    except OSError:
+        return False  # it has ended
 
 
 def _judge(place: bytes, source: bytes, target: bytes, options: Sequence[str], said: str) -> None:
