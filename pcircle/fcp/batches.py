@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pcircle.fcp.counters import of_names
 from pcircle.fcp.files import COPIED, LARGE, LINKED, special
-from pcircle.fcp.items import Batch, Done, Item, Large, Place, Remark, Singles, unpack
+from pcircle.fcp.items import ANYWHERE, Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.site import Site
@@ -48,8 +48,8 @@ class Batches:
     def names(self, item: Batch, source_fd: int, target_fd: int, here: Here[Item]) -> None:
         """Copy a batch's names; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
-        recorder = self._site.recorder
-        before = () if recorder is None else self._site.counters.counts()
+        told = self._site.disk is not None
+        before = self._site.counters.counts() if told else ()
         files, links, specials = map(unpack, (item.files, item.links, item.specials))
         linked: list[Linked] = []
         undone: set[bytes] = set()
@@ -72,12 +72,12 @@ class Batches:
         for name, doing, trouble in tally.failed:
             self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
         linked += [Linked(name, s.st_ino, s.st_nlink) for name, s in tally.linked]
-        if recorder is not None:
+        if told:
             undone.update(tally.large, [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
             done = [name for name in (*links, *specials, *files[:tried]) if name not in undone]
             counts = of_names(len(done), before, self._site.counters.counts())
-            recorder.names(item.root, item.path, done, counts)
+            self._site.done((item.root, item.path, item.place), done, counts, here)
         self._links.post((item.root, item.path, item.place), linked, item.weight, here)
         elsewhere = len(tally.large) + len(linked)
         here_done = tried + len(links) + len(specials) - elsewhere
@@ -116,7 +116,7 @@ class Batches:
                 self._site.counters.take_back(settled)
                 self._site.fail(number, b"", None, error, here)
             else:
-                self._record_single(number, finished, before)
+                self._single_done(number, finished, before, here)
             self._site.counters.weight += item.weight * finished
             after = number + 1
             if after < item.end and (here.stopping or time.monotonic() > until_s):
@@ -141,11 +141,13 @@ class Batches:
         site.counters.resume(partial.counts)
         return True
 
-    def _record_single(self, number: int, finished: bool, before: tuple[int, ...]) -> None:
-        recorder = self._site.recorder
-        if recorder is not None and finished:
+    def _single_done(
+        self, number: int, finished: bool, before: tuple[int, ...], here: Here[Item]
+    ) -> None:
+        if self._site.disk is not None and finished:
             counts = of_names(1, before, self._site.counters.counts())
-            recorder.names(number, HOLDER, [self._site.plan.roots[number].source_name], counts)
+            name = self._site.plan.roots[number].source_name
+            self._site.done((number, HOLDER, ANYWHERE), [name], counts, here)
 
     def _single(self, number: int, weight: float, here: Here[Item]) -> bool:
         """Copy a root that is not a directory; false if that goes on in chunks."""

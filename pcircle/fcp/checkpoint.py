@@ -106,6 +106,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "-L": encode(plan.follow),
         "-x": encode(plan.one_file_system),
         "--sparse": encode(plan.sparse),
+        "--verify": encode(plan.verify),
         "--retry-from": encode(plan.retry),
     }
 

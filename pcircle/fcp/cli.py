@@ -36,8 +36,8 @@ Without MPI, fcp starts its own processes on this machine: one per core up to 8,
 --jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fcp SRC DST.
 
 Exit codes: 0 all copied; 1 some entries failed, each one named; 2 refused, nothing was
-touched; 4 stopped early (no space, a lost rank); 70 a defect of fcp; 130 and 143
-interrupted."""
+touched; 3 --verify found a copy that differs; 4 stopped early (no space, a lost rank);
+70 a defect of fcp; 130 and 143 interrupted."""
 
 
 FILTERS = """\
@@ -134,6 +134,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     )
     add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
     _add_links(add)
+    add("--verify", action="store_true", help="read each copy from disk again, and compare")
     add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
 
 

@@ -81,6 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     error_log: str | None = None
     retry_from: str | None = None
     checkpoint: Wish = Wish()
+    verify: bool = False
 
 
 class CopyProgram(Program):
@@ -127,6 +128,7 @@ class CopyProgram(Program):
             one_file_system=options.one_file_system,
             bytes_per_s=options.bytes_per_s,
             operations_per_s=options.operations_per_s,
+            verify=options.verify,
         )
         if not options.checkpoint.never and is_worth_it(plan):
             self._kept = keep(plan, options.checkpoint)
@@ -211,6 +213,8 @@ def copy_typed(typed: argparse.Namespace) -> int:
 def _run(options: Options) -> int:
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always keeps holes as they are: only with --sparse=auto")
+    if options.reflink == "always" and options.verify:
+        raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -267,6 +271,7 @@ def _options(typed: argparse.Namespace) -> Options:
         error_log=typed.error_log,
         retry_from=typed.retry_from,
         checkpoint=_wish(typed),
+        verify=typed.verify,
     )
 
 

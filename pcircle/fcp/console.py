@@ -13,7 +13,7 @@ from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.errorlog import ErrorLog
-from pcircle.fcp.items import Done, Failure, Remark
+from pcircle.fcp.items import VERIFYING, Done, Failure, Remark
 from pcircle.fcp.report import (
     FAILURES_KEPT,
     SCHEMA,
@@ -64,6 +64,7 @@ class Console(Observer[Done]):
         self._log_trouble: OSError | None = None
         self._by_errno: Counter[int] = Counter()
         self._dry = dry
+        self._differs = False
         self._sources = sources
         self._target = target
         self._kept = kept
@@ -83,6 +84,7 @@ class Console(Observer[Done]):
         for value in values:
             if isinstance(value, Failure):
                 self._by_errno[value.errno] += 1
+                self._differs = self._differs or value.doing == VERIFYING
                 if len(self._failures) < FAILURES_KEPT:
                     self._failures.append(failed_entry(value))
                 self._progress.note(describe_failure(value))
@@ -154,6 +156,8 @@ class Console(Observer[Done]):
             self._progress.note(f"fcp: {failures_by_kind(self._by_errno)}")
         if total.failed or self._log_trouble is not None:
             code = worst((code, EntriesFailed.exit_code))
+        if self._differs:
+            code = worst((code, IntegrityError.exit_code))
         if any(" was lost" in reason for reason in reasons):
             reasons.append("what it was copying may be left in files whose names begin with .fcp-")
         self._end_checkpoint(code, total)

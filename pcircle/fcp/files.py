@@ -59,6 +59,8 @@ class Tally(NamedTuple):
 class Copier:
     """A rank's means to copy entries between two open directories."""
 
+    _write, _write_all = staticmethod(os.write), staticmethod(write_all)  # of what is not moved
+
     def __init__(
         self,
         plan: Plan,
@@ -78,7 +80,7 @@ class Copier:
         self._extras = extras
         # What is cloned, searched for zeros or written beside its name is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
-        self._copy_plain = plain_copier(plan, extras) if plain else _never_plain
+        self._copy_plain = plain_copier(plan, extras, self._write) if plain else _never_plain
         if limits is not None:
             self._copy_plain = slow_copier(self._copy_plain, limits)
         self._slice_bytes = _SLICE_BYTES if limits is None else limits.slice_bytes
@@ -259,7 +261,7 @@ class Copier:
                 self._limits.copied(len(data))
             if len(data) == size:
                 if size:
-                    write_all(out, data)
+                    self._write_all(out, data)
             elif size:
                 raise Changed("it changed while it was copied")
             else:
@@ -274,7 +276,7 @@ class Copier:
         while data:
             if self.is_stopping():
                 raise Changed("it had not come to an end when the job was stopped")
-            write_all(out, data)
+            self._write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)
             if self._limits is not None:
                 self._limits.copied(len(data))
@@ -309,8 +311,7 @@ class Copier:
         if self._limits is not None:
             self._limits.operations(self._limits.entry)
         existing = self._plan.existing
-        # Whether a name of several stays is decided when it is its turn, but for -n.
-        early = existing.stays or claimed or not keep.links
+        early = existing.stays or claimed or not keep.links  # as of a file
         if existing.decides and early and self._stays(source_fd, source, target_fd, name):
             return None
         if keep.links and not claimed:

@@ -160,7 +160,33 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     epoch: int = 0
 
 
-Item: TypeAlias = Tree | Batch | Singles | Large | Chunk | One | Claim | First | Links
+class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
+    """Read the copies of these files of one directory again: `digests` has 16 bytes for each.
+
+    `others` are names that were done with them and need no reading, `counts` what
+    all of them came to: empty if that is recorded by others.
+    """
+
+    root: int
+    path: bytes
+    place: Place
+    names: bytes
+    sizes: tuple[int, ...]
+    digests: bytes
+    others: bytes = b""
+    counts: tuple[int, ...] = ()
+
+
+class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
+    """Read a chunk's copy again."""
+
+    chunk: Chunk
+    digest: bytes
+
+
+Item: TypeAlias = (
+    Tree | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
+)
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -184,6 +210,9 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     text: str
 
 
+VERIFYING = "verify"
+"""What was tried, of a failure whose copy is not what was copied."""
+
 Notice: TypeAlias = Failure | Remark
 
 
@@ -200,6 +229,11 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     made: int | None = None
     epoch: int = 0
     counts: tuple[int, ...] = ()
+
+
+def source_of(place: Place) -> tuple[int, int] | None:
+    """The identity of a place's source, None if it is not known."""
+    return None if place is ANYWHERE or place == ANYWHERE else place.source
 
 
 def pack(names: Sequence[str]) -> bytes:

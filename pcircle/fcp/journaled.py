@@ -13,6 +13,7 @@ item's epoch is the latest of its own end, its place's, and its children's.
 
 from __future__ import annotations
 
+import math
 import stat
 from typing import Any, NamedTuple
 
@@ -30,8 +31,10 @@ from pcircle.fcp.items import (
     Links,
     One,
     Place,
+    Reread,
     Singles,
     Tree,
+    Verify,
 )
 from pcircle.fcp.journal import Counts, Inode, Subtree
 from pcircle.fcp.large import LargeFile
@@ -59,7 +62,7 @@ class JournaledCopy(CopyTask):
         assert plan.journal is not None
         assert self._site.recorder is not None
         self._recorder: Recorder = self._site.recorder
-        self.epoch_period_s = plan.journal.interval_s
+        self.epoch_period_s = min(plan.journal.interval_s, self.epoch_period_s or math.inf)
 
     def process(self, item: Item, here: Here[Item]) -> Any:
         known = self._known(item) if isinstance(item, Tree) else None
@@ -149,16 +152,11 @@ class JournaledCopy(CopyTask):
 
     # ---- epochs ----------------------------------------------------------------
 
-    def seal(self, epoch: int) -> None:
-        self._recorder.epoch = epoch + 1
-
-    def sync(self, epoch: int) -> None:
-        self._recorder.sync()
-
     def commit(self, epoch: int) -> None:
         if self._kept is not None:
             self._kept.guard.check()
         self._recorder.journal.commit(epoch, self._site.counters.sums().counts)
+        super().commit(epoch)
 
 
 def _less(after: Counts, before: Counts) -> Counts:
@@ -179,8 +177,8 @@ def _floor(item: Item) -> int:
     place: Place | None = None
     if isinstance(item, Tree):
         place = item.above
-    elif isinstance(item, Batch | Large | One | Claim):
+    elif isinstance(item, Batch | Large | One | Claim | Verify):
         place = item.place
     else:
-        assert isinstance(item, Chunk | Singles)
+        assert isinstance(item, Chunk | Singles | Reread)
     return 0 if place is None else place.epoch

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
-from pcircle.fcp.journal import Begun, Part
+from pcircle.fcp.journal import Begun
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
@@ -165,16 +165,20 @@ class LargeFiles:
             self._site.counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
             return Done(self._site.failure(item.root, path, None, error))
-        self._record_part(item, reached)
+        self._reached(item, reached, here)
         if reached < end and not here.stopping:
             self._share_rest(item, reached, end, here)
         return Done()
 
-    def _record_part(self, item: Chunk, reached: int) -> None:
-        recorder = self._site.recorder
-        if recorder is not None and reached > item.offset:
-            key = recorder.keys.file(item.root, item.path, item.name)
-            recorder.add(Part(key, item.temporary, item.offset, reached - item.offset))
+    def _reached(self, item: Chunk, reached: int, here: Here[Item]) -> None:
+        """So much of a chunk is copied: to be verified, or to be recorded."""
+        site = self._site
+        if reached == item.offset:
+            return
+        if site.waiting is not None:
+            site.waiting.part(item, reached, here)
+        elif site.recorder is not None:
+            site.recorder.part(item, reached - item.offset)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""

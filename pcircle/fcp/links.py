@@ -204,6 +204,8 @@ class HardLinks:
         site.counters.weight += item.weight
         if site.plan.existing.stays and site.counters.skipped != skipped:
             return Done()  # somebody else's file, which is nothing to link to
+        if site.waiting is not None:
+            site.waiting.names((item.root, item.path, item.place), [item.name], (), here)
         return Done(made=made)
 
     def link(self, item: Links, here: Here[Item]) -> Done:

@@ -31,13 +31,16 @@ def source_flags(plan: Plan) -> int:
     return SOURCE_FLAGS & ~os.O_NOFOLLOW if plan.follow else SOURCE_FLAGS
 
 
-def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]:
+def plain_copier(
+    plan: Plan, extras: Extras, write: Callable[[int, bytes], int] = os.write
+) -> Callable[[bytes, int, int], int]:
     """A function of a name and the source's and the target's directory that copies a plain file.
 
     It returns the file's size, or `NOT_PLAIN`. OSError if something went
-    wrong. In both latter cases nothing is left behind.
+    wrong. In both latter cases nothing is left behind. `write` gets the
+    content, unless it is empty, in one call.
     """
-    open_, fstat, read, write, close = os.open, os.fstat, os.read, os.write, os.close
+    open_, fstat, read, close = os.open, os.fstat, os.read, os.close
 
     def close_copy(out: int, name: bytes, target_fd: int) -> None:
         try:

@@ -77,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     what is copied of what is below the roots; `follow` symbolic links there to
     what they stand for; `one_file_system`: of a mount point copy the directory
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
-    `journal` None means that no checkpoint is kept.
+    `journal` None means that no checkpoint is kept. `verify`: read every copy again.
     """
 
     roots: tuple[Root, ...]
@@ -100,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
     journal: JournalPlan | None = None
+    verify: bool = False
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Whether something in the target is taken for the work of an earlier run of this copy.

@@ -15,25 +15,64 @@ from contextlib import suppress
 from typing import Any
 
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.journal import Counts, Journal, Keys, Made, Names, Record
+from pcircle.fcp.items import Chunk
+from pcircle.fcp.journal import Counts, Journal, Keys, Made, Names, Part, Record
 from pcircle.fcp.plan import JournalPlan
 from pcircle.fcp.resumed import journal_name
 
 
-class Recorder:
-    """The records of one rank. `epoch` is the one that it is in."""
+class Disk:
+    """Where one rank writes to, and bringing it there. `epoch` is the one that the rank is in."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self._file_systems: dict[int, int] = {}  # by device, a descriptor of a directory on each
+        self._lock = threading.Lock()
+        self._libc: Any = None
+
+    def opened(self, fd: int, status: os.stat_result) -> None:
+        """A directory of the copy was opened, perhaps on a file system that is new to us."""
+        if status.st_dev in self._file_systems:
+            return
+        # One that may not be read can't be synced by; another one on it will do.
+        with suppress(OSError), self._lock:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
+
+    def sync(self) -> None:
+        """Bring to disk what this node has written. StoppedEarly if it can't be."""
+        with self._lock:
+            descriptors = list(self._file_systems.values())
+        for fd in descriptors:
+            self._sync_file_system(fd)
+
+    def _sync_file_system(self, fd: int) -> None:
+        import ctypes  # takes a while, and few copies last until their first epoch
+
+        if self._libc is None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        if self._libc.syncfs(fd):
+            reason = os.strerror(ctypes.get_errno())
+            raise StoppedEarly(f"what was copied can't be brought to disk: {reason}")
+
+    def close(self) -> None:
+        """Let go."""
+        for fd in self._file_systems.values():
+            os.close(fd)
+        self._file_systems.clear()
+
+
+class Recorder(Disk):
+    """The records of one rank."""
 
     def __init__(self, plan: JournalPlan, rank: int) -> None:
+        super().__init__()
         self.keys = Keys(plan.secret)
-        self.epoch = 1
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._fd = fd
         self.journal = Journal(fd, journal_name(plan.run, rank), self.keys)
         self.journal.reserve()
         self._some: list[Record] = []
-        self._file_systems: dict[int, int] = {}  # by device, a descriptor of a directory on each
-        self._lock = threading.Lock()
-        self._libc: Any = None
 
     # ---- the item at hand ------------------------------------------------------
 
@@ -51,6 +90,11 @@ class Recorder:
             key = self.keys.directory(root, path)
             self._some.append(Names(key, self.keys.names(names), counts))
 
+    def part(self, chunk: Chunk, length: int) -> None:
+        """The item has copied so much of a chunk."""
+        key = self.keys.file(chunk.root, chunk.path, chunk.name)
+        self._some.append(Part(key, chunk.temporary, chunk.offset, length))
+
     def end(self, epoch: int) -> None:
         """The item has ended: what it did is of this epoch."""
         if self._some:
@@ -63,36 +107,13 @@ class Recorder:
 
     # ---- epochs ----------------------------------------------------------------
 
-    def opened(self, fd: int, status: os.stat_result) -> None:
-        """A directory of the copy was opened, perhaps on a file system that is new to us."""
-        if status.st_dev in self._file_systems:
-            return
-        # One that may not be read can't be synced by; another one on it will do.
-        with suppress(OSError), self._lock:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
-
     def sync(self) -> None:
-        """Bring to disk what this node has written. StoppedEarly if it can't be."""
+        """As of `Disk`; the records that there are come first."""
         self.journal.flush()
-        with self._lock:
-            descriptors = list(self._file_systems.values())
-        for fd in descriptors:
-            self._sync_file_system(fd)
-
-    def _sync_file_system(self, fd: int) -> None:
-        import ctypes  # takes a while, and few copies last until their first epoch
-
-        if self._libc is None:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-        if self._libc.syncfs(fd):
-            reason = os.strerror(ctypes.get_errno())
-            raise StoppedEarly(f"what was copied can't be brought to disk: {reason}")
+        super().sync()
 
     def close(self) -> None:
         """Write what there is, and let go."""
         self.journal.close()
-        for fd in self._file_systems.values():
-            os.close(fd)
-        self._file_systems.clear()
+        super().close()
         os.close(self._fd)

@@ -10,12 +10,15 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
-from pcircle.fcp.items import Failure, Item
+from pcircle.fcp.hashing import HashingCopier
+from pcircle.fcp.items import Failure, Item, Place
+from pcircle.fcp.journal import Counts
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
-from pcircle.fcp.recorder import Recorder
+from pcircle.fcp.recorder import Disk, Recorder
 from pcircle.fcp.resumed import Resumed
 from pcircle.fcp.special import copy_special
+from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.xattrs import lift_flags
@@ -35,16 +38,34 @@ class Site:
         self.resumed: Resumed | None = None
         if journal is not None and self.recorder is not None and journal.stale:
             self.resumed = Resumed(journal, self.recorder.keys)
-        opened = None if self.recorder is None else self.recorder.opened
+        self.disk = self.recorder or (Disk() if plan.verify else None)
+        opened = None if self.disk is None else self.disk.opened
         self.sources, self.targets = open_sides(plan, opened)
         self.extras = Extras(plan.keep, self.counters)
         self.limits = limits_of(plan, size)
-        self.copier = Copier(plan, self.counters, rank, self.extras, self.limits)
+        means = plan, self.counters, rank, self.extras, self.limits
+        self.copier = HashingCopier(*means) if plan.verify else Copier(*means)
+        self.waiting: Waiting | None = None
+        if self.disk is not None and isinstance(self.copier, HashingCopier):
+            self.waiting = Waiting(self.disk, self.copier)
 
     @property
     def epoch(self) -> int:
-        """The epoch that this rank is in, 0 where no checkpoint is kept."""
-        return 0 if self.recorder is None else self.recorder.epoch
+        """The epoch that this rank is in, 0 where there are none."""
+        return 0 if self.disk is None else self.disk.epoch
+
+    def done(
+        self,
+        where: tuple[int, bytes, Place],
+        names: Sequence[bytes],
+        counts: Counts,
+        here: Here[Item],
+    ) -> None:
+        """These names of a directory are done, which came to these counts; see `Waiting.names`."""
+        if self.waiting is not None and self.waiting.names(where, names, counts, here):
+            return  # it is recorded when it is verified
+        if self.recorder is not None:
+            self.recorder.names(*where[:2], names, counts)
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
         """Where an earlier run may have finished files, let them be replaced."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from pcircle.circle import Sums
 from pcircle.errors import NoSpace
 from pcircle.fcp.again import seed_again
@@ -20,14 +22,18 @@ from pcircle.fcp.items import (
     Links,
     Notice,
     One,
+    Reread,
     Singles,
     Tree,
+    Verify,
 )
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
+from pcircle.fcp.verify import Verifier
+from pcircle.fcp.waiting import LONGEST_WAIT_S
 from pcircle.runtime import Here, Task
 from pcircle.ui.names import show
 
@@ -43,6 +49,10 @@ class CopyTask(Task[Item, Done]):
         self._batches = Batches(self._site, self._links)
         self._trees = Trees(self._site, self._batches)
         self._large = LargeFiles(self._site)
+        self._verifier: Verifier | None = None
+        if self._site.waiting is not None:
+            self._verifier = Verifier(self._site)
+            self.epoch_period_s = LONGEST_WAIT_S
 
     def seed(self) -> Iterator[Item]:
         roots = self._site.plan.roots
@@ -67,6 +77,8 @@ class CopyTask(Task[Item, Done]):
     def process(self, item: Item, here: Here[Item]) -> Any:
         if self._site.limits is not None:
             self._site.limits.begin(item, here.is_stopping)
+        if self._site.waiting is not None:
+            self._site.waiting.begin()
         try:
             if isinstance(item, Batch):
                 return self._batches.batch(item, here)
@@ -78,6 +90,9 @@ class CopyTask(Task[Item, Done]):
                 return self._large.begin(item, here)
             if isinstance(item, Singles):
                 return self._batches.singles(item, here)
+            if isinstance(item, Verify | Reread):
+                assert self._verifier is not None
+                return self._verifier.verify(item, here)
             return self._process_linked(item, here)
         except NoSpace as error:
             number = _root(item)
@@ -106,7 +121,10 @@ class CopyTask(Task[Item, Done]):
                 self._links.first_ended(item, merged, here)
             return Done()
         assert isinstance(own, Done)
-        return self.merge(own, merged)
+        done = self.merge(own, merged)
+        if isinstance(item, One) and done.cause is not None:
+            return msgspec.structs.replace(done, made=None)  # nothing to link to
+        return done
 
     def merge(self, a: Done, b: Done) -> Done:
         made = a.made if b.made is None else b.made
@@ -117,12 +135,24 @@ class CopyTask(Task[Item, Done]):
         if isinstance(own, LargeFile) and isinstance(item, Large):
             self._large.abandon(item, own)
 
+    def seal(self, epoch: int) -> None:
+        if self._site.disk is not None:
+            self._site.disk.epoch = epoch + 1
+
+    def sync(self, epoch: int) -> None:
+        if self._site.disk is not None:
+            self._site.disk.sync()
+
+    def commit(self, epoch: int) -> None:
+        if self._site.waiting is not None:
+            self._site.waiting.commit(epoch)
+
     def close(self) -> None:
         """The job has ended: let the directories go."""
         self._site.sources.close()
         self._site.targets.close()
-        if self._site.recorder is not None:
-            self._site.recorder.close()
+        if self._site.disk is not None:
+            self._site.disk.close()
         if self._site.resumed is not None:
             self._site.resumed.close()
 
@@ -141,4 +171,4 @@ def _root(item: Item) -> int:
         return item.first
     if isinstance(item, First | Links):
         return item.one.root
-    return item.root
+    return item.chunk.root if isinstance(item, Reread) else item.root

@@ -148,6 +148,12 @@ class Mover:
         self._digs = sparse == "always"
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
+        self._see: Callable[[memoryview, int], None] | None = None
+
+    def show_to(self, see: Callable[[memoryview, int], None]) -> None:
+        """From now on read and write only, and show each part and its offset as it passes."""
+        self._ways = ()
+        self._see = see
 
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
         """Make an empty target a clone of the whole source; False if it is to be copied.
@@ -222,6 +228,8 @@ class Mover:
             count = os.preadv(source_fd, [part], offset + done)
             if not count:
                 break
+            if self._see is not None:
+                self._see(part[:count], offset + done)
             if self._digs:
                 self._write_data(target_fd, offset + done, count)
             else:

@@ -41,6 +41,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a", "-u"),
     ("-a", "--skip-same"),
     ("-p", "--inplace"),
+    ("-a", "--verify"),
+    ("-p", "--verify", "--inplace"),
 )
 COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
 # What makes a run last some seconds, so that there is something to kill.
@@ -101,10 +103,11 @@ def play(
     launchers: Sequence[Launcher] = LAUNCHERS,
     *,
     kills: int | None = None,
+    options: tuple[str, ...] | None = None,
 ) -> Round:
     """Play one round in the directory `place`; AssertionError, with the seed, if it goes wrong."""
     rng = Random(f"kills {seed}")
-    options = rng.choice(OPTIONS)
+    options = options or rng.choice(OPTIONS)
     source = sources["-a" not in options]
     target, report = os.path.join(place, b"copy"), os.path.join(place, b"report")
     arguments: list[str | bytes] = [*options, "--checkpoint-interval", "0.2", "--json", report]

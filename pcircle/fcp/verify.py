@@ -1,0 +1,295 @@
+"""`--verify`: reading copies again, from the disk and not from memory, and putting them right.
+
+What comes back is compared, by digests, with what was read from the source
+when it was copied. It was synced before (`pcircle.fcp.waiting`), so its pages
+are clean, and are dropped from the cache: what is read then is what the disk,
+or the server, has. On a file system that is nothing but memory, and where
+somebody else has mapped the file, nothing can be dropped.
+
+What differs is read once more (a bus may fail as well as a disk), then copied
+once more, synced by itself and read again. If that differs, too, the copy is
+removed and the entry fails. What can't be read back is taken for different.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from pcircle.errors import NoSpace
+from pcircle.fcp import target
+from pcircle.fcp.counters import Counters
+from pcircle.fcp.existing import Existing
+from pcircle.fcp.extras import Extras, path_of
+from pcircle.fcp.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
+from pcircle.fcp.items import (
+    VERIFYING,
+    Chunk,
+    Done,
+    Failure,
+    Item,
+    Remark,
+    Reread,
+    Verify,
+    source_of,
+    target_of,
+    unpack,
+)
+from pcircle.fcp.plain import ONE_READ_BYTES, SOURCE_FLAGS
+from pcircle.fcp.site import Site
+from pcircle.fs.data import BUFFER_BYTES
+from pcircle.fs.directories import join_path
+from pcircle.fs.xattrs import lift_flags
+from pcircle.runtime import Here
+
+_NEVER_LARGE_BYTES = 1 << 62
+_PAGE_BYTES = 64 << 10  # of any machine
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Differs(OSError):
+    """What is read back is not what was copied."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EBADMSG, "what is read back is not what was copied")
+
+
+class Stopped(Exception):
+    """The job stops early: the item has no result."""
+
+
+class Verifier:
+    """The verification on one rank."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        plan = site.plan
+        # The copy that differs is replaced, whatever is to become of others' files.
+        existing = Existing(force=True, in_place=plan.existing.in_place, sync=True)
+        again = msgspec.structs.replace(
+            plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, journal=None
+        )
+        counters = Counters()  # nobody's: what is copied again was counted already
+        self._extras = Extras(plan.keep, counters)
+        self._again = HashingCopier(again, counters, site.rank, self._extras, site.limits)
+        self._again.names = site.copier.names
+        self._stream = Stream()
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+
+    def verify(self, item: Verify | Reread, here: Here[Item]) -> Done:
+        """Read copies again; the result says why the last that failed did."""
+        try:
+            if isinstance(item, Reread):
+                return self._part(item, here)
+            return self._names(item, here)
+        except Stopped:
+            return Done()
+
+    # ---- files -----------------------------------------------------------------
+
+    def _names(self, item: Verify, here: Here[Item]) -> Done:
+        names, made = unpack(item.names), None
+        cause: Failure | None = None
+        digests = [
+            item.digests[at : at + DIGEST_BYTES] for at in range(0, len(item.digests), DIGEST_BYTES)
+        ]
+        for name, size, digest in zip(names, item.sizes, digests, strict=True):
+            if here.stopping:
+                raise Stopped
+            try:
+                made = self._file(item, name, Seen(size, digest), here)
+            except (OSError, NoSpace) as error:
+                cause = self._fail(item, name, error, here)
+        recorder = self._site.recorder
+        if recorder is not None and item.counts and cause is None:
+            done = names + unpack(item.others)
+            recorder.names(item.root, item.path, done, item.counts)
+        return Done(cause, made)
+
+    def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> int | None:
+        """Verify a file; the inode of its copy if that was made again."""
+        site = self._site
+        own = site.target_name(item.root, item.path, name)
+        with site.targets.lease(item.root, item.path, target_of(item.place)) as lease:
+            if self._is_there(partial(self._reads, lease.fd, own, seen)):
+                return None
+            path = join_path(item.path, name)
+            if self._is_there(partial(self._reads, lease.fd, own, seen)):
+                self._remark(item.root, path, "was read back wrong once, then right", here)
+                return None
+            made = self._copy_again(item, name, lease.fd, own)
+        self._remark(item.root, path, "did not hold what was copied, and was copied again", here)
+        return made
+
+    def _copy_again(self, item: Verify, name: bytes, target_fd: int, own: bytes) -> int:
+        site, identity = self._site, None
+        try:
+            old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
+            if stat.S_ISREG(old.st_mode):
+                identity = old.st_dev, old.st_ino
+        except FileNotFoundError:
+            pass  # then it is made anew
+        try:
+            with site.sources.lease(item.root, item.path, source_of(item.place)) as source:
+                self._extras.enter(target_fd)
+                if site.plan.keep.flags:
+                    lift_flags(target_fd, own)
+                self._again.take()
+                self._again.file(source.fd, name, target_fd, own, claimed=True)
+            seen = self._again.take()[name]
+            made = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
+            identity = made.st_dev, made.st_ino
+            if not self._reads(target_fd, own, seen):
+                raise Differs
+        except (OSError, NoSpace):
+            if identity is not None:
+                target.discard(own, target_fd, identity)
+            raise
+        return made.st_ino
+
+    def _fail(
+        self, item: Verify, name: bytes, error: OSError | NoSpace, here: Here[Item]
+    ) -> Failure:
+        """Account for a file that was copied, but is not what it should be."""
+        site = self._site
+        path = join_path(item.path, name)
+        trouble = _as_failure(error)
+        site.counters.files -= 1
+        site.fail(item.root, path, VERIFYING, trouble, here, sized=True)
+        if isinstance(error, NoSpace):
+            raise error
+        return site.failure(item.root, path, VERIFYING, trouble)
+
+    def _reads(self, directory_fd: int, name: bytes, seen: Seen) -> bool:
+        """Whether a file reads as it should."""
+        fd = _open(directory_fd, name)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if seen.size <= ONE_READ_BYTES:
+                # One byte more is asked for than there should be.
+                return digest_of(os.read(fd, seen.size + 1)) == seen.digest
+            whole = self._digest(fd, 0, seen.size, bool) == seen.digest
+            return whole and os.fstat(fd).st_size == seen.size
+        finally:
+            os.close(fd)
+
+    # ---- parts of large files --------------------------------------------------
+
+    def _part(self, item: Reread, here: Here[Item]) -> Done:
+        chunk = item.chunk
+        path = join_path(chunk.path, chunk.name)
+        try:
+            with self._site.targets.lease(chunk.root, chunk.path) as lease:
+                read = partial(self._part_reads, chunk, lease.fd, here.is_stopping)
+                if self._is_there(partial(read, item.digest)):
+                    pass
+                elif self._is_there(partial(read, item.digest)):
+                    text = "was read back wrong once, then right"
+                    self._remark(chunk.root, path, text, here)
+                else:
+                    self._copy_part_again(chunk, lease.fd, here)
+                    if not read(self._again.digest):
+                        raise Differs
+                    text = "did not hold what was copied, and was copied again"
+                    self._remark(chunk.root, path, text, here)
+        except OSError as error:
+            return Done(self._site.failure(chunk.root, path, VERIFYING, error))
+        if self._site.recorder is not None:
+            self._site.recorder.part(chunk, chunk.length)
+        return Done()
+
+    def _copy_part_again(self, chunk: Chunk, target_fd: int, here: Here[Item]) -> None:
+        with self._site.sources.lease(chunk.root, chunk.path) as source:
+            stop = here.is_stopping
+            reached, error = self._again.chunk(chunk, source.fd, target_fd, False, stop)
+        if error is not None:
+            raise error
+        if reached < chunk.offset + chunk.length:
+            raise Stopped
+
+    def _part_reads(
+        self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool], digest: bytes
+    ) -> bool:
+        """Whether a part of a large file reads as it should. ESTALE if it is another file."""
+        fd = _open(directory_fd, chunk.temporary)
+        try:
+            if self._site.plan.identify(os.fstat(fd)) != chunk.target:
+                raise OSError(errno.ESTALE, "its copy was replaced while it was made")
+            offset, end = chunk.offset, chunk.offset + chunk.length
+            first = offset // _PAGE_BYTES * _PAGE_BYTES
+            behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES
+            os.posix_fadvise(fd, first, behind - first, os.POSIX_FADV_DONTNEED)
+            return self._digest(fd, offset, end, stop) == digest
+        finally:
+            os.close(fd)
+
+    # ---- both ------------------------------------------------------------------
+
+    def _is_there(self, read: Callable[[], bool]) -> bool:
+        """Whether it reads as it should; what can't be read is not there."""
+        try:
+            return read()
+        except OSError:
+            return False
+
+    def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
+        """The digest of a range, or of as much of it as there is."""
+        stream = self._stream
+        stream.begin(offset)
+        while offset < end:
+            part = self._buffer[: min(len(self._buffer), end - offset)]
+            count = os.preadv(fd, [part], offset)
+            if not count:
+                break
+            stream.append(part[:count])
+            offset += count
+            if stop():
+                raise Stopped
+        return stream.end(offset)
+
+    def _remark(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
+        shown = self._site.failure(root, path, VERIFYING, OSError()).path
+        here.note([Remark(shown, text)])
+
+
+def _as_failure(error: OSError | NoSpace) -> OSError:
+    """Why an entry failed whose copy was not what it should be."""
+    if isinstance(error, Differs):
+        return error
+    reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
+    number = error.errno if isinstance(error, OSError) else errno.ENOSPC
+    return OSError(number, f"{Differs().strerror}, and it can't be copied again: {reason}")
+
+
+def _open(directory_fd: int, name: bytes) -> int:
+    """Open a copy for reading, its time of access unchanged where that can be had."""
+    try:
+        return os.open(name, SOURCE_FLAGS | os.O_NOATIME, dir_fd=directory_fd)
+    except PermissionError:
+        pass  # it is another's, or may not be read
+    try:
+        return os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+    except PermissionError:
+        return _open_closed(directory_fd, name)
+
+
+def _open_closed(directory_fd: int, name: bytes) -> int:
+    """Open a copy whose mode forbids its owner to read it."""
+    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        mode, path = stat.S_IMODE(status.st_mode), path_of(fd)
+        os.chmod(path, mode | 0o400)
+        try:
+            return os.open(path, SOURCE_FLAGS & ~os.O_NOFOLLOW)
+        finally:
+            os.chmod(path, mode)
+    finally:
+        os.close(fd)

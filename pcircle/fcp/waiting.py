@@ -1,0 +1,90 @@
+"""What is copied and waits to be verified: until it is on disk, so that it can be read from there.
+
+An item whose copies are to be read again is held, see `Here.hold`, with the
+epoch that it is of; when that is committed it is resumed with an item that
+reads them, which any rank can do. One sync serves for all that waits. Epochs
+are kept short, so what waits is what is copied in some seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.fcp.hashing import HashingCopier
+from pcircle.fcp.items import Chunk, Done, Item, Place, Reread, Verify
+from pcircle.fcp.journal import Counts
+from pcircle.fcp.recorder import Disk
+from pcircle.runtime import Here
+
+LONGEST_WAIT_S = 2.0
+"""The time between epochs; they come sooner where there is nothing else to do."""
+
+
+class Waiting:
+    """What waits on one rank. `copier` is that of the items, on the worker's thread."""
+
+    def __init__(self, disk: Disk, copier: HashingCopier) -> None:
+        self._disk = disk
+        self._copier = copier
+        self._lock = threading.Lock()
+        self._committed = 0
+        self._held: list[tuple[int, Item, Here[Item]]] = []
+
+    def begin(self) -> None:
+        """An item begins: what the last one left is not its own."""
+        self._copier.take()
+
+    def names(
+        self,
+        where: tuple[int, bytes, Place],
+        names: Sequence[bytes],
+        counts: Counts,
+        here: Here[Item],
+    ) -> bool:
+        """Names of a directory are done; hold their item if there are files among them.
+
+        False if there is nothing to be verified. `counts`, if there are any, are
+        recorded with the names when they are.
+        """
+        seen = self._copier.take()
+        files = [name for name in names if name in seen]
+        if not files:
+            return False
+        found = [seen[name] for name in files]
+        verify = Verify(
+            *where,
+            b"\0".join(files),
+            tuple(each.size for each in found),
+            b"".join(each.digest for each in found),
+            b"\0".join(name for name in names if name not in seen),
+            counts,
+        )
+        self._hold(verify, here)
+        return True
+
+    def part(self, chunk: Chunk, reached: int, here: Here[Item]) -> None:
+        """A chunk was copied up to here."""
+        length = reached - chunk.offset
+        part = msgspec.structs.replace(chunk, length=length, weight=0.0)
+        self._hold(Reread(part, self._copier.digest), here)
+
+    def _hold(self, item: Item, here: Here[Item]) -> None:
+        epoch = self._disk.epoch
+        here.hold(epoch)
+        with self._lock:
+            if epoch > self._committed:
+                self._held.append((epoch, item, here))
+                return
+        here.resume(here.ticket, [item], Done(), epoch)
+
+    def commit(self, epoch: int) -> None:
+        """All that was done up to this epoch is on disk. Called on another thread."""
+        with self._lock:
+            self._committed = epoch
+            ready = [each for each in self._held if each[0] <= epoch]
+            self._held = [each for each in self._held if each[0] > epoch]
+        for of, item, here in ready:
+            here.resume(here.ticket, [item], Done(), of)
