@@ -31,11 +31,12 @@ def source_flags(plan: Plan) -> int:
     return SOURCE_FLAGS & ~os.O_NOFOLLOW if plan.follow else SOURCE_FLAGS
 
 
-def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]:
-    """A function of a name and the source's and the target's directory that copies a plain file.
+def plain_copier(
+    plan: Plan, extras: Extras, seal: Callable[[bytes], None] | None = None
+) -> Callable[[bytes, int, int], int]:
+    """A function of a name and both directories that copies a plain file, telling `seal` its bytes.
 
-    It returns the file's size, or `NOT_PLAIN`. OSError if something went
-    wrong. In both latter cases nothing is left behind.
+    It returns the file's size or `NOT_PLAIN`; then, and after an OSError, nothing is left behind.
     """
     open_, fstat, read, write, close = os.open, os.fstat, os.read, os.write, os.close
 
@@ -69,6 +70,8 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
                 # One byte more is asked for than there should be: growth shows.
                 data = read(fd, size + 1)
                 whole = len(data) == size and (not size or write(out, data) == size)
+                if seal is not None and whole:
+                    seal(data)
                 if keep is not None and whole:
                     whole = False
                     if more:
@@ -88,3 +91,8 @@ def plain_copier(plan: Plan, extras: Extras) -> Callable[[bytes, int, int], int]
             close(fd)
 
     return copy_plain
+
+
+def never_plain(name: bytes, source_fd: int, target_fd: int) -> int:
+    """In place of the plain case where an option forbids it."""
+    return NOT_PLAIN

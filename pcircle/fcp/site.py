@@ -15,6 +15,7 @@ from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Recorder
 from pcircle.fcp.resumed import Resumed
+from pcircle.fcp.signing import Signer
 from pcircle.fcp.special import copy_special
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
@@ -39,7 +40,8 @@ class Site:
         self.sources, self.targets = open_sides(plan, opened)
         self.extras = Extras(plan.keep, self.counters)
         self.limits = limits_of(plan, size)
-        self.copier = Copier(plan, self.counters, rank, self.extras, self.limits)
+        self.signer = None if plan.sign is None else Signer(plan.sign)
+        self.copier = Copier(plan, self.counters, rank, self.extras, self.limits, self.signer)
 
     @property
     def epoch(self) -> int:
@@ -77,9 +79,12 @@ class Site:
         try:
             status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
         except Taken:
-            self.copier.skip()
+            self.copier.skip(target_fd, name)
             return None
         if status is None:
+            if self.signer is not None:
+                made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                self.signer.node(made.st_mode, made.st_rdev)
             self.counters.special += 1
             self.counters.sized += 1
         return status

@@ -146,6 +146,8 @@ class Mover:
         self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
         self._left: dict[Pair, list[Way]] = {}
         self._digs = sparse == "always"
+        # Told of what is read, offset and bytes; without `ways` that is all that is copied.
+        self.tap: Callable[[int, memoryview], None] | None = None
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -222,6 +224,8 @@ class Mover:
             count = os.preadv(source_fd, [part], offset + done)
             if not count:
                 break
+            if self.tap is not None:
+                self.tap(offset + done, part[:count])
             if self._digs:
                 self._write_data(target_fd, offset + done, count)
             else:
