@@ -66,6 +66,8 @@ class Batches:
             else:
                 if status is not None:
                     linked.append(Linked(name, status.st_ino, status.st_nlink))
+                elif self._site.signer is not None:
+                    self._site.signer.add(name)
         tried, tally = self._site.copier.files(
             files, source_fd, target_fd, here.is_stopping, until_s
         )
@@ -179,4 +181,6 @@ class Batches:
                 if outcome != COPIED:
                     return False
             self._site.sync_holder(HOLDER, lease)
+            if self._site.signer is not None:
+                self._site.signer.add_at(number, HOLDER, name=b"")
         return True

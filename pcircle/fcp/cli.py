@@ -108,6 +108,12 @@ def parser() -> argparse.ArgumentParser:
     add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
     add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
     add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
+    add(
+        "-s",
+        "--signature",
+        metavar="ALGORITHM",
+        help="sign what was copied: xxh128 (bare), sha256, sha512, blake2b, blake3",
+    )
     add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
     add("--version", action="version", version=f"fcp {__version__}")
     return p
@@ -212,7 +218,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options and operands in any order; behind `--` all are operands."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     # A value that may be left out is given only with `=`.
-    bare = {"--preserve": f"--preserve={BARE_PRESERVE}", "--reflink": "--reflink=always"}
+    bare = {
+        "--preserve": f"--preserve={BARE_PRESERVE}",
+        "--reflink": "--reflink=always",
+        "--signature": "--signature=xxh128",
+        "-s": "-sxxh128",
+    }
     typed = parser().parse_intermixed_args([bare.get(word, word) for word in arguments[:end]])
     typed.operands += arguments[end + 1 :]
     return typed

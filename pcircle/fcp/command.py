@@ -25,11 +25,13 @@ from pcircle.fcp.plan import (
     working_directory,
 )
 from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep
+from pcircle.fcp.signing import Signatures
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.globs import Rule, read_rule, read_rules
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.signature import algorithm
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -82,6 +84,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     retry_from: str | None = None
     checkpoint: Wish = Wish()
     verify: bool = False
+    sign: str | None = None
 
 
 class CopyProgram(Program):
@@ -129,6 +132,7 @@ class CopyProgram(Program):
             bytes_per_s=options.bytes_per_s,
             operations_per_s=options.operations_per_s,
             verify=options.verify,
+            sign=options.sign,
         )
         if not options.checkpoint.never and is_worth_it(plan):
             self._kept = keep(plan, options.checkpoint)
@@ -191,6 +195,10 @@ class CopyProgram(Program):
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
+        signatures = None
+        if options.sign is not None:
+            roots = msgspec.msgpack.decode(plan, type=Plan).roots
+            signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         return Console(
             quiet=options.quiet,
             verbose=options.verbose,
@@ -202,6 +210,7 @@ class CopyProgram(Program):
             sources=options.sources,
             target=options.target,
             kept=self._kept,
+            signatures=signatures,
         )
 
 
@@ -215,6 +224,8 @@ def _run(options: Options) -> int:
         raise UsageError("--reflink=always keeps holes as they are: only with --sparse=auto")
     if options.reflink == "always" and options.verify:
         raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
+    if options.sign is not None:
+        _check_signature(options)
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -226,6 +237,25 @@ def _run(options: Options) -> int:
         # A worker that is stuck may go on some day, and must not find numbers used anew.
         if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
             program.close()
+
+
+def _check_signature(options: Options) -> None:
+    """UsageError if there is no such signature, or none of such a copy."""
+    assert options.sign is not None
+    try:
+        algorithm(options.sign)
+    except ValueError as error:
+        raise UsageError(f"--signature: {error}") from None
+    if options.verify:
+        raise UsageError("--signature: not yet together with --verify")
+    if options.reflink == "always":
+        raise UsageError("--signature: with --reflink=always nothing is read")
+    if options.dry:
+        raise UsageError("--signature: with --dry-run nothing is read")
+    if options.retry_from is not None:
+        raise UsageError("--signature: with --retry-from only a part is read")
+    if options.checkpoint.resume:
+        raise UsageError("--signature: with --resume only a part is read")
 
 
 def _options(typed: argparse.Namespace) -> Options:
@@ -272,6 +302,7 @@ def _options(typed: argparse.Namespace) -> Options:
         retry_from=typed.retry_from,
         checkpoint=_wish(typed),
         verify=typed.verify,
+        sign=typed.signature,
     )
 
 

@@ -19,6 +19,7 @@ from pcircle.fcp.report import (
     SCHEMA,
     FailedEntry,
     Report,
+    Signed,
     account,
     add_up,
     describe_failure,
@@ -30,6 +31,7 @@ from pcircle.fcp.report import (
     summary,
 )
 from pcircle.fcp.resume import Kept
+from pcircle.fcp.signing import Signatures
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
 from pcircle.ui.names import show
@@ -56,6 +58,7 @@ class Console(Observer[Done]):
         sources: Sequence[bytes],
         target: bytes,
         kept: Kept | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
         self._quiet = quiet
         self._verbose = verbose
@@ -68,6 +71,8 @@ class Console(Observer[Done]):
         self._sources = sources
         self._target = target
         self._kept = kept
+        self._signatures = signatures
+        self._signed: list[tuple[bytes, str | None]] = []
         self._began_s = time.monotonic()
         self._failures: list[FailedEntry] = []
         self._window: deque[tuple[float, Totals]] = deque([(0.0, Totals())])
@@ -85,6 +90,8 @@ class Console(Observer[Done]):
             if isinstance(value, Failure):
                 self._by_errno[value.errno] += 1
                 self._differs = self._differs or value.doing == VERIFYING
+                if self._signatures is not None:
+                    self._signatures.failed(value)
                 if len(self._failures) < FAILURES_KEPT:
                     self._failures.append(failed_entry(value))
                 self._progress.note(describe_failure(value))
@@ -152,6 +159,16 @@ class Console(Observer[Done]):
         if missing is not None:
             code = Defect.exit_code
             reasons.append(missing)
+        if self._signatures is not None and code in (0, EntriesFailed.exit_code):
+            try:
+                settled = total.copied + total.skipped
+                failures = total.failed + len(self._by_errno)
+                self._signed = self._signatures.results(
+                    outcome.result, failures=failures, entries=settled
+                )
+            except ValueError as error:
+                code = Defect.exit_code
+                reasons.append(str(error))
         if self._by_errno:
             self._progress.note(f"fcp: {failures_by_kind(self._by_errno)}")
         if total.failed or self._log_trouble is not None:
@@ -214,6 +231,7 @@ class Console(Observer[Done]):
             reasons=reasons,
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),
+            signatures=tuple(Signed(show(path), text) for path, text in self._signed),
         )
 
     def _tell(self, report: Report) -> int:
@@ -225,12 +243,18 @@ class Console(Observer[Done]):
             except OSError as error:
                 self._progress.note(f"fcp: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))
+        # Standard output carries the JSON document then.
+        output = Output(sys.stderr if self._json == "-" else sys.stdout)
+        for signed in report.signatures:
+            if signed.signature is None:
+                self._progress.note(f"fcp: no signature of '{signed.path}': entries of it failed")
+            else:
+                output.write(f"{signed.signature}  {signed.path}\n")
         if not self._quiet:
             text = summary(report) + "\n"
             if self._verbose:
                 text = shares(report, self._verbose) + text
-            # Standard output carries the JSON document then.
-            Output(sys.stderr if self._json == "-" else sys.stdout).write(text)
+            output.write(text)
         return code
 
 

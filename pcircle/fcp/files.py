@@ -18,20 +18,27 @@ from typing import NamedTuple
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
-from pcircle.fcp.extras import Extras, held_by_path
+from pcircle.fcp.extras import Extras
 from pcircle.fcp.items import Chunk, Failure, Identity
 from pcircle.fcp.limits import Limits, SlowMover, slow_copier
-from pcircle.fcp.plain import NOT_PLAIN, ONE_READ_BYTES, SOURCE_FLAGS, plain_copier, source_flags
-from pcircle.fcp.plan import Plan
+from pcircle.fcp.linkcopier import LinkCopier
+from pcircle.fcp.plain import (
+    NOT_PLAIN,
+    ONE_READ_BYTES,
+    SOURCE_FLAGS,
+    never_plain,
+    plain_copier,
+    source_flags,
+)
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
+from pcircle.fcp.signing import Signer, signing_copier
 from pcircle.fcp.target import BegunFile, Creation, Names
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
-from pcircle.fs.metadata import settle_link
-from pcircle.fs.xattrs import FLAGS, give_attributes
+from pcircle.fs.xattrs import FLAGS
 
 _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
-
 
 COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""
@@ -45,18 +52,14 @@ class Changed(OSError):
 
 
 class Tally(NamedTuple):
-    """What was not copied of some files.
-
-    Those that are `large`, those that have several names, with their status,
-    and those that `failed`, each with what was tried and the error.
-    """
+    """What was not copied of some files: the large, those of several names, and why they failed."""
 
     large: list[bytes]
     linked: list[tuple[bytes, os.stat_result]]
     failed: list[tuple[bytes, str, OSError]]
 
 
-class Copier:
+class Copier(LinkCopier):
     """A rank's means to copy entries between two open directories."""
 
     _write, _write_all = staticmethod(os.write), staticmethod(write_all)  # of what is not moved
@@ -68,6 +71,7 @@ class Copier:
         rank: int,
         extras: Extras,
         limits: Limits | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.names = Names(plan.token, rank)
         self.doing = ""  # what the last operation that raised was about
@@ -75,12 +79,18 @@ class Copier:
         self._plan = plan
         self._counters = counters
         self._limits = limits
-        ways = (plan.reflink, plan.sparse)
+        self._signer = signer
+        # What is signed must be read.
+        ways = (plan.reflink, plan.sparse, None if signer is None else ())
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
+        self._mover.tap = None if signer is None else signer.tap
         self._extras = extras
         # What is cloned, searched for zeros or written beside its name is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
-        self._copy_plain = plain_copier(plan, extras, self._write) if plain else _never_plain
+        seal = None if signer is None else signer.small
+        self._copy_plain = plain_copier(plan, extras, self._write, seal) if plain else never_plain
+        if signer is not None:
+            self._copy_plain = signing_copier(self._copy_plain, signer)
         if limits is not None:
             self._copy_plain = slow_copier(self._copy_plain, limits)
         self._slice_bytes = _SLICE_BYTES if limits is None else limits.slice_bytes
@@ -130,6 +140,8 @@ class Copier:
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
         try:
             outcome = self.file(source_fd, name, target_fd, name)
+            if outcome == COPIED and self._signer is not None:
+                self._signer.add(name)
             if outcome == LARGE:
                 tally.large.append(name)
             elif outcome == LINKED:
@@ -180,7 +192,7 @@ class Copier:
                 os.lseek(fd, 0, os.SEEK_SET)
                 self._whole(fd, status, target_fd, name)
         except Taken:
-            self.skip()
+            self.skip(target_fd, name)
             return COPIED
         finally:
             os.close(fd)
@@ -190,19 +202,6 @@ class Copier:
         counters.bytes_found += size
         counters.bytes_done += size
         return COPIED
-
-    def skip(self) -> None:
-        """Account for an entry that is left as it is."""
-        self._counters.skipped += 1
-        self._counters.sized += 1
-
-    def _stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
-        """Whether what has the name is left as it is, and then accounted for."""
-        self.doing = "create the copy of"
-        if target.stays(self._plan, source_fd, source, target_fd, name) is None:
-            return False
-        self.skip()
-        return True
 
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
         self.doing = "create the copy of"
@@ -245,6 +244,14 @@ class Copier:
             os.fsync(fd)
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
+        if self._signer is None:
+            return self._unsigned_content(fd, out, status)
+        self._signer.begin()
+        self._unsigned_content(fd, out, status)
+        # Not the source's: files of /proc and /sys have another size than they have bytes.
+        self._signer.end_file(os.fstat(out).st_size)
+
+    def _unsigned_content(self, fd: int, out: int, status: os.stat_result) -> None:
         size = status.st_size
         pair = None
         if self._mover.must_clone or size > ONE_READ_BYTES:
@@ -260,6 +267,8 @@ class Copier:
             if self._limits is not None:
                 self._limits.copied(len(data))
             if len(data) == size:
+                if self._mover.tap is not None:
+                    self._mover.tap(0, memoryview(data))
                 if size:
                     self._write_all(out, data)
             elif size:
@@ -273,9 +282,13 @@ class Copier:
 
     def _unsized(self, fd: int, out: int, data: bytes) -> None:
         """Files of /proc and the like have content but no size: copy up to the end."""
+        done = 0
         while data:
             if self.is_stopping():
                 raise Changed("it had not come to an end when the job was stopped")
+            if self._mover.tap is not None:
+                self._mover.tap(done, memoryview(data))
+            done += len(data)
             self._write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)
             if self._limits is not None:
@@ -298,72 +311,6 @@ class Copier:
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise Changed("it changed while it was copied")
-
-    def link(
-        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
-    ) -> os.stat_result | None:
-        """Copy a symbolic link itself. OSError, with `doing`, if it can't be.
-
-        If it has several names that are to be one in the copy as well, and was
-        not `claimed`, nothing is done, and its status returned.
-        """
-        keep = self._plan.keep
-        if self._limits is not None:
-            self._limits.operations(self._limits.entry)
-        existing = self._plan.existing
-        early = existing.stays or claimed or not keep.links  # as of a file
-        if existing.decides and early and self._stays(source_fd, source, target_fd, name):
-            return None
-        if keep.links and not claimed:
-            status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-            if status.st_nlink > 1:
-                return status
-            if existing.decides and not early and self._stays(source_fd, source, target_fd, name):
-                return None
-        self.doing = "read the link"
-        text = os.readlink(source, dir_fd=source_fd)
-        self.doing = "create the copy of"
-        written = name
-        made = False
-        try:
-            try:
-                os.symlink(text, name, dir_fd=target_fd)
-            except FileExistsError:
-                if self._link_stays(text, target_fd, name):
-                    self.skip()
-                    return None
-                target.replaceable(target_fd, name)
-                written = self.names.next()
-                os.symlink(text, written, dir_fd=target_fd)
-            made = True
-            if keep.any:
-                self.doing = "set the attributes of the copy of"
-                status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-                held = self._extras.of_name(source_fd, source) if self._extras.any else None
-                if held is not None and held.values:
-                    with held_by_path(target_fd, written, stat.S_IFLNK) as path:
-                        self._extras.account(give_attributes(path, held))
-                settle_link(written, target_fd, status, keep)
-            if written != name:
-                self.doing = "put in place the copy of"
-                os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
-        except OSError as error:
-            try:
-                target.stop_if_full(error, target_fd, self.names)
-            finally:
-                if made:
-                    target.discard(written, target_fd)
-            raise
-        self._counters.links += 1
-        self._counters.sized += 1
-        return None
-
-    def _link_stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
-        """Whether what has a link's name is left there. If it is to stay, it was not before."""
-        existing = self._plan.existing
-        if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
-            return False
-        return existing.stays or (existing.same and _is_link(text, target_fd, name))
 
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
@@ -473,8 +420,12 @@ class Copier:
             try:
                 self._check_identity(out, item.target, "its copy was replaced while it was made")
                 self.doing = "copy"
+                if self._signer is not None:
+                    self._signer.begin(item.offset)
                 for after in self._slices(item, fd, out, split, stop):
                     reached = after
+                if self._signer is not None and not stop():
+                    self._signer.end_chunk(item.offset, reached)
                 self._sync(out)
             except OSError as caught:
                 target.stop_if_full(caught, target_fd, self.names)
@@ -495,17 +446,28 @@ class Copier:
         # Looking for a hole that is not there may cost as much as copying.
         whole = [(item.offset, item.length)]
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
-            for at in range(start, start + length, self._slice_bytes):
-                size = min(self._slice_bytes, start + length - at)
+            for at, size in self._cuts(start, length):
                 if self._mover.move(fd, out, at, size, pair) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
                 offset = at + size
                 yield offset
-                if stop() or (split and time.monotonic() > until_s):
+                # Of what is signed only whole blocks are left to others.
+                shared = split and (self._signer is None or offset % CHUNK_UNIT_BYTES == 0)
+                if stop() or (shared and time.monotonic() > until_s):
                     return
         self._advance(item, offset, end)
         yield end
+
+    def _cuts(self, start: int, length: int) -> Iterator[tuple[int, int]]:
+        """A range in slices; of what is signed none straddles blocks."""
+        end = start + length
+        while start < end:
+            size = min(self._slice_bytes, end - start)
+            if self._signer is not None:
+                size = min(size, CHUNK_UNIT_BYTES - start % CHUNK_UNIT_BYTES)
+            yield start, size
+            start += size
 
     def _advance(self, item: Chunk, offset: int, reached: int) -> None:
         self._counters.bytes_done += reached - offset
@@ -578,21 +540,6 @@ class Copier:
             self._extras.protect(fd, creation.held)
         finally:
             os.close(fd)
-
-
-def _never_plain(name: bytes, source_fd: int, target_fd: int) -> int:
-    """In place of the plain case where an option forbids it."""
-    return NOT_PLAIN
-
-
-def _is_link(text: bytes, directory_fd: int, name: bytes) -> bool:
-    """Whether the name is a link of this text."""
-    try:
-        return os.readlink(name, dir_fd=directory_fd) == text
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return False  # no link
 
 
 def special() -> OSError:

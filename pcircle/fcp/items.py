@@ -152,12 +152,14 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
 
     The copy was made in `epoch`, by a job that may have been an earlier run
     of this one: then `first` is known by its name alone.
+    `seal` is the copy's, see `pcircle.fcp.signing`.
     """
 
     one: One
     first: One
     made: int
     epoch: int = 0
+    seal: bytes = b""
 
 
 class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
@@ -223,12 +225,19 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     linked to, why it failed, if it did; `made` which inode the copy is. Where a
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
     `counts` that the item and its children came to.
+    The rest is of `pcircle.fcp.signing`: packed entries of the directory that the
+    item lies in, `runs` and those on this rank's shelf, `signed` how many
+    entries these are with all below; `blocks` are digests of a large file's.
     """
 
     cause: Failure | None = None
     made: int | None = None
     epoch: int = 0
     counts: tuple[int, ...] = ()
+    runs: tuple[bytes, ...] = ()
+    shelved: tuple[tuple[int, int], ...] = ()
+    signed: int = 0
+    blocks: bytes = b""
 
 
 def source_of(place: Place) -> tuple[int, int] | None:

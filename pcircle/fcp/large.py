@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
-from pcircle.fcp.items import Chunk, Done, Failure, Item, Large
+from pcircle.fcp.items import Chunk, Done, Item, Large
 from pcircle.fcp.journal import Begun
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
@@ -35,6 +35,7 @@ class LargeFile(NamedTuple):
     source: os.stat_result
     creation: Creation
     identity: tuple[int, int]
+    blocks: int = 0  # of the signature, that are in chunks
 
 
 class LargeFiles:
@@ -59,12 +60,12 @@ class LargeFiles:
                     begun = self._site.copier.begin(*names, self._grid)
                     self._record(item, begun)
                 status, creation, identity, ranges = begun
-                own = LargeFile(status, creation, identity)
+                blocks = sum(-(-length // CHUNK_UNIT_BYTES) for _, length in ranges)
+                own = LargeFile(status, creation, identity, blocks)
                 self._spawn_chunks(item, own, ranges, here)
         except Taken:
             self._site.counters.weight += item.weight
-            self._site.copier.skip()
-            return Done()
+            return self._skip(item, here)
         except OSError as error:
             self._site.counters.weight += item.weight
             self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
@@ -72,7 +73,24 @@ class LargeFiles:
         if here.spawned:
             return own
         # All of it is a hole, or it is a clone.
-        return self.complete(item, own, None, here)
+        return self.complete(item, own, Done(), here)
+
+    def _skip(self, item: Large, here: Here[Item]) -> Done:
+        """Something stands in the file's place, and stays."""
+        try:
+            with self._site.targets.lease(item.root, item.path, item.place.target) as lease:
+                self._site.copier.skip(lease.fd, item.target_name)
+        except OSError as error:
+            self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
+            return Done()
+        return self._signed(item, Done())
+
+    def _signed(self, item: Large, done: Done) -> Done:
+        signer = self._site.signer
+        if signer is None:
+            return done
+        signer.add_at(item.root, item.path, item.name)
+        return signer.take(done)
 
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
@@ -203,11 +221,10 @@ class LargeFiles:
             ]
         )
 
-    def complete(
-        self, item: Large, own: LargeFile, cause: Failure | None, here: Here[Item]
-    ) -> Done:
+    def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Item]) -> Done:
         """All chunks are done: the file gets its attributes and its name, or goes."""
         self._site.copier.doing = "reach"
+        cause = merged.cause
         try:
             with (
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
@@ -217,8 +234,8 @@ class LargeFiles:
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
                 self._site.sync_holder(item.path, lease)
         except Taken:
-            self._site.counters.skipped += 1
-            return Done()
+            self._site.counters.sized -= 1  # it was counted when it began
+            return self._skip(item, here)
         except OSError as error:
             path = join_path(item.path, item.name)
             cause = self._site.failure(item.root, path, None, error)
@@ -227,7 +244,9 @@ class LargeFiles:
             here.note([cause])
             return Done(cause)
         self._site.counters.files += 1
-        return Done(made=own.identity[1])
+        if self._site.signer is not None:
+            self._site.signer.large(own.source.st_size, own.blocks, merged.blocks)
+        return self._signed(item, Done(made=own.identity[1]))
 
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""

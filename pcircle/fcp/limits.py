@@ -19,12 +19,12 @@ wrapped, not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pcircle.aio.throttle import Throttle
 from pcircle.fcp.items import Chunk, Item, Large, Links, Tree
 from pcircle.fcp.plan import Plan
-from pcircle.fs.data import Mover, Pair, When
+from pcircle.fs.data import Mover, Pair, Way, When
 
 _BURST_S = 0.1
 _LEAST_SLICE_BYTES = 64 << 10
@@ -80,8 +80,10 @@ def limits_of(plan: Plan, size: int) -> Limits | None:
 class SlowMover(Mover):
     """Moves bytes as fast as is allowed."""
 
-    def __init__(self, limits: Limits, reflink: When, sparse: When) -> None:
-        super().__init__(reflink, sparse)
+    def __init__(
+        self, limits: Limits, reflink: When, sparse: When, ways: Sequence[Way] | None = None
+    ) -> None:
+        super().__init__(reflink, sparse, ways)
         self._limits = limits
 
     def move(

@@ -59,12 +59,13 @@ class Linked(NamedTuple):
 class _Inode:
     """What its home knows of an inode: how many names have come, and what has become of it."""
 
-    __slots__ = ("epoch", "first", "made", "seen", "waiting")
+    __slots__ = ("epoch", "first", "made", "seal", "seen", "waiting")
 
     def __init__(self) -> None:
         self.seen = 0
         self.made: int | None = None  # the copy's own inode
         self.epoch = 0  # in which the copy was made
+        self.seal = b""  # the copy's, if it is signed
         self.first: One | None = None
         self.waiting: list[tuple[int, One]] = []  # the tickets that are held, and for which name
 
@@ -134,6 +135,8 @@ class HardLinks:
         waiting, inode.waiting = inode.waiting, []
         if merged.made is not None:
             inode.made, inode.epoch = merged.made, merged.epoch
+            if self._site.signer is not None:
+                inode.seal = self._site.signer.seal_of(merged)
             for ticket, one in waiting:
                 here.resume(ticket, [self._link(inode, one)], Done())
         elif waiting:
@@ -163,7 +166,7 @@ class HardLinks:
     def _link(self, inode: _Inode, one: One) -> Links:
         assert inode.first is not None
         assert inode.made is not None
-        return Links(one, inode.first, inode.made, inode.epoch)
+        return Links(one, inode.first, inode.made, inode.epoch, inode.seal)
 
     # ---- the work --------------------------------------------------------------
 
@@ -195,6 +198,8 @@ class HardLinks:
                     return Done()
                 site.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
+                if site.signer is not None:
+                    site.signer.add_at(item.root, item.path, item.name)
         except OSError as error:
             site.counters.take_back(before)
             site.counters.weight += item.weight
@@ -226,7 +231,7 @@ class HardLinks:
                 site.sync_holder(one.path, lease)
         except Taken:
             site.counters.weight += one.weight
-            site.copier.skip()
+            self._skip(one, here)
             return Done()
         except OSError as error:
             if error.errno == errno.EMLINK:
@@ -235,6 +240,9 @@ class HardLinks:
             site.counters.weight += one.weight
             site.fail(one.root, join_path(one.path, one.name), None, error, here)
             return Done()
+        if site.signer is not None:
+            site.signer.seal = item.seal
+            site.signer.add_at(one.root, one.path, one.name)
         site.counters.weight += one.weight
         site.counters.sized += 1
         if stat.S_ISREG(mode):
@@ -244,6 +252,18 @@ class HardLinks:
         else:
             site.counters.special += 1
         return Done()
+
+    def _skip(self, one: One, here: Here[Item]) -> None:
+        """Something stands in a link's place, and stays."""
+        site = self._site
+        try:
+            with site.targets.lease(one.root, one.path, one.place.target) as lease:
+                site.copier.skip(lease.fd, site.target_name(one.root, one.path, one.name))
+        except OSError as error:
+            site.fail(one.root, join_path(one.path, one.name), None, error, here)
+            return
+        if site.signer is not None:
+            site.signer.add_at(one.root, one.path, one.name)
 
     def _make_link_anyway(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
         """As `_make_link`, also of a file whose inode flags forbid it: these are lifted for it."""

@@ -32,13 +32,15 @@ def source_flags(plan: Plan) -> int:
 
 
 def plain_copier(
-    plan: Plan, extras: Extras, write: Callable[[int, bytes], int] = os.write
+    plan: Plan,
+    extras: Extras,
+    write: Callable[[int, bytes], int] = os.write,
+    seal: Callable[[bytes], None] | None = None,
 ) -> Callable[[bytes, int, int], int]:
-    """A function of a name and the source's and the target's directory that copies a plain file.
+    """A function of a name and both directories that copies a plain file, telling `seal` its bytes.
 
-    It returns the file's size, or `NOT_PLAIN`. OSError if something went
-    wrong. In both latter cases nothing is left behind. `write` gets the
-    content, unless it is empty, in one call.
+    It returns the file's size or `NOT_PLAIN`; then, and after an OSError, nothing is left behind.
+    `write` gets the content, unless it is empty, in one call.
     """
     open_, fstat, read, close = os.open, os.fstat, os.read, os.close
 
@@ -72,6 +74,8 @@ def plain_copier(
                 # One byte more is asked for than there should be: growth shows.
                 data = read(fd, size + 1)
                 whole = len(data) == size and (not size or write(out, data) == size)
+                if seal is not None and whole:
+                    seal(data)
                 if keep is not None and whole:
                     whole = False
                     if more:
@@ -91,3 +95,8 @@ def plain_copier(
             close(fd)
 
     return copy_plain
+
+
+def never_plain(name: bytes, source_fd: int, target_fd: int) -> int:
+    """In place of the plain case where an option forbids it."""
+    return NOT_PLAIN

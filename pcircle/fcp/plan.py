@@ -78,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True):
     what they stand for; `one_file_system`: of a mount point copy the directory
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept. `verify`: read every copy again.
+    `sign` is the algorithm of the signature that is wanted.
     """
 
     roots: tuple[Root, ...]
@@ -101,6 +102,7 @@ class Plan(msgspec.Struct, frozen=True):
     operations_per_s: float | None = None
     journal: JournalPlan | None = None
     verify: bool = False
+    sign: str | None = None
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Whether something in the target is taken for the work of an earlier run of this copy.

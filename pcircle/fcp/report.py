@@ -48,6 +48,13 @@ class RankShare(msgspec.Struct, frozen=True):
     peak_rss_bytes: int
 
 
+class Signed(msgspec.Struct, frozen=True):
+    """A root's copy and its signature; None if entries of it have failed."""
+
+    path: str
+    signature: str | None
+
+
 class Report(msgspec.Struct, frozen=True):
     """A copy's result. Times in seconds; `entries` counts what was copied.
 
@@ -81,6 +88,7 @@ class Report(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
     ranks: tuple[RankShare, ...]
+    signatures: tuple[Signed, ...] = ()
 
 
 def failed_entry(failure: Failure) -> FailedEntry:

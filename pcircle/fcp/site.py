@@ -17,6 +17,7 @@ from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
 from pcircle.fcp.resumed import Resumed
+from pcircle.fcp.signing import Signer
 from pcircle.fcp.special import copy_special
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
@@ -43,8 +44,9 @@ class Site:
         self.sources, self.targets = open_sides(plan, opened)
         self.extras = Extras(plan.keep, self.counters)
         self.limits = limits_of(plan, size)
+        self.signer = None if plan.sign is None else Signer(plan.sign)
         means = plan, self.counters, rank, self.extras, self.limits
-        self.copier = HashingCopier(*means) if plan.verify else Copier(*means)
+        self.copier = HashingCopier(*means) if plan.verify else Copier(*means, self.signer)
         self.waiting: Waiting | None = None
         if self.disk is not None and isinstance(self.copier, HashingCopier):
             self.waiting = Waiting(self.disk, self.copier)
@@ -98,9 +100,12 @@ class Site:
         try:
             status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
         except Taken:
-            self.copier.skip()
+            self.copier.skip(target_fd, name)
             return None
         if status is None:
+            if self.signer is not None:
+                made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                self.signer.node(made.st_mode, made.st_rdev)
             self.counters.special += 1
             self.counters.sized += 1
         return status

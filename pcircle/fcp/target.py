@@ -296,3 +296,13 @@ def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
         return
     if written < _PROBE_BYTES:
         raise NoSpace(error.strerror) from error
+
+
+def is_link(text: bytes, directory_fd: int, name: bytes) -> bool:
+    """Whether the name is a link of this text."""
+    try:
+        return os.readlink(name, dir_fd=directory_fd) == text
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False  # no link

@@ -79,6 +79,15 @@ class CopyTask(Task[Item, Done]):
             self._site.limits.begin(item, here.is_stopping)
         if self._site.waiting is not None:
             self._site.waiting.begin()
+        self._site.copier.is_stopping = here.is_stopping
+        signer = self._site.signer
+        if signer is None:
+            return self._process(item, here)
+        signer.clear()
+        own = self._process(item, here)
+        return signer.take(own) if isinstance(own, Done) else own
+
+    def _process(self, item: Item, here: Here[Item]) -> Any:
         try:
             if isinstance(item, Batch):
                 return self._batches.batch(item, here)
@@ -111,25 +120,28 @@ class CopyTask(Task[Item, Done]):
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, Directory):
             assert isinstance(item, Tree)
-            self._trees.complete(item, own, here)
-            return Done()
+            return self._trees.complete(item, own, merged, here)
         if isinstance(own, LargeFile):
             assert isinstance(item, Large)
-            return self._large.complete(item, own, merged.cause, here)
+            return self._large.complete(item, own, merged, here)
         if isinstance(item, First):
             if own:
                 self._links.first_ended(item, merged, here)
-            return Done()
+            return Done(runs=merged.runs, signed=merged.signed)
         assert isinstance(own, Done)
         done = self.merge(own, merged)
         if isinstance(item, One) and done.cause is not None:
             return msgspec.structs.replace(done, made=None)  # nothing to link to
+        if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
+            return msgspec.structs.replace(done, runs=(), shelved=(), signed=0)
         return done
 
     def merge(self, a: Done, b: Done) -> Done:
         made = a.made if b.made is None else b.made
         counts = add_counts(a.counts, b.counts)
-        return Done(a.cause or b.cause, made, max(a.epoch, b.epoch), counts)
+        done = Done(a.cause or b.cause, made, max(a.epoch, b.epoch), counts)
+        signer = self._site.signer
+        return done if signer is None else signer.gather(done, a, b)
 
     def abandon(self, item: Item, own: Any) -> None:
         if isinstance(own, LargeFile) and isinstance(item, Large):

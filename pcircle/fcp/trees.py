@@ -42,6 +42,7 @@ class Directory(NamedTuple):
     identity: tuple[int, int]
     created: bool
     held: Held | None = None
+    done: Done = Done()  # what its own item has done for it
 
 
 class Trees:
@@ -74,10 +75,12 @@ class Trees:
             self._site.counters.weight += 0.0 if here.spawned else item.weight
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
             return Done()
+        signer = self._site.signer
+        if signer is not None:
+            own = own._replace(done=signer.take(Done()))
         if here.spawned:
             return own
-        self.complete(item, own, here)
-        return Done()
+        return self.complete(item, own, Done(), here)
 
     def _between(
         self, source_fd: int, status: os.stat_result, lease: Lease, created: bool
@@ -276,7 +279,7 @@ class Trees:
             self._site.fail(item.root, join_path(item.path, name), "copy", special(), here)
         block.specials.clear()
 
-    def complete(self, item: Tree, own: Directory, here: Here[Item]) -> None:
+    def complete(self, item: Tree, own: Directory, merged: Done, here: Here[Item]) -> Done:
         """All that is below is done: the directory gets its attributes."""
         keep = self._site.plan.keep
         missing = _missing(own.source, self._site.plan.umask) if own.created else 0
@@ -295,8 +298,20 @@ class Trees:
                         self._sync_root(item, own)
         except OSError as error:
             self._site.fail(item.root, item.path, doing, error, here, sized=True)
-            return
+            return Done()
+        done = Done()
+        signer = self._site.signer
+        if signer is not None:
+            try:
+                done = signer.directory(
+                    item.root, item.path, signer.gather(Done(), own.done, merged)
+                )
+            except ValueError as twice:
+                why = OSError(errno.ESTALE, str(twice))
+                self._site.fail(item.root, item.path, "sign directory", why, here, sized=True)
+                return done
         self._site.counters.directories += 1
+        return done
 
     def _settle(self, lease: Lease, own: Directory) -> None:
         keep = self._site.plan.keep

@@ -146,6 +146,8 @@ class Mover:
         self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
         self._left: dict[Pair, list[Way]] = {}
         self._digs = sparse == "always"
+        # Told of what is read, offset and bytes; without `ways` that is all that is copied.
+        self.tap: Callable[[int, memoryview], None] | None = None
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._see: Callable[[memoryview, int], None] | None = None
@@ -230,6 +232,8 @@ class Mover:
                 break
             if self._see is not None:
                 self._see(part[:count], offset + done)
+            if self.tap is not None:
+                self.tap(offset + done, part[:count])
             if self._digs:
                 self._write_data(target_fd, offset + done, count)
             else:

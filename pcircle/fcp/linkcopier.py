@@ -1,0 +1,118 @@
+"""Copying symbolic links, and leaving be what is to stay: the part of `Copier` without contents."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from pcircle.fcp import target
+from pcircle.fcp.counters import Counters
+from pcircle.fcp.extras import Extras, held_by_path
+from pcircle.fcp.limits import Limits
+from pcircle.fcp.plan import Plan
+from pcircle.fcp.signing import Signer
+from pcircle.fcp.target import Names
+from pcircle.fs.metadata import settle_link
+from pcircle.fs.xattrs import give_attributes
+
+
+class LinkCopier:
+    """What `Copier` has for links. Its attributes are set there."""
+
+    names: Names
+    doing: str
+    is_stopping: Callable[[], bool]
+    _plan: Plan
+    _counters: Counters
+    _limits: Limits | None
+    _signer: Signer | None
+    _extras: Extras
+
+    def skip(self, target_fd: int, name: bytes) -> None:
+        """Account for an entry that is left as it is. OSError if it must be read and can't be."""
+        if self._signer is not None:
+            self.doing = "read what stands for the copy of"
+            self._signer.existing(target_fd, name, self.is_stopping)
+        self._counters.skipped += 1
+        self._counters.sized += 1
+
+    def _stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
+        """Whether what has the name is left as it is, and then accounted for."""
+        self.doing = "create the copy of"
+        if target.stays(self._plan, source_fd, source, target_fd, name) is None:
+            return False
+        self.skip(target_fd, name)
+        return True
+
+    def link(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a symbolic link itself. OSError, with `doing`, if it can't be.
+
+        If it has several names that are to be one in the copy as well, and was
+        not `claimed`, nothing is done, and its status returned.
+        """
+        keep = self._plan.keep
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
+        existing = self._plan.existing
+        # Whether a name of several stays is decided when it is its turn, but for -n.
+        early = existing.stays or claimed or not keep.links
+        if existing.decides and early and self._stays(source_fd, source, target_fd, name):
+            return None
+        if keep.links and not claimed:
+            status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+            if status.st_nlink > 1:
+                return status
+            if existing.decides and not early and self._stays(source_fd, source, target_fd, name):
+                return None
+        self.doing = "read the link"
+        text = os.readlink(source, dir_fd=source_fd)
+        self.doing = "create the copy of"
+        written = name
+        made = False
+        try:
+            try:
+                os.symlink(text, name, dir_fd=target_fd)
+            except FileExistsError:
+                if self._link_stays(text, target_fd, name):
+                    self.skip(target_fd, name)
+                    return None
+                target.replaceable(target_fd, name)
+                written = self.names.next()
+                os.symlink(text, written, dir_fd=target_fd)
+            made = True
+            if keep.any:
+                self.doing = "set the attributes of the copy of"
+                status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+                held = self._extras.of_name(source_fd, source) if self._extras.any else None
+                if held is not None and held.values:
+                    with held_by_path(target_fd, written, stat.S_IFLNK) as path:
+                        self._extras.account(give_attributes(path, held))
+                settle_link(written, target_fd, status, keep)
+            if written != name:
+                self.doing = "put in place the copy of"
+                os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+        except OSError as error:
+            try:
+                target.stop_if_full(error, target_fd, self.names)
+            finally:
+                if made:
+                    target.discard(written, target_fd)
+            raise
+        self._linked(text)
+        return None
+
+    def _linked(self, text: bytes) -> None:
+        if self._signer is not None:
+            self._signer.link(text)
+        self._counters.links += 1
+        self._counters.sized += 1
+
+    def _link_stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
+        """Whether what has a link's name is left there. If it is to stay, it was not before."""
+        existing = self._plan.existing
+        if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
+            return False
+        return existing.stays or (existing.same and target.is_link(text, target_fd, name))

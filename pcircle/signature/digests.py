@@ -1,0 +1,68 @@
+"""The digests of the kinds of entries, and the text of a signature; see `docs/signature.rst`."""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+from typing import NamedTuple
+
+from pcircle.signature.algorithms import Algorithm, algorithm
+
+_SIZE = struct.Struct(">Q")
+_KINDS = {
+    stat.S_IFREG: b"f",
+    stat.S_IFDIR: b"d",
+    stat.S_IFLNK: b"l",
+    stat.S_IFIFO: b"p",
+    stat.S_IFSOCK: b"s",
+    stat.S_IFCHR: b"c",
+    stat.S_IFBLK: b"b",
+}
+_TEXT = re.compile(r"pcsig1:([a-z0-9]+):([0-9a-f]+)")
+
+
+class Signature(NamedTuple):
+    """A signature, taken apart."""
+
+    algorithm: str
+    digest: bytes
+
+
+def kind_of(mode: int) -> bytes:
+    """The byte that stands for the kind of a file of this mode. ValueError if it has none."""
+    try:
+        return _KINDS[stat.S_IFMT(mode)]
+    except KeyError:
+        raise ValueError(f"no kind of file has the mode {mode:o}") from None
+
+
+def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
+    """The digest of a regular file of `size` bytes, from those of its blocks, one after another."""
+    return algorithm.digest(b"file\0" + _SIZE.pack(size) + blocks)
+
+
+def link_digest(algorithm: Algorithm, text: bytes) -> bytes:
+    """The digest of a symbolic link."""
+    return algorithm.digest(b"link\0" + text)
+
+
+def node_digest(algorithm: Algorithm, mode: int, rdev: int) -> bytes:
+    """The digest of a FIFO, a socket or a device."""
+    number = rdev if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else 0
+    return algorithm.digest(b"node\0" + kind_of(mode) + _SIZE.pack(number))
+
+
+def text_of(algorithm: Algorithm, digest: bytes) -> str:
+    """A signature as text."""
+    return f"pcsig1:{algorithm.name}:{digest.hex()}"
+
+
+def parse_text(text: str) -> Signature:
+    """Take a signature's text apart. ValueError if it is none that this version knows."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is no signature of the form pcsig1:ALGORITHM:HEX")
+    if len(match[2]) != 2 * algorithm(match[1]).size:
+        raise ValueError(f"'{text}': a digest of {match[1]} has another length")
+    return Signature(match[1], bytes.fromhex(match[2]))
