@@ -31,6 +31,14 @@ def source_flags(plan: Plan) -> int:
     return SOURCE_FLAGS & ~os.O_NOFOLLOW if plan.follow else SOURCE_FLAGS
 
 
+def _close_copy(out: int, name: bytes, target_fd: int) -> None:
+    try:
+        os.close(out)
+    except OSError:  # what was written is not all there
+        target.discard(name, target_fd)
+        raise
+
+
 def plain_copier(
     plan: Plan,
     extras: Extras,
@@ -43,13 +51,6 @@ def plain_copier(
     `write` gets the content, unless it is empty, in one call.
     """
     open_, fstat, read, close = os.open, os.fstat, os.read, os.close
-
-    def close_copy(out: int, name: bytes, target_fd: int) -> None:
-        try:
-            close(out)
-        except OSError:  # what was written is not all there
-            target.discard(name, target_fd)
-            raise
 
     keep = plan.keep if plan.keep.any else None
     more = extras.any
@@ -89,7 +90,7 @@ def plain_copier(
                         made = fstat(out)
                         target.discard(name, target_fd, (made.st_dev, made.st_ino))
                 finally:
-                    close_copy(out, name, target_fd)
+                    _close_copy(out, name, target_fd)
             return size if whole else NOT_PLAIN
         finally:
             close(fd)
