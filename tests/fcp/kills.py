@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
@@ -142,13 +143,15 @@ def _kill(run: Run, rng: Random) -> int | None:
     ranks = [pid for pid in chosen if _is_rank(pid)]
     if rng.random() < 0.3 and len(ranks) > 1:
         chosen = [rng.choice(ranks)]
+    segments = _segments(ranks)
     for pid in chosen:
-        try:
+        with suppress(ProcessLookupError):  # it has just ended
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it has just ended
     code = run.process.wait(60)
     assert run.wait_until_gone(30) == [], "a rank outlives the one that was killed"
+    for path in segments:
+        with suppress(FileNotFoundError):  # its launcher was left to do so
+            os.unlink(path)
     return code if code == 0 else None
 
 
@@ -195,27 +198,17 @@ def _compare(
     remove_tree(plain)
 
 
-def remove_segments() -> int:
-    """Remove the shared memory that killed MPI jobs have left and nobody uses; how much it was."""
-    count = 0
-    for name in os.listdir("/dev/shm"):
-        if name.startswith(("mpich_shm_", "vader_segment", "sm_segment")):
-            path = os.path.join("/dev/shm", name)
-            if not _is_mapped(path):
-                os.unlink(path)
-                count += 1
-    return count
-
-
-def _is_mapped(path: str) -> bool:
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+def _segments(pids: Sequence[int]) -> set[str]:
+    """The shared memory of an MPI job, which outlives it when it is killed."""
+    found = set()
+    for pid in pids:
         try:
             with open(f"/proc/{pid}/maps") as maps:
-                if path in maps.read():
-                    return True
+                lines = [line.split(None, 5) for line in maps]
         except OSError:
             continue  # it has ended
-    return False
+        found |= {line[5].strip() for line in lines if len(line) > 5}
+    return {path for path in found if path.startswith(("/dev/shm/mpich_shm_", "/dev/shm/vader"))}
 
 
 def room() -> bytes:

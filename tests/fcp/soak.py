@@ -53,12 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kills.clear(place)
     finally:
         kills.clear(room)
-        segments = kills.remove_segments()
     print(
         f"{rounds} rounds, {killed} kills ({early} runs ended before theirs), "
         f"{resumed} entries not copied again, {len(failed)} rounds failed"
         f"{': seeds ' + ', '.join(map(str, failed)) if failed else ''}; "
-        f"{segments} shared-memory segments of killed MPI jobs removed; "
         f"{time.monotonic() - began_s:.0f} s"
     )
     return 1 if failed else 0

@@ -61,7 +61,6 @@ def test_killed_and_resumed_under_mpi(
     seed: int, sources: tuple[bytes, bytes], place: bytes
 ) -> None:
     kills.play(place, sources, 2000 + seed, kills.LAUNCHERS[-2:])
-    kills.remove_segments()
 
 
 def checkpoints(place: bytes) -> list[bytes]:
