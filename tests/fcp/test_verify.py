@@ -244,7 +244,6 @@ def test_killed_and_resumed(seed: int, mixed: tuple[bytes, bytes], place: bytes)
 @pytest.mark.mpi
 def test_killed_and_resumed_under_mpi(mixed: tuple[bytes, bytes], place: bytes) -> None:
     kills.play(place, mixed, 12_000, kills.LAUNCHERS[-2:], options=("-a", "--verify"))
-    kills.remove_segments()
 
 
 def test_a_checkpoint_without_verification_is_refused(place: bytes) -> None:
