@@ -190,7 +190,7 @@ class Console(Observer[Done]):
         """Remove the checkpoint if there is nothing to go on with; else say that it is there."""
         if self._kept is None:
             return
-        began = total.settled or total.bytes_found or self._kept.plan.stale
+        began = total.scans_done or total.sized or self._kept.plan.stale
         path = show(self._kept.checkpoint.path)
         if code in (0, EntriesFailed.exit_code, IntegrityError.exit_code) or not began:
             try:

@@ -115,26 +115,28 @@ class Copier(LinkCopier):
         self.is_stopping = stop
         tally = Tally([], [], [])
         count = copied = copied_bytes = 0
-        for name in names:
-            count += 1
-            try:
-                size = copy_plain(name, source_fd, target_fd)
-            except OSError:
-                size = NOT_PLAIN
-            if size == NOT_PLAIN:
-                self._slowly(name, source_fd, target_fd, tally)
-            else:
-                copied += 1
-                copied_bytes += size
-                if count % _LOOK_EVERY:
-                    continue
-            if stop() or now_s() > until_s:
-                break
-        counters = self._counters
-        counters.files += copied
-        counters.sized += copied
-        counters.bytes_found += copied_bytes
-        counters.bytes_done += copied_bytes
+        try:
+            for name in names:
+                count += 1
+                try:
+                    size = copy_plain(name, source_fd, target_fd)
+                except OSError:
+                    size = NOT_PLAIN
+                if size == NOT_PLAIN:
+                    self._slowly(name, source_fd, target_fd, tally)
+                else:
+                    copied += 1
+                    copied_bytes += size
+                    if count % _LOOK_EVERY:
+                        continue
+                if stop() or now_s() > until_s:
+                    break
+        finally:  # also when the job stops here, for want of space
+            counters = self._counters
+            counters.files += copied
+            counters.sized += copied
+            counters.bytes_found += copied_bytes
+            counters.bytes_done += copied_bytes
         return count, tally
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:

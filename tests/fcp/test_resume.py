@@ -436,6 +436,22 @@ def test_the_journal_is_small(directories: int, files: int, place: bytes) -> Non
     assert each < 9 + 100 / files
 
 
+def test_a_copy_that_filled_the_disk_at_once_is_no_other_copy_later(
+    place: bytes, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    """It has made DST, which must go on to mean what it meant."""
+    source = build_flat_tree(place + b"/source", 1, 60, 100_000)
+    mount = mount_tmpfs("size=3m")
+    stopped = run_fcp(ONE, "--json", place + b"/report", source, mount + b"/copy")
+    assert stopped.code == 4, stopped.said
+    assert document(place + b"/report")["files"] > 10
+    assert len(checkpoints(mount)) == 1
+    subprocess.run(["mount", "-o", "remount,size=64m", mount], check=True)
+    copy(ONE, "--resume", source, mount + b"/copy")
+    assert differences(source, mount + b"/copy", CONTENT) == []
+    assert os.listdir(mount) == [b"copy"]
+
+
 # ---- power cuts --------------------------------------------------------------------------------
 
 
