@@ -151,7 +151,7 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """Make a link to the copy `made` of `first` where the copy of `one` would be.
 
     The copy was made in `epoch`, by a job that may have been an earlier run
-    of this one: then `first` is known by its name alone.
+    of this one: then `first` is known by its name alone. `inode` is the source's.
     `seal` is the copy's, see `pcircle.fcp.signing`.
     """
 
@@ -159,6 +159,7 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     first: One
     made: int
     epoch: int = 0
+    inode: int = 0
     seal: bytes = b""
 
 

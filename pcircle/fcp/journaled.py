@@ -129,20 +129,20 @@ class JournaledCopy(CopyTask):
                 recorder.names(item.root, item.path, [item.name], _of_one(done.counts))
         elif isinstance(item, Links):
             self._name(item.one, done)
+            # The first name's own record may be lost with its rank: this one must do alone.
+            self._inode(item.inode, item.first, item.one.place.file_system, item.made)
         elif isinstance(item, First):
             self._name(item.one, done)
             if made is not None:
-                self._inode(item, made)
+                self._inode(item.inode, item.one, item.one.place.file_system, made)
         recorder.end(done.epoch)
 
     def _name(self, one: One, done: Done) -> None:
         self._recorder.names(one.root, one.path, [one.name], _of_one(done.counts))
 
-    def _inode(self, item: First, made: int) -> None:
-        one = item.one
-        key = self._recorder.keys.inode(one.place.file_system, item.inode)
-        name = self._site.target_name(one.root, one.path, one.name)
-        self._recorder.add(Inode(key, one.root, one.path, name, made))
+    def _inode(self, number: int, one: One, file_system: int, made: int) -> None:
+        key = self._recorder.keys.inode(file_system, number)
+        self._recorder.add(Inode(key, one.root, one.path, one.name, made))
 
     def abandon(self, item: Item, own: Any) -> None:
         value = own.value if isinstance(own, Own) else own

@@ -59,9 +59,10 @@ class Linked(NamedTuple):
 class _Inode:
     """What its home knows of an inode: how many names have come, and what has become of it."""
 
-    __slots__ = ("epoch", "first", "made", "seal", "seen", "waiting")
+    __slots__ = ("epoch", "first", "made", "number", "seal", "seen", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number  # of the source
         self.seen = 0
         self.made: int | None = None  # the copy's own inode
         self.epoch = 0  # in which the copy was made
@@ -149,7 +150,7 @@ class HardLinks:
 
     def _inode(self, key: tuple[int, int], one: One) -> _Inode:
         """A new inode, or one that an earlier run has made a copy of."""
-        inode = self._inodes[key] = _Inode()
+        inode = self._inodes[key] = _Inode(key[1])
         known = None if self._site.resumed is None else self._site.resumed.inode(*key)
         if known is not None and 0 <= known.root < len(self._site.plan.roots):
             # How its directories are known may have changed since: its inode alone is held to.
@@ -166,7 +167,7 @@ class HardLinks:
     def _link(self, inode: _Inode, one: One) -> Links:
         assert inode.first is not None
         assert inode.made is not None
-        return Links(one, inode.first, inode.made, inode.epoch, inode.seal)
+        return Links(one, inode.first, inode.made, inode.epoch, inode.number, inode.seal)
 
     # ---- the work --------------------------------------------------------------
 
