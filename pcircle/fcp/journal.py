@@ -6,7 +6,7 @@ file. Which rank did it is no matter, so work that was stolen needs no special
 case: what is done is what any journal says.
 
 A journal may claim only what is on disk. Every frame of records has an epoch
-(`pcircle.circle.epochs`), the latest of its records, and every commit is
+(`pcircle.circle.epochs`), that of all its records, and every commit is
 marked; a frame counts only if its epoch, or a later one of the same run, is
 marked as committed in any of the run's journals. So records are written as
 they come, in bounded memory, and come to count all at once. Nothing is ever
@@ -171,24 +171,38 @@ class Journal:
         self._reserved = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        self._epoch = 0
+        self._pending_epoch = 0
+        self._epoch = 1  # which the rank is in
 
     def reserve(self) -> None:
         """Make the file, with space for what is written first; not if there is none."""
         with self._lock, suppress(NoSpace):
             self._write(b"")
 
-    def add(self, records: Sequence[Record], epoch: int, *, now: bool = False) -> None:
-        """Append records that count together; `now`: whatever becomes of this process."""
+    def enter(self, epoch: int) -> None:
+        """What is added from now on is of this epoch, or of a later one."""
+        with self._lock:
+            self._epoch = epoch
+
+    def add(self, records: Sequence[Record], floor: int = 0, *, now: bool = False) -> int:
+        """Append records that count together, not before the epoch `floor`; which one it is.
+
+        `now`: whatever becomes of this process.
+        """
         encoded = [self._encode(record) for record in records]
         with self._lock:
+            # Under the lock: the flush that this epoch's commit relies on is yet to come.
+            epoch = max(self._epoch, floor)
+            if epoch != self._pending_epoch:
+                self._flush()  # or these would count no sooner than what they are written with
+                self._pending_epoch = epoch
             for data in encoded:
                 self._pending.append(_LENGTH.pack(len(data)))
                 self._pending.append(data)
                 self._pending_bytes += len(data) + _LENGTH.size
-            self._epoch = max(self._epoch, epoch)
             if now or self._pending_bytes >= _FRAME_BYTES:
                 self._flush()
+            return epoch
 
     def flush(self) -> None:
         """Write what was added."""
@@ -220,10 +234,9 @@ class Journal:
     def _flush(self) -> None:
         if self._pending:
             payload = b"".join(self._pending)
-            epoch, self._epoch = self._epoch, 0
             self._pending.clear()
             self._pending_bytes = 0
-            self._write(frame(self._keys, RECORDS, epoch, payload))
+            self._write(frame(self._keys, RECORDS, self._pending_epoch, payload))
 
     def _write(self, data: bytes) -> None:
         try:

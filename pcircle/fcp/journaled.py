@@ -72,16 +72,13 @@ class JournaledCopy(CopyTask):
         self._recorder.begin()
         value = super().process(item, here)
         counts = _less(self._site.counters.counts(), before)
-        epoch = max(self._recorder.epoch, _floor(item))
+        floor = _floor(item)
         if not isinstance(value, Done):
-            self._recorder.end(epoch)
-            return Own(value, epoch, counts)
-        done = msgspec.structs.replace(value, epoch=max(value.epoch, epoch), counts=counts)
-        if here.spawned or here.stopping:  # then it may have left off anywhere
-            self._recorder.end(epoch)
-        else:
-            self._ended(item, done)
-        return done
+            return Own(value, self._recorder.end(floor), counts)
+        done = msgspec.structs.replace(value, epoch=max(value.epoch, floor), counts=counts)
+        if not (here.spawned or here.stopping):  # else it may have left off anywhere
+            self._record(item, done)
+        return msgspec.structs.replace(done, epoch=self._recorder.end(done.epoch))
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         before = self._site.counters.counts()
@@ -91,12 +88,12 @@ class JournaledCopy(CopyTask):
         ending = _less(self._site.counters.counts(), before)
         # The merged counts are in the value already if it was merged of the item's own.
         below = value.counts if isinstance(own, Done) else add_counts(began.counts, merged.counts)
-        epoch = max(self._recorder.epoch, began.epoch, merged.epoch)
-        done = msgspec.structs.replace(value, epoch=epoch, counts=add_counts(below, ending))
+        floor = max(began.epoch, merged.epoch)
+        done = msgspec.structs.replace(value, epoch=floor, counts=add_counts(below, ending))
         # At home, and nowhere else, it is known which inode is copied.
         if not isinstance(item, First) or began.value:
-            self._ended(item, done, merged.made)
-        return done
+            self._record(item, done, merged.made)
+        return msgspec.structs.replace(done, epoch=self._recorder.end(floor))
 
     def _known(self, item: Tree) -> Done | None:
         """The result of a directory that an earlier run has done with all below."""
@@ -114,11 +111,10 @@ class JournaledCopy(CopyTask):
         """Whether a directory's copy is still where it was made."""
         return self._site.target_is(item.root, item.path, stat.S_IFDIR)
 
-    def _ended(self, item: Item, done: Done, made: int | None = None) -> None:
-        """An item is complete: what it came to goes to the journal."""
+    def _record(self, item: Item, done: Done, made: int | None = None) -> None:
+        """An item is complete: what it came to is for the journal."""
         recorder = self._recorder
         if done.counts[FAILED] or done.cause is not None:
-            recorder.end(done.epoch)
             return
         if isinstance(item, Tree):
             if item.only is None:
@@ -135,7 +131,6 @@ class JournaledCopy(CopyTask):
             self._name(item.one, done)
             if made is not None:
                 self._inode(item.inode, item.one, item.one.place.file_system, made)
-        recorder.end(done.epoch)
 
     def _name(self, one: One, done: Done) -> None:
         self._recorder.names(one.root, one.path, [one.name], _of_one(done.counts))

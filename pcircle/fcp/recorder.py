@@ -30,6 +30,10 @@ class Disk:
         self._lock = threading.Lock()
         self._libc: Any = None
 
+    def enter(self, epoch: int) -> None:
+        """What is done from now on is of this epoch."""
+        self.epoch = epoch
+
     def opened(self, fd: int, status: os.stat_result) -> None:
         """A directory of the copy was opened, perhaps on a file system that is new to us."""
         if status.st_dev in self._file_systems:
@@ -95,17 +99,27 @@ class Recorder(Disk):
         key = self.keys.file(chunk.root, chunk.path, chunk.name)
         self._some.append(Part(key, chunk.temporary, chunk.offset, length))
 
-    def end(self, epoch: int) -> None:
-        """The item has ended: what it did is of this epoch."""
-        if self._some:
-            self.journal.add(self._some, epoch)
-            self._some.clear()
+    def end(self, floor: int) -> int:
+        """The item has ended: what it did counts with the epoch that is returned.
+
+        Which is that of now, or `floor` if that is later.
+        """
+        if not self._some:
+            return max(self.epoch, floor)
+        epoch = self.journal.add(self._some, floor)
+        self._some.clear()
+        return epoch
 
     def making(self, root: int, path: bytes) -> None:
         """A directory is about to be made whose mode will need more care than others'."""
-        self.journal.add([Made(self.keys.directory(root, path))], 0, now=True)
+        self.journal.add([Made(self.keys.directory(root, path))], now=True)
 
     # ---- epochs ----------------------------------------------------------------
+
+    def enter(self, epoch: int) -> None:
+        """As of `Disk`, for the records as well."""
+        super().enter(epoch)
+        self.journal.enter(epoch)
 
     def sync(self) -> None:
         """As of `Disk`; the records that there are come first."""

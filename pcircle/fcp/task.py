@@ -149,7 +149,7 @@ class CopyTask(Task[Item, Done]):
 
     def seal(self, epoch: int) -> None:
         if self._site.disk is not None:
-            self._site.disk.epoch = epoch + 1
+            self._site.disk.enter(epoch + 1)
 
     def sync(self, epoch: int) -> None:
         if self._site.disk is not None:

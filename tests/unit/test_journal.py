@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import sched_yield
 from pathlib import Path
 from random import Random
 
@@ -41,6 +43,7 @@ from pcircle.fcp.resumed import Resumed, journal_name, read_history, write_index
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
 COUNTS = (1,) * 15
+_EPOCHS = 300
 ALL: tuple[Record, ...] = (
     Subtree(b"k" * 16, COUNTS),
     Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS),
@@ -98,17 +101,56 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     assert (commit.magic, commit.epoch) == (COMMIT, 3)
 
 
-def test_a_frame_has_the_latest_epoch_of_its_records(checkpoint: Checkpoint) -> None:
+def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
-    journal.add([ALL[0]], 7)
-    journal.add([ALL[1]], 5)
-    journal.flush()
-    journal.add([ALL[2]], 5)
+    assert journal.add([ALL[0]], 7) == 7
+    journal.enter(5)
+    assert journal.add([ALL[1]], 4) == 5
+    assert journal.add([ALL[2]]) == 5
     journal.close()
     assert [found.epoch for found in _frames(_path(checkpoint)) if isinstance(found, Frame)] == [
         7,
         5,
     ]
+
+
+def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Checkpoint) -> None:
+    """However adding and sealing fall together, and whatever epochs others' results bring along."""
+    journal = _journal(checkpoint)
+    claimed: dict[bytes, int] = {}
+    sealing = 1
+
+    def add() -> None:
+        rng = Random(1)
+        number = 0
+        while sealing <= _EPOCHS:
+            key = b"%016d" % number
+            number += 1
+            claimed[key] = journal.add([Made(key)], rng.choice((0, sealing, sealing + 1)))
+
+    adding = threading.Thread(target=add)
+    adding.start()
+    written = []
+    while sealing <= _EPOCHS:
+        enough = len(claimed) + 5
+        while len(claimed) < enough:
+            sched_yield()
+        journal.enter(sealing + 1)
+        journal.flush()
+        written.append(journal.bytes)
+        sealing += 1
+    adding.join()
+    journal.close()
+    found = {
+        record.key: (frame.epoch, frame.offset)
+        for frame in _frames(_path(checkpoint))
+        if isinstance(frame, Frame)
+        for _, _, record in read_records(frame.payload)
+    }
+    assert set(claimed.values()) >= set(range(2, _EPOCHS))
+    for key, epoch in claimed.items():
+        assert found[key][0] == epoch
+        assert epoch > _EPOCHS or found[key][1] < written[epoch - 1]
 
 
 def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
