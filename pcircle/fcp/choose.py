@@ -25,17 +25,24 @@ def chosen_blocks(plan: Plan) -> Blocks:
     """A function of a directory's path below its root, and its descriptor, as `scan.blocks`."""
     if not plan.rules and not plan.follow:
         return lambda path, directory_fd: blocks(directory_fd)
-    chooser = Chooser(plan.rules) if plan.rules else None
+    choose = choosing(plan)
 
     def read(path: bytes, directory_fd: int) -> Iterator[Block]:
         for block in blocks(directory_fd):
             if plan.follow:
                 _follow(block, directory_fd)
-            if chooser is not None:
-                _choose(block, path, chooser)
+            choose(block, path)
             yield block
 
     return read
+
+
+def choosing(plan: Plan) -> Callable[[Block, bytes], None]:
+    """A function that leaves out of a block of a directory, by its path, what the rules do."""
+    if not plan.rules:
+        return lambda block, path: None
+    chooser = Chooser(plan.rules)
+    return lambda block, path: _choose(block, path, chooser)
 
 
 def is_left_empty(plan: Plan, item: Tree, directory_fd: int, sources: Directories) -> bool:

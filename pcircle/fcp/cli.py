@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_what(p: argparse.ArgumentParser) -> None:
     add = p.add_argument_group("where and what").add_argument
-    add("-r", "-R", "--recursive", action="store_true", help="accepted; directories need none")
+    add("-r", "-R", "--recursive", action="store_true", help="--files-from: with all below")
     add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
     add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
     add(
@@ -211,7 +211,8 @@ def _add_filters(p: argparse.ArgumentParser) -> None:
             type=partial(_Filter, f"{kind}-from"),
             help=f"{kind} what matches a line of FILE",
         )
-    add("-0", "--null", action="store_true", help="such lines end with NUL")
+    add("--files-from", metavar="FILE", help="only the paths below SRC that FILE names; - is stdin")
+    add("-0", "--null", action="store_true", help="what stands in such a FILE ends with NUL")
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -17,9 +17,11 @@ from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.errorlog import ErrorLog, Failed, open_log, read_log, select, sides
 from pcircle.fcp.existing import Existing
+from pcircle.fcp.lists import Lists, read_paths, sort
 from pcircle.fcp.plan import (
     CHUNK_UNIT_BYTES,
     DEFAULT_LARGE_BYTES,
+    DIRECTORY,
     Plan,
     Root,
     working_directory,
@@ -53,7 +55,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `target` None means that it is `target_directory`. Sizes in bytes, times
     in seconds. `filters` are pairs of "exclude" or "include" with a pattern,
     or "exclude-from" or "include-from" with a file of them, whose lines end
-    with NUL if `null`. `links` are the symbolic links to follow: all, those
+    with NUL if `null`, as do the paths in the file `files_from`; with `deep` what is in
+    directories listed there is meant as well. `links` are the symbolic links to follow: all, those
     that are sources ("operands") or none.
     """
 
@@ -82,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     existing: Existing = Existing()
     error_log: str | None = None
     retry_from: str | None = None
+    files_from: str | None = None
+    deep: bool = False
     checkpoint: Wish = Wish()
     verify: bool = False
     sign: str | None = None
@@ -100,6 +105,7 @@ class CopyProgram(Program):
         self._umask = umask
         self._log: ErrorLog | None = None
         self._kept: Kept | None = None
+        self._lists: Lists | None = None  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -110,6 +116,10 @@ class CopyProgram(Program):
         here = working_directory()
         failed = None if options.retry_from is None else read_log(options.retry_from)
         roots = self._meant(self._roots(failed or (), here), here)
+        if failed is not None:
+            self._lists = select(failed, roots, here)
+        elif options.files_from is not None:
+            self._lists = _listed(options, options.files_from, roots)
         chunk = options.chunk_bytes
         plan = Plan(
             roots=roots,
@@ -125,7 +135,7 @@ class CopyProgram(Program):
             reflink=options.reflink,
             sparse=options.sparse,
             existing=options.existing,
-            retry=None if failed is None else select(failed, roots, here),
+            listed=None if self._lists is None else self._lists.digest,
             rules=rules,
             follow=options.links == "all",
             one_file_system=options.one_file_system,
@@ -178,18 +188,19 @@ class CopyProgram(Program):
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
+        lists = self._lists if rank == 0 else None
         if decided.dry:
             from pcircle.fcp.dry import DryTask
 
-            dry = DryTask(decided, rank, size)
+            dry = DryTask(decided, rank, size, lists)
             self.close = dry.close
             return dry
         if decided.journal is not None:
             from pcircle.fcp.journaled import JournaledCopy
 
-            task: CopyTask = JournaledCopy(decided, rank, size, self._kept)
+            task: CopyTask = JournaledCopy(decided, rank, size, self._kept, lists)
         else:
-            task = CopyTask(decided, rank, size)
+            task = CopyTask(decided, rank, size, lists)
         self.close = task.close
         return task
 
@@ -226,6 +237,8 @@ def _run(options: Options) -> int:
         raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
     if options.sign is not None:
         _check_signature(options)
+    if options.retry_from is not None and options.files_from is not None:
+        raise UsageError("--retry-from and --files-from exclude each other: each is a list")
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -237,6 +250,13 @@ def _run(options: Options) -> int:
         # A worker that is stuck may go on some day, and must not find numbers used anew.
         if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
             program.close()
+
+
+def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:
+    """What --files-from names. UsageError if it can't be read, or is of no directory."""
+    if len(roots) != 1 or roots[0].kind != DIRECTORY:
+        raise UsageError("--files-from: its paths are below SRC, which must be one directory")
+    return sort([(0, read_paths(name, null=options.null, whole=options.deep))])
 
 
 def _check_signature(options: Options) -> None:
@@ -300,6 +320,8 @@ def _options(typed: argparse.Namespace) -> Options:
         existing=_existing(typed),
         error_log=typed.error_log,
         retry_from=typed.retry_from,
+        files_from=typed.files_from,
+        deep=typed.recursive,
         checkpoint=_wish(typed),
         verify=typed.verify,
         sign=typed.signature,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from pcircle.circle import Sums
-from pcircle.fcp.again import seed_again
-from pcircle.fcp.choose import chosen_blocks, is_left_empty
+from pcircle.fcp.choose import choosing, chosen_blocks, is_left_empty
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.errorlog import Picked
 from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import (
@@ -26,7 +25,10 @@ from pcircle.fcp.items import (
     unpack,
 )
 from pcircle.fcp.limits import limits_of
+from pcircle.fcp.lists import Group, Lists, Picked
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
+from pcircle.fcp.scan import Block
+from pcircle.fcp.seeds import seed_listed
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.runtime import Here, Task
 
@@ -39,10 +41,12 @@ class DryTask(Task[Item, Done]):
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
+        self._lists = lists
         self.counters = Counters()
         self._plan = plan
         self._blocks = chosen_blocks(plan)
+        self._choose = choosing(plan)
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
 
@@ -53,8 +57,8 @@ class DryTask(Task[Item, Done]):
 
     def seed(self) -> list[Item]:
         roots = self._plan.roots
-        if self._plan.retry is not None:
-            return list(seed_again(self._plan, self.counters))
+        if self._lists is not None:
+            return list(seed_listed(self._plan, self._lists, self.counters))
         weight = 1.0 / len(roots)
         self.counters.found += len(roots)
         self.counters.scans_due += sum(root.kind == DIRECTORY for root in roots)
@@ -69,7 +73,10 @@ class DryTask(Task[Item, Done]):
         if self._limits is not None:
             self._limits.begin(item, here.is_stopping)
         if isinstance(item, Tree):
-            self._tree(item, here)
+            if item.only is not None and item.only.is_range and self._lists is None:
+                here.post(0, [item])
+            else:
+                self._tree(item, here)
         elif isinstance(item, Singles):
             self._single(item.first, here)
             self.counters.weight += item.weight
@@ -113,8 +120,7 @@ class DryTask(Task[Item, Done]):
         place = Place(source.identity, (0, 0), (0, 0))  # there is no target to have one
         line = below(item, place) if self._plan.follow else b""
         source_fd = source.fd
-        picked = None if item.only is None else [Picked(source_fd, item.only)]
-        for block in picked or self._blocks(item.path, source_fd):
+        for block in self._blocks_of(item, source_fd):
             only = block.below if isinstance(block, Picked) else {}
             share = weight if block.last else weight / 2
             weight -= share
@@ -140,6 +146,27 @@ class DryTask(Task[Item, Done]):
                     continue
                 self._fail(item.root, join_path(item.path, name), _SPECIAL, here)
             self.counters.weight += share - each * len(trees)
+
+    def _blocks_of(self, item: Tree, source_fd: int) -> Iterator[Block]:
+        """The names that would be copied."""
+        if item.only is None:
+            yield from self._blocks(item.path, source_fd)
+            return
+        follow = self._plan.follow
+        if item.only.is_range:
+            assert self._lists is not None
+            for part in self._lists.portions(item.only):
+                text = part if isinstance(part, bytes) else b""
+                block = Picked(source_fd, text, follow=follow)
+                if isinstance(part, Group):
+                    block.directories.append(os.fsdecode(part.name))
+                    block.below[os.fsdecode(part.name)] = part.listed()
+                block.last = False
+                self._choose(block, item.path)
+                yield block
+        last = Picked(source_fd, item.only.text, follow=follow)
+        self._choose(last, item.path)
+        yield last
 
     def _entry(
         self, item: Tree, name: bytes, source_fd: int, target_fd: int, here: Here[Item]

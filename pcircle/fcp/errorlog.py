@@ -17,14 +17,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
-from pcircle.fcp.plan import DIRECTORY, Again, Root
-from pcircle.fcp.scan import Block
+from pcircle.fcp.lists import Lists, record_of, sort
+from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.ui.names import show
 
 _PLAIN = frozenset(b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
@@ -160,10 +160,10 @@ def _read_line(data: bytes, where: str) -> Failed:
     return failed
 
 
-def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) -> tuple[Again, ...]:
-    """What is to be done again, root by root; UsageError if some of it is of no such root."""
+def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
+    """What is to be done again; UsageError if some of it is of no such root."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}
-    wanted: dict[int, set[bytes]] = {}
+    wanted: dict[int, list[bytes]] = {}
     for entry in failed:
         number = numbers.get((entry.source, entry.target))
         if number is None:
@@ -173,51 +173,5 @@ def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) ->
             )
         if entry.entry and roots[number].kind != DIRECTORY:
             raise UsageError(f"--retry-from: '{show(entry.source)}' is not a directory any more")
-        wanted.setdefault(number, set()).add(entry.entry)
-    return tuple(Again(number, _topmost(wanted[number])) for number in sorted(wanted))
-
-
-def _topmost(entries: set[bytes]) -> tuple[bytes, ...]:
-    """Without what lies below another one, which is done with all that is in it."""
-    if b"" in entries:
-        return (b"",)
-    return tuple(sorted(entry for entry in entries if not any(a in entries for a in _above(entry))))
-
-
-def _above(entry: bytes) -> Iterator[bytes]:
-    while b"/" in entry:
-        entry = entry.rpartition(b"/")[0]
-        yield entry
-
-
-class Picked(Block):
-    """Some entries of a directory. `below` are directories that are only on the way to others."""
-
-    __slots__ = ("below",)
-
-    def __init__(self, directory_fd: int, paths: Sequence[bytes]) -> None:
-        """`paths` lead from the directory to what is to be copied. OSError if it can't be read."""
-        super().__init__()
-        self.last = True
-        self.below: dict[str, tuple[bytes, ...]] = {}
-        on_the_way: dict[bytes, list[bytes]] = {}
-        for path in paths:
-            name, slash, rest = path.partition(b"/")
-            if slash:
-                on_the_way.setdefault(name, []).append(rest)
-            else:
-                self._kind(directory_fd, name).append(os.fsdecode(name))
-        for name, inner in on_the_way.items():
-            self.directories.append(os.fsdecode(name))
-            self.below[os.fsdecode(name)] = tuple(inner)
-
-    def _kind(self, directory_fd: int, name: bytes) -> list[str]:
-        try:
-            mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode
-        except OSError:
-            return self.files  # to open it will say what is wrong
-        if stat.S_ISDIR(mode):
-            return self.directories
-        if stat.S_ISLNK(mode):
-            return self.links
-        return self.files if stat.S_ISREG(mode) else self.specials
+        wanted.setdefault(number, []).append(record_of(entry.entry, whole=True))
+    return sort(sorted(wanted.items()))

@@ -48,10 +48,28 @@ def target_of(place: Place) -> tuple[int, int] | None:
     return None if place is ANYWHERE or place == ANYWHERE else place.target
 
 
+class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a list names below a directory, see `pcircle.fcp.lists`: the text itself, or a range.
+
+    A range, from `begin` to `end`, is of the list that rank 0 keeps, where the first
+    `skip` bytes of each record lead to the directory.
+    """
+
+    text: bytes = b""
+    begin: int = 0
+    end: int = 0
+    skip: int = 0
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it is for rank 0."""
+        return self.end > self.begin
+
+
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     """Copy a directory and all below it. `above` is where it lies, None for a root.
 
-    With `only` nothing of it is copied but what these paths below it lead to.
+    With `only` nothing of it is copied but what that names.
     `ancestors`, where links are followed, are the directories on its path, see
     `pcircle.fcp.follow`.
     """
@@ -60,8 +78,17 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     path: bytes
     weight: float
     above: Place | None = None
-    only: tuple[bytes, ...] | None = None
+    only: Listed | None = None
     ancestors: bytes = b""
+
+
+class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """Copy what a list names in a directory, of which this text is a part."""
+
+    tree: Tree
+    text: bytes
+    weight: float
+    place: Place
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -188,7 +215,7 @@ class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
 
 
 Item: TypeAlias = (
-    Tree | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
+    Tree | Portion | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
 )
 
 

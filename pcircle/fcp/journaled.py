@@ -31,6 +31,7 @@ from pcircle.fcp.items import (
     Links,
     One,
     Place,
+    Portion,
     Reread,
     Singles,
     Tree,
@@ -38,6 +39,7 @@ from pcircle.fcp.items import (
 )
 from pcircle.fcp.journal import Counts, Inode, Subtree
 from pcircle.fcp.large import LargeFile
+from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.recorder import Recorder
 from pcircle.fcp.resume import Kept
@@ -56,8 +58,10 @@ class Own(NamedTuple):
 class JournaledCopy(CopyTask):
     """One rank's part of a copy that keeps a checkpoint."""
 
-    def __init__(self, plan: Plan, rank: int, size: int, kept: Kept | None) -> None:
-        super().__init__(plan, rank, size)
+    def __init__(
+        self, plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
+    ) -> None:
+        super().__init__(plan, rank, size, lists)
         self._kept = kept  # on rank 0
         assert plan.journal is not None
         assert self._site.recorder is not None
@@ -98,7 +102,7 @@ class JournaledCopy(CopyTask):
     def _known(self, item: Tree) -> Done | None:
         """The result of a directory that an earlier run has done with all below."""
         resumed = self._site.resumed
-        if resumed is None or item.only is not None:
+        if resumed is None:
             return None
         record = resumed.subtree(item.root, item.path)
         if record is None or not self._is_there(item):
@@ -117,9 +121,8 @@ class JournaledCopy(CopyTask):
         if done.counts[FAILED] or done.cause is not None:
             return
         if isinstance(item, Tree):
-            if item.only is None:
-                recorder.begin()  # one record says it all
-                recorder.add(Subtree(recorder.keys.directory(item.root, item.path), done.counts))
+            recorder.begin()  # one record says it all
+            recorder.add(Subtree(recorder.keys.directory(item.root, item.path), done.counts))
         elif isinstance(item, Large):
             if not item.linked:
                 recorder.names(item.root, item.path, [item.name], _of_one(done.counts))
@@ -172,7 +175,7 @@ def _floor(item: Item) -> int:
     place: Place | None = None
     if isinstance(item, Tree):
         place = item.above
-    elif isinstance(item, Batch | Large | One | Claim | Verify):
+    elif isinstance(item, Batch | Portion | Large | One | Claim | Verify):
         place = item.place
     else:
         assert isinstance(item, Chunk | Singles | Reread)

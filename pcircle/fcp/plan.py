@@ -38,16 +38,6 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     file_system: int = 0
 
 
-class Again(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be done again of root number `root`: entries by their paths below it.
-
-    An empty path is the root itself, with all below.
-    """
-
-    root: int
-    entries: tuple[bytes, ...]
-
-
 class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
     """The checkpoint that a copy keeps: its path and secret, this run's number, the interval.
 
@@ -73,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
     job's temporary names; `one_node` tells that all ranks share a node. `dry` means to
     touch nothing, `say_each` to name every entry. `reflink` and `sparse` are
     the options of these names. `existing` says what becomes of what is there
-    already. With `retry` nothing but those entries is copied. `rules` choose
+    already. With `listed` nothing is copied but what the list of that digest names. `rules` choose
     what is copied of what is below the roots; `follow` symbolic links there to
     what they stand for; `one_file_system`: of a mount point copy the directory
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
@@ -94,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True):
     reflink: When = "auto"
     sparse: When = "auto"
     existing: Existing = Existing()
-    retry: tuple[Again, ...] | None = None
+    listed: bytes | None = None
     rules: tuple[Rule, ...] = ()
     follow: bool = False
     one_file_system: bool = False

@@ -19,7 +19,7 @@ import os
 import re
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
@@ -44,6 +44,7 @@ from pcircle.fcp.journal import (
     read_record,
     read_records,
 )
+from pcircle.fcp.lists import groups
 from pcircle.fcp.plan import JournalPlan
 from pcircle.fcp.scan import Block
 
@@ -275,7 +276,7 @@ class Resumed:
             return None
 
 
-def remaining(blocks: Iterator[Block], partial: Partial, keys: Keys) -> Iterator[Block]:
+def remaining(blocks: Iterable[Block], partial: Partial, keys: Keys) -> Iterator[Block]:
     """The blocks of a directory without the names that are done."""
     for block in blocks:
         for names in (block.files, block.links, block.specials):
@@ -284,7 +285,18 @@ def remaining(blocks: Iterator[Block], partial: Partial, keys: Keys) -> Iterator
         yield block
 
 
-def without_checkpoint(blocks: Iterator[Block], path: bytes) -> Iterator[Block]:
+def still(text: bytes, partial: Partial, keys: Keys) -> bytes:
+    """What lists name in a directory, without the names that are done."""
+    found = list(groups(text, 0, len(text)))
+    done = partial.are_done(keys.names([group.name for group in found]))
+    return b"".join(
+        text[group.begin : group.end]
+        for group, is_done in zip(found, done, strict=True)
+        if not is_done
+    )
+
+
+def without_checkpoint(blocks: Iterable[Block], path: bytes) -> Iterator[Block]:
     """The blocks of a directory without the checkpoint at `path`, should a source hold it."""
     own = os.fsdecode(os.path.basename(path))
     for block in blocks:

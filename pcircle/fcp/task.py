@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from pcircle.circle import Sums
 from pcircle.errors import NoSpace
-from pcircle.fcp.again import seed_again
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.items import (
     Batch,
@@ -22,6 +21,7 @@ from pcircle.fcp.items import (
     Links,
     Notice,
     One,
+    Portion,
     Reread,
     Singles,
     Tree,
@@ -29,7 +29,9 @@ from pcircle.fcp.items import (
 )
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
+from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import DIRECTORY, Plan
+from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
 from pcircle.fcp.verify import Verifier
@@ -38,16 +40,21 @@ from pcircle.runtime import Here, Task
 from pcircle.ui.names import show
 
 
+class Forwarded(NamedTuple):
+    """In place of the result of an item that another rank does."""
+
+
 class CopyTask(Task[Item, Done]):
     """One rank's part of a copy."""
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None = None) -> None:
+        self._lists = lists
         self._site = Site(plan, rank, size)
         self._links = HardLinks(self._site)
         self._batches = Batches(self._site, self._links)
-        self._trees = Trees(self._site, self._batches)
+        self._trees = Trees(self._site, self._batches, lists)
         self._large = LargeFiles(self._site)
         self._verifier: Verifier | None = None
         if self._site.waiting is not None:
@@ -56,8 +63,8 @@ class CopyTask(Task[Item, Done]):
 
     def seed(self) -> Iterator[Item]:
         roots = self._site.plan.roots
-        if self._site.plan.retry is not None:
-            yield from seed_again(self._site.plan, self._site.counters)
+        if self._lists is not None:
+            yield from seed_listed(self._site.plan, self._lists, self._site.counters)
             return
         weight = 1.0 / len(roots)
         self._site.counters.found += len(roots)
@@ -92,7 +99,12 @@ class CopyTask(Task[Item, Done]):
             if isinstance(item, Batch):
                 return self._batches.batch(item, here)
             if isinstance(item, Tree):
+                if item.only is not None and item.only.is_range and self._lists is None:
+                    here.post(0, [item])
+                    return Forwarded()
                 return self._trees.begin(item, here)
+            if isinstance(item, Portion):
+                return self._trees.portion(item, here)
             if isinstance(item, Chunk):
                 return self._large.chunk(item, here)
             if isinstance(item, Large):
@@ -118,6 +130,8 @@ class CopyTask(Task[Item, Done]):
         return self._links.link(item, here)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        if isinstance(own, Forwarded):
+            return merged
         if isinstance(own, Directory):
             assert isinstance(item, Tree)
             return self._trees.complete(item, own, merged, here)
@@ -183,4 +197,6 @@ def _root(item: Item) -> int:
         return item.first
     if isinstance(item, First | Links):
         return item.one.root
+    if isinstance(item, Portion):
+        return item.tree.root
     return item.chunk.root if isinstance(item, Reread) else item.root

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
-from pcircle.fcp.choose import chosen_blocks, is_left_empty
-from pcircle.fcp.errorlog import Picked
+from pcircle.fcp.choose import choosing, chosen_blocks, is_left_empty
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
-from pcircle.fcp.items import Batch, Done, Item, Place, Tree, pack, unpack
-from pcircle.fcp.resumed import Partial, remaining, without_checkpoint
+from pcircle.fcp.items import Batch, Done, Item, Listed, Place, Portion, Tree, pack, unpack
+from pcircle.fcp.lists import Lists, Picked, groups
+from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
 from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep
@@ -48,10 +48,12 @@ class Directory(NamedTuple):
 class Trees:
     """The work on directories of one rank."""
 
-    def __init__(self, site: Site, batches: Batches) -> None:
+    def __init__(self, site: Site, batches: Batches, lists: Lists | None) -> None:
         self._site = site
         self._batches = batches
+        self._lists = lists  # on rank 0, if anything is listed
         self._blocks = chosen_blocks(site.plan)
+        self._choose = choosing(site.plan)
 
     def begin(self, item: Tree, here: Here[Item]) -> Directory | Done:
         """Make and scan a directory; it is `Done` at once if nothing had to be spawned for it."""
@@ -168,8 +170,7 @@ class Trees:
             return None
         if not lease.searched:
             sweep(resumed, item.root, item.path, lease.fd)
-        # Of a directory of which only some entries are copied, others tell as well.
-        return None if item.only is not None else resumed.partial(item.root, item.path)
+        return resumed.partial(item.root, item.path)
 
     def _announce(self, item: Tree, status: os.stat_result, name: bytes, holder_fd: int) -> None:
         """Have it known to a later run that a directory was made by us, should it matter."""
@@ -195,6 +196,9 @@ class Trees:
         if is_left_empty(self._site.plan, item, source_fd, self._site.sources):
             self._site.counters.weight += weight
             return
+        if item.only is not None and item.only.is_range:
+            self._divide(item, item.only, place, here, partial)
+            return
         for block in self._blocks_of(item, source_fd, partial):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
@@ -209,19 +213,91 @@ class Trees:
                 self._refuse_specials(item, block, each, here)
             names = len(block) - len(block.directories)
             if block.last and names <= _FEW_NAMES:
-                some = (block.files, block.links, block.specials)
-                batch = self._batch_of(item, some, each, place)
-                self._batches.names(batch, source_fd, target_fd, here)
+                self._copy(item, block, each, place, (source_fd, target_fd), here)
             else:
                 self._spawn_batches(item, block, each, place, here)
             if here.stopping:
                 return
 
+    def _copy(
+        self,
+        item: Tree,
+        block: Block,
+        each: float,
+        place: Place,
+        directories: tuple[int, int],
+        here: Here[Item],
+    ) -> None:
+        some = (block.files, block.links, block.specials)
+        batch = self._batch_of(item, some, each, place)
+        self._batches.names(batch, *directories, here)
+
+    def _divide(
+        self, item: Tree, only: Listed, place: Place, here: Here[Item], partial: Partial | None
+    ) -> None:
+        """Of a directory of which much is listed: spawn what is below, and what is in it."""
+        site = self._site
+        assert self._lists is not None
+        keys = None if site.recorder is None else site.recorder.keys
+        if partial is not None:
+            site.counters.resume(partial.counts)
+        line = below(item, place) if site.plan.follow else b""
+        bare = Tree(item.root, item.path, 0.0, item.above, None, item.ancestors)
+        whole = only.end - only.begin
+        for part in self._lists.portions(only):
+            if here.stopping:
+                return
+            if isinstance(part, bytes):
+                weight = item.weight * len(part) / whole
+                text = part if partial is None or keys is None else still(part, partial, keys)
+                here.spawn([Portion(bare, text, weight, place)])
+                continue
+            weight = item.weight * (part.end - part.begin) / whole
+            block = Block()
+            block.directories.append(os.fsdecode(part.name))
+            self._choose(block, item.path)
+            if not block:
+                site.counters.weight += weight
+                continue
+            site.counters.found += 1
+            site.counters.scans_due += 1
+            path = join_path(item.path, part.name)
+            here.post(site.rank, [Tree(item.root, path, weight, place, part.listed(), line)])
+
+    def portion(self, item: Portion, here: Here[Item]) -> Done:
+        """Copy what a part of a list names in one directory."""
+        tree, place = item.tree, item.place
+        try:
+            with (
+                self._site.sources.lease(tree.root, tree.path, place.source) as source,
+                self._site.targets.lease(tree.root, tree.path, place.target) as lease,
+            ):
+                block = self._picked(tree, source.fd, item.text)
+                self._site.counters.found += len(block)
+                each = item.weight / max(1, len(block))
+                self._spawn_directories(tree, block, place, each, here)
+                if not self._site.plan.keep.special:
+                    self._refuse_specials(tree, block, each, here)
+                self._copy(tree, block, each, place, (source.fd, lease.fd), here)
+        except OSError as error:
+            self._site.counters.weight += item.weight
+            for group in groups(item.text, 0, len(item.text)):
+                self._site.counters.found += 1
+                self._site.fail(tree.root, join_path(tree.path, group.name), "reach", error, here)
+        return Done()
+
+    def _picked(self, item: Tree, source_fd: int, text: bytes) -> Picked:
+        block = Picked(source_fd, text, follow=self._site.plan.follow)
+        self._choose(block, item.path)
+        return block
+
     def _blocks_of(self, item: Tree, source_fd: int, partial: Partial | None) -> Iterable[Block]:
         """The names that are to be copied, in blocks."""
+        blocks: Iterable[Block]
         if item.only is not None:
-            return [Picked(source_fd, item.only)]
-        blocks = self._blocks(item.path, source_fd)
+            blocks = [self._picked(item, source_fd, item.only.text)]
+        else:
+            blocks = self._blocks(item.path, source_fd)
         if self._site.plan.journal is not None:
             blocks = without_checkpoint(blocks, self._site.plan.journal.path)
         if partial is None or self._site.recorder is None:

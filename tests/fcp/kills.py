@@ -51,9 +51,7 @@ PACE = ("--bwlimit", "120M", "--ops-limit", "8000", "--chunksize", "4M")
 _LONGEST_S = 1.6
 
 
-def build_mixed_tree(
-    root: bytes, rng: Random, files: int = 1500, *, pipes: bool, links: int = 60
-) -> bytes:
+def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool) -> bytes:
     """Small and large files, links of both kinds, holes, odd modes, in a few dozen directories."""
     os.mkdir(root)
     add_odd_names(make_directory(root, b"odd"))
@@ -77,7 +75,7 @@ def build_mixed_tree(
     if pipes:
         os.mkfifo(os.path.join(root, b"pipe"))
         os.link(os.path.join(root, b"pipe"), os.path.join(flat, b"pipe too"))
-    for number in range(links):
+    for number in range(60):
         os.link(rng.choice(made), os.path.join(rng.choice(places), b"same%d" % number))
     set_times(root)
     return root
@@ -92,10 +90,10 @@ class Round(NamedTuple):
     document: dict[str, Any]
 
 
-def build_sources(place: bytes, links: int = 60) -> tuple[bytes, bytes]:
+def build_sources(place: bytes) -> tuple[bytes, bytes]:
     """What is copied with -a, and what is copied without."""
-    whole = build_mixed_tree(os.path.join(place, b"whole"), Random(1), pipes=True, links=links)
-    plain = build_mixed_tree(os.path.join(place, b"plain"), Random(2), pipes=False, links=links)
+    whole = build_mixed_tree(os.path.join(place, b"whole"), Random(1), pipes=True)
+    plain = build_mixed_tree(os.path.join(place, b"plain"), Random(2), pipes=False)
     return whole, plain
 
 

@@ -21,6 +21,7 @@ import pytest
 from pcircle.fcp.checkpoint import Checkpoint
 from pcircle.fcp.journal import COMMIT, Frame, Keys, Names, Subtree, read_frames, read_records
 from tests.fcp import kills
+from tests.fcp.interrupts import SLOWLY, checkpoints, interrupt, is_committed
 from tests.fcp.judge import CONTENT, differences
 from tests.fcp.running import (
     FOUR,
@@ -37,14 +38,10 @@ from tests.fcp.running import (
 )
 from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write_file
 
-SLOWLY = ("--ops-limit", "4000", "--bwlimit", "60M", "--checkpoint-interval", "0.1")
-
 
 @pytest.fixture(scope="module")
 def sources(shared_place: bytes) -> tuple[bytes, bytes]:
-    return kills.build_sources(
-        make_directory(shared_place, b"kills"), links=0
-    )  # links: see the soak, whose seed 20131 is open
+    return kills.build_sources(make_directory(shared_place, b"kills"))
 
 
 @pytest.fixture(scope="module")
@@ -63,47 +60,6 @@ def test_killed_and_resumed_under_mpi(
     seed: int, sources: tuple[bytes, bytes], place: bytes
 ) -> None:
     kills.play(place, sources, 2000 + seed, kills.LAUNCHERS[-2:])
-
-
-def checkpoints(place: bytes) -> list[bytes]:
-    """The checkpoints in a directory."""
-    return [place + b"/" + n for n in os.listdir(place) if n.startswith(b".fcp-checkpoint-")]
-
-
-def interrupt(
-    launcher: Launcher,
-    place: bytes,
-    *arguments: str | bytes,
-    number: signal.Signals = signal.SIGKILL,
-    when: Callable[[], bool] | None = None,
-) -> bytes:
-    """Start a slow copy and end it once something was committed; returns its checkpoint."""
-    with Run(launcher, *SLOWLY, *arguments) as run:
-        deadline = time.monotonic() + 60
-        while not (_is_committed(place) if when is None else when()):
-            assert run.process.poll() is None, "the copy was faster than its first epoch"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        for pid in run.processes():
-            os.kill(pid, number)
-        finished = run.finish()
-        assert finished.code != 0
-        assert run.wait_until_gone() == []
-    (found,) = checkpoints(place)
-    return found
-
-
-def _is_committed(place: bytes) -> bool:
-    try:
-        for checkpoint in checkpoints(place):
-            for name in os.listdir(checkpoint):
-                if name.startswith(b"journal-"):
-                    data = Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes()
-                    if data.count(b"fcpC") > 1:
-                        return True
-    except FileNotFoundError:
-        pass  # it is being made, or has just ended
-    return False
 
 
 # ---- what is refused ---------------------------------------------------------------------------
@@ -194,7 +150,7 @@ def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, place: bytes) -> None:
     with Run(launcher, *SLOWLY, flat, place + b"/copy") as run:
-        while not _is_committed(place):
+        while not is_committed(place):
             assert run.process.poll() is None
             time.sleep(0.01)
         for option in ("--resume", "--restart"):
@@ -242,7 +198,7 @@ def test_nothing_is_left_after_success(launcher: Launcher, flat: bytes, place: b
 def test_a_directory_of_its_own(flat: bytes, place: bytes) -> None:
     elsewhere = make_directory(place, b"elsewhere")
     where: list[str | bytes] = ["--checkpoint-dir", elsewhere]
-    interrupt(ONE, elsewhere, *where, flat, place + b"/copy", when=lambda: _is_committed(elsewhere))
+    interrupt(ONE, elsewhere, *where, flat, place + b"/copy", when=lambda: is_committed(elsewhere))
     assert checkpoints(place) == []
     copy(ONE, *where, "--resume", flat, place + b"/copy")
     assert os.listdir(elsewhere) == []
@@ -260,7 +216,7 @@ def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: 
     try:
         subprocess.run(["mount", "-t", "tmpfs", "none", mount], check=True)
         subprocess.run(["mount", "-o", "remount,bind,ro", place + b"/parent"], check=True)
-        interrupt(ONE, mount, "-p", "-T", flat, mount, when=lambda: _is_committed(mount))
+        interrupt(ONE, mount, "-p", "-T", flat, mount, when=lambda: is_committed(mount))
         copy(ONE, "-p", "--resume", "-T", flat, mount)
         assert checkpoints(mount) == []
         assert os.stat(mount).st_mtime_ns == os.stat(flat).st_mtime_ns
@@ -491,7 +447,7 @@ def test_what_was_claimed_is_there_after_a_power_cut(
     write_file(source + b"/large", content("large", 48 * MIB))
     target = mount + b"/copy"
     with Run(Launcher(jobs=seed + 1), "-p", *SLOWLY, "--chunksize", "4M", source, target) as run:
-        while not _is_committed(mount):
+        while not is_committed(mount):
             assert run.process.poll() is None
             time.sleep(0.01)
         time.sleep(0.2 * Random(seed).random())

@@ -232,9 +232,7 @@ def test_what_was_not_verified_is_not_taken_for_done(place: bytes, fuse: Mount) 
 
 @pytest.fixture(scope="module")
 def mixed(shared_place: bytes) -> tuple[bytes, bytes]:
-    return kills.build_sources(
-        make_directory(shared_place, b"verified"), links=0
-    )  # links: see the soak, whose seed 20131 is open
+    return kills.build_sources(make_directory(shared_place, b"verified"))
 
 
 @pytest.mark.parametrize("seed", range(3))

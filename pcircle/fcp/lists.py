@@ -1,0 +1,302 @@
+"""Lists of what is to be copied: `--files-from`, and what `--retry-from` finds in a log.
+
+A list may name millions of paths, in any order. Rank 0 sorts it, in bounded
+memory, into a file of its own, and there what lies below a directory lies
+together. So a directory's item needs to know but where its part begins and
+ends. Items with such a range are for rank 0, which alone has the file; it
+makes the few directories that have much below them, and cuts the rest into
+portions that carry their own text, and that anybody can take.
+
+In that file a path is its components, with a NUL between them, and a slash
+ends it: neither can be in a name, and plain bytes sort as the tree does. One
+more NUL at the end means: with all that is below, should it be a directory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from heapq import merge
+from typing import BinaryIO, NamedTuple
+
+import xxhash
+
+from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fcp.items import Listed
+from pcircle.fcp.scan import Block
+from pcircle.ui.names import show
+
+_SORT_BYTES = 32 << 20
+_READ_BYTES = 1 << 20
+_PORTION_BYTES = 64 << 10
+_PORTION_NAMES = 512
+_SLASH, _NUL = b"/", b"\0"
+
+
+def record_of(path: bytes, *, whole: bool = False) -> bytes:
+    """A path below SRC as the list has it; with `whole`, or a slash at its end, with all below.
+
+    ValueError if it is not below.
+    """
+    if path.startswith(_SLASH):
+        raise ValueError("it is absolute, and should be relative to SRC")
+    if _NUL in path:
+        raise ValueError("it holds a NUL: is the list one for --null?")
+    parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
+    if b".." in parts:
+        raise ValueError("it leads upwards")
+    whole = whole or path.endswith((_SLASH, b"/."))
+    return _NUL.join(parts) + _NUL * whole
+
+
+def read_paths(name: str, *, null: bool, whole: bool) -> Iterator[bytes]:
+    """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
+
+    UsageError if it can't be read, or if one is not below SRC.
+    """
+    end = _NUL if null else b"\n"
+    file_shown = show(os.fsencode(name))
+    try:
+        with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
+            for number, path in enumerate(_pieces(stream, end), 1):
+                try:
+                    if path:
+                        yield record_of(path, whole=whole)
+                except ValueError as error:
+                    where = f"'{show(path)}' (number {number} in '{file_shown}')"
+                    raise UsageError(f"--files-from: {where}: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
+
+
+def _pieces(stream: BinaryIO, end: bytes) -> Iterator[bytes]:
+    rest = b""
+    while data := stream.read(_READ_BYTES):
+        *pieces, rest = (rest + data).split(end)
+        yield from pieces
+    if rest:
+        yield rest
+
+
+class Part(NamedTuple):
+    """What is meant of a root: a range of the list, or all of it."""
+
+    root: int
+    listed: Listed | None
+
+
+class Lists:
+    """The lists of some roots, sorted; `parts` are the roots, and what of each is meant.
+
+    `digest` stands for all of it. OSError.
+    """
+
+    def __init__(self, stream: BinaryIO, parts: Sequence[Part]) -> None:
+        size = stream.tell()
+        stream.flush()
+        self._text = mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
+        self.parts = parts
+        digest = xxhash.xxh3_128(repr(parts).encode())
+        digest.update(self._text)
+        self.digest = digest.digest()
+
+    def below(self, listed: Listed) -> Iterator[Group]:
+        """What a range names in its directory."""
+        return groups(self._text, listed.begin, listed.end, listed.skip)
+
+    def portions(self, listed: Listed) -> Iterator[Group | bytes]:
+        """A range, divided: directories with much below them, and the text of the rest."""
+        pending = 0
+        text: list[bytes] = []
+        names = 0
+        for group in self.below(listed):
+            length = group.end - group.begin
+            if length > _PORTION_BYTES and group.deeper and not group.whole:
+                yield group
+                continue
+            text.append(group.text())
+            names += 1
+            pending += length
+            if names == _PORTION_NAMES or pending >= _PORTION_BYTES:
+                yield b"".join(text)
+                text.clear()
+                names = pending = 0
+        if text:
+            yield b"".join(text)
+
+
+def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
+    """Sort the records of some roots, whose numbers ascend. StoppedEarly without the space."""
+    parts = []
+    with tempfile.TemporaryFile(prefix="fcp-list-") as stream:
+        for root, records in lists:
+            begin, record = stream.tell(), b""
+            for record in _once(_sorted(records)):
+                _write(stream, record + _SLASH)
+            parts.append(Part(root, None if record == _NUL else Listed(b"", begin, stream.tell())))
+        try:
+            return Lists(stream, tuple(parts))
+        except OSError as error:
+            raise _unkept(error) from error
+
+
+def _sorted(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Records in their order, however many there are."""
+    runs: list[BinaryIO] = []
+    some: list[bytes] = []
+    size = 0
+    with ExitStack() as stack:
+        for record in records:
+            some.append(record)
+            size += len(record) + 64  # what an object takes besides
+            if size > _SORT_BYTES:
+                run = stack.enter_context(tempfile.TemporaryFile(prefix="fcp-list-"))
+                for each in sorted(some):
+                    _write(run, each + _SLASH)
+                run.seek(0)
+                runs.append(run)
+                some.clear()
+                size = 0
+        some.sort()
+        yield from merge(some, *(_pieces(run, _SLASH) for run in runs))
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    try:
+        stream.write(data)
+    except OSError as error:
+        raise _unkept(error) from error
+
+
+def _unkept(error: OSError) -> StoppedEarly:
+    return StoppedEarly(f"the list can't be kept in the temporary directory: {error.strerror}")
+
+
+def _once(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Sorted records without repetitions, and without what is below one that is whole."""
+    last = None
+    whole: bytes | None = None
+    for record in records:
+        if record == last or (whole is not None and record.startswith(whole)):
+            continue
+        last = record
+        if record.endswith(_NUL):
+            whole = _NUL if record == _NUL else record
+            if record == _NUL:
+                yield record
+                return  # the root itself, with all that is below
+        yield record
+
+
+class Group(NamedTuple):
+    """What a list says of one name of a directory: where that lies in `data`.
+
+    The first `skip` bytes of each record lead to the directory. `whole` tells
+    that all below the name is meant, `deeper` that some of it is.
+    """
+
+    data: bytes | mmap.mmap
+    begin: int
+    end: int
+    skip: int
+    name: bytes
+    whole: bool
+    deeper: bool
+
+    def text(self) -> bytes:
+        """Its records, as seen from the directory."""
+        if not self.skip:
+            return self.data[self.begin : self.end]
+        records = self.data[self.begin : self.end - 1].split(_SLASH)
+        return b"".join([record[self.skip :] + _SLASH for record in records])
+
+    def listed(self) -> Listed:
+        """As seen from the name."""
+        return Listed(b"", self.begin, self.end, self.skip + len(self.name) + 1)
+
+    def inner(self) -> Listed | None:
+        """As `listed`, with its own text; None if all is meant."""
+        if self.whole:
+            return None
+        if not self.deeper:
+            return Listed()
+        return Listed(self._replace(skip=self.skip + len(self.name) + 1).text())
+
+
+def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iterator[Group]:
+    """The records of a range by the name that they begin with.
+
+    Records that are the directory itself, which come first, name nothing in it.
+    """
+    at = begin
+    while at < end:
+        stop = data.find(_SLASH, at, end)
+        if stop - at <= skip:
+            at = stop + 1
+            continue
+        name, separator, rest = data[at + skip : stop].partition(_NUL)
+        deeper, whole = bool(separator), bool(separator) and not rest
+        after = stop + 1
+        if not whole:
+            within = data[at : at + skip] + name + _NUL
+            after = _end_of(data, within, after, end)
+            first = data.find(_SLASH, stop + 1, after) if after > stop + 1 else -1
+            whole = not deeper and first > 0 and data[stop + 1 : first] == within
+            deeper = deeper or after > stop + 1
+        yield Group(data, at, after, skip, name, whole, deeper)
+        at = after
+
+
+def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int:
+    """Where the records that begin with `prefix` end, of sorted ones from `begin` on."""
+    size = len(prefix)
+    low, step = begin, 256
+    while low < end and data[low : low + size] == prefix:
+        # Either twice as far, or not so far: what is below a name may be millions of records.
+        if low + step < end:
+            ahead = data.find(_SLASH, low + step, end) + 1
+            if ahead < end and data[ahead : ahead + size] == prefix:
+                low, step = ahead, 2 * step
+                continue
+        if step > 256:
+            step //= 2
+            continue
+        low = data.find(_SLASH, low, end) + 1
+    return low
+
+
+class Picked(Block):
+    """Names of one directory that a text lists.
+
+    `below` is what is wanted of each that is a directory, None: all.
+    """
+
+    __slots__ = ("below",)
+
+    def __init__(self, directory_fd: int, text: bytes, *, follow: bool) -> None:
+        super().__init__()
+        self.last = True
+        self.below: dict[str, Listed | None] = {}
+        for group in groups(text, 0, len(text)):
+            name = os.fsdecode(group.name)
+            self.below[name] = group.inner()
+            if group.deeper and not group.whole:
+                self.directories.append(name)
+            else:
+                self._kind(directory_fd, group.name, follow=follow).append(name)
+
+    def _kind(self, directory_fd: int, name: bytes, *, follow: bool) -> list[str]:
+        try:
+            mode = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow).st_mode
+        except OSError:
+            return self.files  # to open it will say what is wrong
+        if stat.S_ISDIR(mode):
+            return self.directories
+        if stat.S_ISLNK(mode):
+            return self.links
+        return self.files if stat.S_ISREG(mode) else self.specials
