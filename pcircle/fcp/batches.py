@@ -139,6 +139,9 @@ class Batches:
             return False
         if not all(partial.are_done(site.recorder.keys.names([root.source_name]))):
             return False
+        partial = site.partial(number, HOLDER)
+        if partial is None:  # it can't be signed by what is known of it
+            return False
         site.counters.found -= 1  # the seed has found it
         site.counters.resume(partial.counts)
         return True

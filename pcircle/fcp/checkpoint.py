@@ -107,6 +107,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "-x": encode(plan.one_file_system),
         "--sparse": encode(plan.sparse),
         "--verify": encode(plan.verify),
+        "--signature": encode(plan.sign),
         "the list of what to copy": encode(plan.listed),
     }
 

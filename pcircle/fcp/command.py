@@ -266,16 +266,12 @@ def _check_signature(options: Options) -> None:
         algorithm(options.sign)
     except ValueError as error:
         raise UsageError(f"--signature: {error}") from None
-    if options.verify:
-        raise UsageError("--signature: not yet together with --verify")
     if options.reflink == "always":
         raise UsageError("--signature: with --reflink=always nothing is read")
     if options.dry:
         raise UsageError("--signature: with --dry-run nothing is read")
     if options.retry_from is not None:
         raise UsageError("--signature: with --retry-from only a part is read")
-    if options.checkpoint.resume:
-        raise UsageError("--signature: with --resume only a part is read")
 
 
 def _options(typed: argparse.Namespace) -> Options:

@@ -80,10 +80,10 @@ class Copier(LinkCopier):
         self._counters = counters
         self._limits = limits
         self._signer = signer
-        # What is signed must be read.
-        ways = (plan.reflink, plan.sparse, None if signer is None else ())
+        # What is signed or verified must be read.
+        ways = (plan.reflink, plan.sparse, () if plan.verify or signer is not None else None)
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
-        self._mover.tap = None if signer is None else signer.tap
+        self._mover.taps += [] if signer is None else [signer.tap]
         self._extras = extras
         # What is cloned, searched for zeros or written beside its name is never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
@@ -269,8 +269,8 @@ class Copier(LinkCopier):
             if self._limits is not None:
                 self._limits.copied(len(data))
             if len(data) == size:
-                if self._mover.tap is not None:
-                    self._mover.tap(0, memoryview(data))
+                if self._signer is not None:
+                    self._signer.tap(0, data)
                 if size:
                     self._write_all(out, data)
             elif size:
@@ -288,8 +288,8 @@ class Copier(LinkCopier):
         while data:
             if self.is_stopping():
                 raise Changed("it had not come to an end when the job was stopped")
-            if self._mover.tap is not None:
-                self._mover.tap(done, memoryview(data))
+            if self._signer is not None:
+                self._signer.tap(done, data)
             done += len(data)
             self._write_all(out, data)
             data = os.read(fd, ONE_READ_BYTES)

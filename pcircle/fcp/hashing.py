@@ -20,6 +20,7 @@ from pcircle.fcp.items import Chunk
 from pcircle.fcp.limits import Limits
 from pcircle.fcp.plain import NOT_PLAIN
 from pcircle.fcp.plan import Plan
+from pcircle.fcp.signing import Signer
 from pcircle.fs.data import write_all
 
 DIGEST_BYTES = 16
@@ -49,7 +50,7 @@ class Stream:
         self._hash = xxhash.xxh3_128()
         self._reached = offset
 
-    def see(self, part: memoryview | bytes, offset: int) -> None:
+    def see(self, offset: int, part: memoryview | bytes) -> None:
         """The next part."""
         if offset != self._reached:
             self._skip(offset)
@@ -58,7 +59,7 @@ class Stream:
 
     def append(self, part: memoryview | bytes) -> None:
         """The next part, right behind the last one."""
-        self.see(part, self._reached)
+        self.see(self._reached, part)
 
     def end(self, offset: int) -> bytes:
         """The range ends here: its digest."""
@@ -82,12 +83,13 @@ class HashingCopier(Copier):
         rank: int,
         extras: Extras,
         limits: Limits | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.digest = _EMPTY
         self._seen: dict[bytes, Seen] = {}
         self._stream = Stream()
-        super().__init__(plan, counters, rank, extras, limits)
-        self._mover.show_to(self._stream.see)
+        super().__init__(plan, counters, rank, extras, limits, signer)
+        self._mover.taps.append(self._stream.see)
         self._copy_plain = self._noting(self._copy_plain)
 
     def take(self) -> dict[bytes, Seen]:

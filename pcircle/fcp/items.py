@@ -194,7 +194,8 @@ class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
     """Read the copies of these files of one directory again: `digests` has 16 bytes for each.
 
     `others` are names that were done with them and need no reading, `counts` what
-    all of them came to: empty if that is recorded by others.
+    all of them came to, empty if that is recorded by others; `entries` are all of
+    them, packed, if the copy is signed.
     """
 
     root: int
@@ -205,13 +206,15 @@ class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
     digests: bytes
     others: bytes = b""
     counts: tuple[int, ...] = ()
+    entries: bytes = b""
 
 
 class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
-    """Read a chunk's copy again."""
+    """Read a chunk's copy again. `blocks` are its digests for the signature."""
 
     chunk: Chunk
     digest: bytes
+    blocks: bytes = b""
 
 
 Item: TypeAlias = (

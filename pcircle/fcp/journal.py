@@ -55,18 +55,24 @@ Counts: TypeAlias = "tuple[int, ...]"
 
 
 class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A directory and all below it. `counts` are its part of the job's."""
+    """A directory and all below it. `counts` are its part of the job's.
+
+    If the copy is signed it has a `digest`, and all that is below are `signed` entries.
+    """
 
     key: bytes
     counts: tuple[int, ...]
+    digest: bytes = b""
+    signed: int = 0
 
 
 class Names(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    """Names of one directory, as hashes in a row."""
+    """Names of one directory, as hashes in a row; their packed `entries` if the copy is signed."""
 
     key: bytes
     hashes: bytes
     counts: tuple[int, ...]
+    entries: bytes = b""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="l"):
@@ -84,12 +90,13 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """A range of a large file was copied into the temporary one."""
+    """A range of a large file was copied into the temporary one; with digests of its blocks."""
 
     key: bytes
     temporary: bytes
     offset: int
     length: int
+    blocks: bytes = b""
 
 
 class Inode(msgspec.Struct, frozen=True, array_like=True, tag="i"):
@@ -100,6 +107,7 @@ class Inode(msgspec.Struct, frozen=True, array_like=True, tag="i"):
     path: bytes
     name: bytes
     made: int
+    seal: bytes = b""  # kind and digest, if the copy is signed
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, tag="m"):
@@ -109,6 +117,11 @@ class Made(msgspec.Struct, frozen=True, array_like=True, tag="m"):
 
 
 Record: TypeAlias = Subtree | Names | Begun | Part | Inode | Made
+
+
+def add_counts(a: Counts, b: Counts) -> Counts:
+    """Counts of two parts together; a part may have none."""
+    return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
 
 
 class Keys:
@@ -138,6 +151,11 @@ class Keys:
         hash_, seed = xxhash.xxh3_64_intdigest, self._seed
         hashes = [hash_(name, seed) for name in names]
         return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+    def are_of(self, names: Sequence[bytes], hashes: bytes) -> bool:
+        """Whether hashes in a row are those of these names, in any order."""
+        each = struct.Struct("<Q")
+        return sorted(each.iter_unpack(self.names(names))) == sorted(each.iter_unpack(hashes))
 
     def check(self, head: bytes, payload: bytes) -> int:
         """A frame's checksum; `head` is what stands before it."""
@@ -360,6 +378,8 @@ def read_record(data: bytes) -> Record:
     numbers: tuple[int, ...] = ()
     if isinstance(record, Subtree | Names):
         numbers = record.counts
+        if isinstance(record, Subtree):
+            numbers += (record.signed,)
         if isinstance(record, Names) and len(record.hashes) % HASH_BYTES:
             raise ValueError("hashes are cut short")
     elif isinstance(record, Part):

@@ -37,13 +37,13 @@ from pcircle.fcp.items import (
     Tree,
     Verify,
 )
-from pcircle.fcp.journal import Counts, Inode, Subtree
+from pcircle.fcp.journal import Counts, Inode, Subtree, add_counts
 from pcircle.fcp.large import LargeFile
 from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.recorder import Recorder
 from pcircle.fcp.resume import Kept
-from pcircle.fcp.task import CopyTask, add_counts
+from pcircle.fcp.task import CopyTask
 from pcircle.runtime import Here
 
 
@@ -107,9 +107,16 @@ class JournaledCopy(CopyTask):
         record = resumed.subtree(item.root, item.path)
         if record is None or not self._is_there(item):
             return None
+        done = Done(counts=record.counts)
+        signer = self._site.signer
+        if signer is not None:
+            if not signer.is_digest(record.digest):
+                return None
+            runs = (signer.directory_entry(item.root, item.path, record.digest),)
+            done = Done(counts=record.counts, runs=runs, signed=record.signed)
         self._site.counters.resume(record.counts)
         self._site.counters.weight += item.weight
-        return Done(counts=record.counts)
+        return done
 
     def _is_there(self, item: Tree) -> bool:
         """Whether a directory's copy is still where it was made."""
@@ -122,25 +129,33 @@ class JournaledCopy(CopyTask):
             return
         if isinstance(item, Tree):
             recorder.begin()  # one record says it all
-            recorder.add(Subtree(recorder.keys.directory(item.root, item.path), done.counts))
+            key, digest = recorder.keys.directory(item.root, item.path), self._seal_of(done)[1:]
+            recorder.add(Subtree(key, done.counts, digest, done.signed))
         elif isinstance(item, Large):
             if not item.linked:
-                recorder.names(item.root, item.path, [item.name], _of_one(done.counts))
+                where = item.root, item.path, [item.name]
+                recorder.names(*where, _of_one(done.counts), b"".join(done.runs))
         elif isinstance(item, Links):
             self._name(item.one, done)
             # The first name's own record may be lost with its rank: this one must do alone.
-            self._inode(item.inode, item.first, item.one.place.file_system, item.made)
+            inode = item.one.place.file_system, item.inode
+            self._inode(inode, item.first, item.made, item.seal)
         elif isinstance(item, First):
             self._name(item.one, done)
             if made is not None:
-                self._inode(item.inode, item.one, item.one.place.file_system, made)
+                inode = item.one.place.file_system, item.inode
+                self._inode(inode, item.one, made, self._seal_of(done))
 
     def _name(self, one: One, done: Done) -> None:
-        self._recorder.names(one.root, one.path, [one.name], _of_one(done.counts))
+        where = one.root, one.path, [one.name]
+        self._recorder.names(*where, _of_one(done.counts), b"".join(done.runs))
 
-    def _inode(self, number: int, one: One, file_system: int, made: int) -> None:
-        key = self._recorder.keys.inode(file_system, number)
-        self._recorder.add(Inode(key, one.root, one.path, one.name, made))
+    def _inode(self, inode: tuple[int, int], one: One, made: int, seal: bytes) -> None:
+        key = self._recorder.keys.inode(*inode)
+        self._recorder.add(Inode(key, one.root, one.path, one.name, made, seal))
+
+    def _seal_of(self, done: Done) -> bytes:
+        return b"" if self._site.signer is None else self._site.signer.seal_of(done)
 
     def abandon(self, item: Item, own: Any) -> None:
         value = own.value if isinstance(own, Own) else own

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.items import Chunk, Done, Item, Large
-from pcircle.fcp.journal import Begun
+from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
@@ -35,7 +35,8 @@ class LargeFile(NamedTuple):
     source: os.stat_result
     creation: Creation
     identity: tuple[int, int]
-    blocks: int = 0  # of the signature, that are in chunks
+    blocks: int = 0  # of the signature, that are no mere holes
+    known: bytes = b""  # digests of those that an earlier run has copied
 
 
 class LargeFiles:
@@ -55,13 +56,15 @@ class LargeFiles:
                 self._site.extras.enter(lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
                 self._site.lift(lease.fd, [item.target_name])
-                begun = self._take_up(item, *names)
+                begun, known = self._take_up(item, *names)
                 if begun is None:
                     begun = self._site.copier.begin(*names, self._grid)
                     self._record(item, begun)
                 status, creation, identity, ranges = begun
-                blocks = sum(-(-length // CHUNK_UNIT_BYTES) for _, length in ranges)
-                own = LargeFile(status, creation, identity, blocks)
+                lengths = [length for _, length in ranges] + [part.length for part in known]
+                blocks = sum(-(-length // CHUNK_UNIT_BYTES) for length in lengths)
+                digests = b"".join(part.blocks for part in known)
+                own = LargeFile(status, creation, identity, blocks, digests)
                 self._spawn_chunks(item, own, ranges, here)
         except Taken:
             self._site.counters.weight += item.weight
@@ -94,17 +97,21 @@ class LargeFiles:
 
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
-    ) -> BegunFile | None:
-        """Go on with what an earlier run has begun; None if there is nothing."""
+    ) -> tuple[BegunFile | None, Sequence[Part]]:
+        """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
         site = self._site
-        begun = site.resumed and site.resumed.begun(item.root, item.path, source)
-        if not begun:
-            return None
-        found = take_up(site.copier, begun, (source_fd, source, target_fd, name), self._grid)
-        if found is not None:
-            status, _, _, ranges = found
-            site.counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
-        return found
+        begun = [] if site.resumed is None else site.resumed.begun(item.root, item.path, source)
+        if site.signer is not None:
+            begun = [(record, site.signer.usable(parts)) for record, parts in begun]
+        found = begun and take_up(
+            site.copier, begun, (source_fd, source, target_fd, name), self._grid
+        )
+        if not found:
+            return None, ()
+        status, creation, _, ranges = found
+        site.counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
+        parts = next(parts for record, parts in begun if record.temporary == creation.written)
+        return found, parts
 
     def _record(self, item: Large, begun: BegunFile) -> None:
         status, creation, identity, _ = begun
@@ -191,12 +198,13 @@ class LargeFiles:
     def _reached(self, item: Chunk, reached: int, here: Here[Item]) -> None:
         """So much of a chunk is copied: to be verified, or to be recorded."""
         site = self._site
-        if reached == item.offset:
+        blocks = b"" if site.signer is None else site.signer.blocks
+        if reached == item.offset or (site.signer is not None and not blocks):
             return
         if site.waiting is not None:
-            site.waiting.part(item, reached, here)
+            site.waiting.part(item, reached, blocks, here)
         elif site.recorder is not None:
-            site.recorder.part(item, reached - item.offset)
+            site.recorder.part(item, reached - item.offset, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""
@@ -245,7 +253,7 @@ class LargeFiles:
             return Done(cause)
         self._site.counters.files += 1
         if self._site.signer is not None:
-            self._site.signer.large(own.source.st_size, own.blocks, merged.blocks)
+            self._site.signer.large(own.source.st_size, own.blocks, own.known + merged.blocks)
         return self._signed(item, Done(made=own.identity[1]))
 
     def abandon(self, item: Large, own: LargeFile) -> None:

@@ -155,7 +155,9 @@ class HardLinks:
         if known is not None and 0 <= known.root < len(self._site.plan.roots):
             # How its directories are known may have changed since: its inode alone is held to.
             inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE)
-            inode.made = known.made
+            signer = self._site.signer
+            if signer is None or signer.is_digest(known.seal[1:]):
+                inode.made, inode.seal = known.made, known.seal
         return inode
 
     def _perhaps_forget(self, key: tuple[int, int], inode: _Inode, names: int) -> None:
@@ -211,7 +213,7 @@ class HardLinks:
         if site.plan.existing.stays and site.counters.skipped != skipped:
             return Done()  # somebody else's file, which is nothing to link to
         if site.waiting is not None:
-            site.waiting.names((item.root, item.path, item.place), [item.name], (), here)
+            site.waiting.names((item.root, item.path, item.place), [item.name], (), b"", here)
         return Done(made=made)
 
     def link(self, item: Links, here: Here[Item]) -> Done:

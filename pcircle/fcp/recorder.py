@@ -88,16 +88,26 @@ class Recorder(Disk):
         """The item has done this."""
         self._some.append(record)
 
-    def names(self, root: int, path: bytes, names: Sequence[bytes], counts: Counts) -> None:
-        """The item has done these names of a directory, which came to these counts."""
+    def names(
+        self,
+        root: int,
+        path: bytes,
+        names: Sequence[bytes],
+        counts: Counts,
+        entries: bytes = b"",
+    ) -> None:
+        """The item has done these names of a directory, which came to these counts.
+
+        `entries` are these names' own, packed, if the copy is signed.
+        """
         if names:
             key = self.keys.directory(root, path)
-            self._some.append(Names(key, self.keys.names(names), counts))
+            self._some.append(Names(key, self.keys.names(names), counts, entries))
 
-    def part(self, chunk: Chunk, length: int) -> None:
-        """The item has copied so much of a chunk."""
+    def part(self, chunk: Chunk, length: int, blocks: bytes = b"") -> None:
+        """The item has copied so much of a chunk; `blocks` are its digests, if it is signed."""
         key = self.keys.file(chunk.root, chunk.path, chunk.name)
-        self._some.append(Part(key, chunk.temporary, chunk.offset, length))
+        self._some.append(Part(key, chunk.temporary, chunk.offset, length, blocks))
 
     def end(self, floor: int) -> int:
         """The item has ended: what it did counts with the epoch that is returned.

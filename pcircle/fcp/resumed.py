@@ -39,6 +39,7 @@ from pcircle.fcp.journal import (
     Part,
     Record,
     Subtree,
+    add_counts,
     read_counts,
     read_frames,
     read_record,
@@ -173,12 +174,18 @@ def write_index(checkpoint: Checkpoint, entries: bytearray) -> None:
 class Partial:
     """What is done of a directory that is not done as a whole."""
 
-    def __init__(self, records: Sequence[Names]) -> None:
+    def __init__(self, records: Iterable[Names]) -> None:
         import numpy as np
 
-        self.counts = tuple(map(sum, zip(*(record.counts for record in records), strict=False)))
-        joined = b"".join(record.hashes for record in records)
-        self._hashes = np.unique(np.frombuffer(joined, dtype="<u8"))
+        self.counts: Counts = ()
+        hashes: list[bytes] = []
+        for record in records:
+            self.counts = add_counts(self.counts, record.counts)
+            hashes.append(record.hashes)
+        self._hashes = np.unique(np.frombuffer(b"".join(hashes), dtype="<u8"))
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
 
     def are_done(self, hashes: bytes) -> list[bool]:
         """Of hashes in a row, which are of names that are done."""
@@ -209,10 +216,11 @@ class Resumed:
         """The record of a directory that is done with all below it."""
         return next(self._of(Subtree, self._keys.directory(root, path)), None)
 
-    def partial(self, root: int, path: bytes) -> Partial | None:
-        """What is done of a directory."""
-        records = list(self._of(Names, self._keys.directory(root, path)))
-        return Partial(records) if records else None
+    def partial(
+        self, root: int, path: bytes, trust: Callable[[Names], bool] | None = None
+    ) -> Partial | None:
+        """What is done of a directory, as far as the records are such as `trust` holds true."""
+        return Partial(filter(trust, self._of(Names, self._keys.directory(root, path)))) or None
 
     def is_made(self, root: int, path: bytes) -> bool:
         """Whether this job has made the directory, or was about to."""
@@ -232,12 +240,14 @@ class Resumed:
         """The copy of an inode of several names."""
         return next(self._of(Inode, self._keys.inode(file_system, inode)), None)
 
-    def is_litter(self, root: int, path: bytes, name: bytes) -> bool:
-        """Whether a name in the target is of a temporary file that nobody will finish."""
+    def is_stale(self, name: bytes) -> bool:
+        """Whether a name in the target is of a temporary file of an earlier run."""
         match = _TEMPORARY.fullmatch(name)
-        if match is None or match[1] not in self._stale:
-            return False
-        return not any(self._of(Begun, self._keys.file(root, path, name)))
+        return match is not None and match[1] in self._stale
+
+    def is_begun(self, root: int, path: bytes, name: bytes) -> bool:
+        """Whether a temporary file is of a large one, and can be gone on with."""
+        return any(self._of(Begun, self._keys.file(root, path, name)))
 
     def close(self) -> None:
         """Let go of the journals."""

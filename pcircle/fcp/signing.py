@@ -22,12 +22,14 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.items import Done, Failure
+from pcircle.fcp.journal import Part
 from pcircle.fcp.plain import NOT_PLAIN, SOURCE_FLAGS
 from pcircle.fs.directories import HOLDER
 from pcircle.signature import (
@@ -58,7 +60,10 @@ class Signer:
         self._hasher = BlockHasher(self.algorithm)
         self._shelf = Shelf(self.algorithm)
         self._entries: list[bytes] = []
-        self._blocks = b""
+        self._told = 0  # of these, to `fresh`
+        self._kept = Runs()
+        self._kept_count = 0
+        self.blocks = b""  # digests of a chunk that was copied
 
     # ---- contents --------------------------------------------------------------
 
@@ -77,7 +82,7 @@ class Signer:
     def end_chunk(self, begin: int, end: int) -> None:
         """It was all of a range, whose digests leave in the item's result."""
         count = -(-(end - begin) // BLOCK_BYTES)
-        self._blocks += _PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
+        self.blocks += _PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
 
     def small(self, data: bytes) -> None:
         """A file's content that is no more than a block."""
@@ -157,27 +162,44 @@ class Signer:
         """As `add`, of an entry that may be a root, which goes by its number."""
         self.add(b"%d" % root if path == HOLDER else name)
 
+    def fresh(self) -> bytes:
+        """The entries that were added since this was asked last, packed."""
+        some = b"".join(self._entries[self._told :])
+        self._told = len(self._entries)
+        return some
+
+    def keep(self, entries: bytes, names: Callable[[list[bytes]], bool]) -> None:
+        """Entries that an earlier run has made, one of each of its `names`.
+
+        ValueError if they are not these. NoSpace if they can't be kept.
+        """
+        found = list(entries_of(entries, self.algorithm.size))
+        if not names([name for name, _ in found]):
+            raise ValueError("the entries are not those of the names")
+        self._kept = self._add(self._kept, Runs((entries,)))
+        self._kept_count += len(found)
+
     def clear(self) -> None:
         """An item begins."""
         self._entries.clear()
-        self._blocks = b""
+        self._told = 0
+        self._kept, self._kept_count = Runs(), 0
+        self.blocks = b""
 
     def take(self, done: Done) -> Done:
         """The result of an item with the entries and blocks that were added to it."""
         count = len(self._entries)
-        if not count and not self._blocks:
+        if not count and not self._kept_count and not self.blocks:
             return done
-        runs = (b"".join(self._entries),) if count else ()
-        more = Done(runs=runs, signed=count, blocks=self._blocks)
+        runs = self._add(self._kept, Runs((b"".join(self._entries),) if count else ()))
+        signed = count + self._kept_count
+        more = Done(runs=runs.held, shelved=runs.shelved, signed=signed, blocks=self.blocks)
         self.clear()
         return self.gather(done, done, more)
 
     def gather(self, done: Done, a: Done, b: Done) -> Done:
         """`done` with the entries and blocks of two results. NoSpace if they can't be kept."""
-        try:
-            runs = self._shelf.add(Runs(a.runs, a.shelved), Runs(b.runs, b.shelved))
-        except OSError as error:
-            raise NoSpace(f"digests can't be kept in the temporary directory: {error}") from error
+        runs = self._add(Runs(a.runs, a.shelved), Runs(b.runs, b.shelved))
         return msgspec.structs.replace(
             done,
             runs=runs.held,
@@ -186,14 +208,43 @@ class Signer:
             blocks=a.blocks + b.blocks,
         )
 
+    def _add(self, a: Runs, b: Runs) -> Runs:
+        try:
+            return self._shelf.add(a, b)
+        except OSError as error:
+            raise NoSpace(f"digests can't be kept in the temporary directory: {error}") from error
+
     def directory(self, root: int, path: bytes, merged: Done) -> Done:
         """The result of a directory, of all that is in it."""
         try:
             digest, _ = self._shelf.digest(Runs(merged.runs, merged.shelved))
         except OSError as error:
             raise NoSpace(f"digests can't be read in the temporary directory: {error}") from error
+        return Done(runs=(self.directory_entry(root, path, digest),), signed=merged.signed + 1)
+
+    def directory_entry(self, root: int, path: bytes, digest: bytes) -> bytes:
+        """A directory as an entry of what it lies in."""
         name = path.rpartition(b"/")[2] if path else b"%d" % root
-        return Done(runs=(pack_entry(name, b"d", digest),), signed=merged.signed + 1)
+        return pack_entry(name, b"d", digest)
+
+    def is_digest(self, digest: bytes) -> bool:
+        """Whether this has a digest's length: what a journal says may be anything."""
+        return len(digest) == self.algorithm.size
+
+    def usable(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts of a large file that have all their digests, each block no more than once."""
+        chosen: list[Part] = []
+        reached = 0
+        for part in sorted(parts, key=attrgetter("offset")):
+            count = -(-part.length // BLOCK_BYTES)
+            head = _PART.pack(part.offset // BLOCK_BYTES, count)
+            whole = len(part.blocks) == len(head) + count * self.algorithm.size
+            if part.offset >= reached and not part.offset % BLOCK_BYTES and whole:
+                if not part.blocks.startswith(head):
+                    continue
+                chosen.append(part)
+                reached = part.offset + count * BLOCK_BYTES
+        return chosen
 
     def seal_of(self, done: Done) -> bytes:
         """The seal of the one entry in a result; empty if there is none."""

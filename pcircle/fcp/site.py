@@ -12,11 +12,11 @@ from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
-from pcircle.fcp.journal import Counts
+from pcircle.fcp.journal import Counts, Names
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
-from pcircle.fcp.resumed import Resumed
+from pcircle.fcp.resumed import Partial, Resumed
 from pcircle.fcp.signing import Signer
 from pcircle.fcp.special import copy_special
 from pcircle.fcp.waiting import Waiting
@@ -46,7 +46,8 @@ class Site:
         self.limits = limits_of(plan, size)
         self.signer = None if plan.sign is None else Signer(plan.sign)
         means = plan, self.counters, rank, self.extras, self.limits
-        self.copier = HashingCopier(*means) if plan.verify else Copier(*means, self.signer)
+        kind = HashingCopier if plan.verify else Copier
+        self.copier = kind(*means, self.signer)
         self.waiting: Waiting | None = None
         if self.disk is not None and isinstance(self.copier, HashingCopier):
             self.waiting = Waiting(self.disk, self.copier)
@@ -64,10 +65,32 @@ class Site:
         here: Here[Item],
     ) -> None:
         """These names of a directory are done, which came to these counts; see `Waiting.names`."""
-        if self.waiting is not None and self.waiting.names(where, names, counts, here):
+        entries = b"" if self.signer is None else self.signer.fresh()
+        if self.waiting is not None and self.waiting.names(where, names, counts, entries, here):
             return  # it is recorded when it is verified
         if self.recorder is not None:
-            self.recorder.names(*where[:2], names, counts)
+            self.recorder.names(*where[:2], names, counts, entries)
+
+    def partial(self, root: int, path: bytes) -> Partial | None:
+        """What an earlier run has done of a directory; if it is signed, its entries are the item's.
+
+        NoSpace if these can't be kept.
+        """
+        if self.resumed is None:
+            return None
+        trust = None if self.signer is None else self._keep_entries
+        return self.resumed.partial(root, path, trust)
+
+    def _keep_entries(self, record: Names) -> bool:
+        """Take over the entries of a record; false if they are not what it tells of."""
+        assert self.signer is not None
+        assert self.recorder is not None
+        keys = self.recorder.keys
+        try:
+            self.signer.keep(record.entries, lambda names: keys.are_of(names, record.hashes))
+        except ValueError:
+            return False
+        return True
 
     def lift(self, target_fd: int, names: Sequence[bytes]) -> None:
         """Where an earlier run may have finished files, let them be replaced."""

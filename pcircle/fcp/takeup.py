@@ -24,14 +24,35 @@ from pcircle.fs.xattrs import lift_flags
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> None:
-    """Remove from a directory of the target the temporary files that nobody will finish."""
+def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> bool:
+    """Remove from a directory of the target the temporary files that nobody will finish.
+
+    True if there are others, which may be gone on with.
+    """
+    left = False
+    for name in _stale(resumed, directory_fd):
+        if resumed.is_begun(root, path, name):
+            left = True
+        else:
+            _remove(name, directory_fd)
+    return left
+
+
+def sweep_all(resumed: Resumed, directory_fd: int) -> None:
+    """Remove all of them: nobody has gone on with these, say because the source is another now."""
+    for name in _stale(resumed, directory_fd):
+        _remove(name, directory_fd)
+
+
+def _stale(resumed: Resumed, directory_fd: int) -> list[bytes]:
     with os.scandir(directory_fd) as entries:
-        litter = [os.fsencode(e.name) for e in entries if e.name.startswith(".fcp-")]
-    for name in litter:
-        if resumed.is_litter(root, path, name):
-            with suppress(OSError):  # it does no harm
-                os.unlink(name, dir_fd=directory_fd)
+        names = [os.fsencode(e.name) for e in entries if e.name.startswith(".fcp-")]
+    return [name for name in names if resumed.is_stale(name)]
+
+
+def _remove(name: bytes, directory_fd: int) -> None:
+    with suppress(OSError):  # it does no harm
+        os.unlink(name, dir_fd=directory_fd)
 
 
 def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:

@@ -27,6 +27,7 @@ from pcircle.fcp.items import (
     Tree,
     Verify,
 )
+from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
 from pcircle.fcp.lists import Lists
@@ -184,11 +185,6 @@ class CopyTask(Task[Item, Done]):
 
     def measure(self) -> Sums:
         return self._site.counters.sums()
-
-
-def add_counts(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Counts of two parts together; a part may have none."""
-    return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
 
 
 def _root(item: Item) -> int:

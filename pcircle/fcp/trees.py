@@ -24,7 +24,7 @@ from pcircle.fcp.lists import Lists, Picked, groups
 from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
 from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
-from pcircle.fcp.takeup import open_again, sweep
+from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
@@ -42,6 +42,7 @@ class Directory(NamedTuple):
     identity: tuple[int, int]
     created: bool
     held: Held | None = None
+    begun: bool = False  # by an earlier run: something in it that was not finished
     done: Done = Done()  # what its own item has done for it
 
 
@@ -67,7 +68,8 @@ class Trees:
                 created = self._make_directory(item, status)
                 with self._site.targets.lease(item.root, item.path) as lease:
                     own = self._between(source.fd, status, lease, created)
-                    partial = None if created else self._take_up(item, lease)
+                    partial, begun = (None, False) if created else self._take_up(item, lease)
+                    own = own._replace(begun=begun)
                     if not created and self._is_made(item):
                         own = own._replace(created=True)
                     doing = "read directory"
@@ -163,14 +165,16 @@ class Trees:
         resumed = self._site.resumed
         return resumed is not None and resumed.is_made(item.root, item.path)
 
-    def _take_up(self, item: Tree, lease: Lease) -> Partial | None:
-        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
+    def _take_up(self, item: Tree, lease: Lease) -> tuple[Partial | None, bool]:
+        """Of a directory that an earlier run has begun: what is done of it, the litter removed.
+
+        And whether there is something that was begun.
+        """
         resumed = self._site.resumed
         if resumed is None:
-            return None
-        if not lease.searched:
-            sweep(resumed, item.root, item.path, lease.fd)
-        return resumed.partial(item.root, item.path)
+            return None, False
+        begun = not lease.searched and sweep(resumed, item.root, item.path, lease.fd)
+        return self._site.partial(item.root, item.path), begun
 
     def _announce(self, item: Tree, status: os.stat_result, name: bytes, holder_fd: int) -> None:
         """Have it known to a later run that a directory was made by us, should it matter."""
@@ -362,8 +366,10 @@ class Trees:
         sync = self._site.plan.existing.sync
         doing = "set the attributes of the copy of"
         try:
-            if keep.any or missing or sync:
+            if keep.any or missing or sync or own.begun:
                 with self._site.targets.lease(item.root, item.path, own.identity) as lease:
+                    if own.begun and self._site.resumed is not None:
+                        sweep_all(self._site.resumed, lease.fd)
                     self._settle(lease, own)
                     if missing and not keep.mode:
                         os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)

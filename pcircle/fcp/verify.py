@@ -26,6 +26,7 @@ from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.extras import Extras, path_of
+from pcircle.fcp.files import Changed
 from pcircle.fcp.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
 from pcircle.fcp.items import (
     VERIFYING,
@@ -108,7 +109,7 @@ class Verifier:
         recorder = self._site.recorder
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
-            recorder.names(item.root, item.path, done, item.counts)
+            recorder.names(item.root, item.path, done, item.counts, item.entries)
         return Done(cause, made)
 
     def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> int | None:
@@ -122,11 +123,13 @@ class Verifier:
             if self._is_there(partial(self._reads, lease.fd, own, seen)):
                 self._remark(item.root, path, "was read back wrong once, then right", here)
                 return None
-            made = self._copy_again(item, name, lease.fd, own)
+            made = self._copy_again(item, name, seen.digest, lease.fd, own)
         self._remark(item.root, path, "did not hold what was copied, and was copied again", here)
         return made
 
-    def _copy_again(self, item: Verify, name: bytes, target_fd: int, own: bytes) -> int:
+    def _copy_again(
+        self, item: Verify, name: bytes, digest: bytes, target_fd: int, own: bytes
+    ) -> int:
         site, identity = self._site, None
         try:
             old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
@@ -144,6 +147,7 @@ class Verifier:
             seen = self._again.take()[name]
             made = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
             identity = made.st_dev, made.st_ino
+            self._check_signed(seen.digest, digest)
             if not self._reads(target_fd, own, seen):
                 raise Differs
         except (OSError, NoSpace):
@@ -193,6 +197,7 @@ class Verifier:
                     self._remark(chunk.root, path, text, here)
                 else:
                     self._copy_part_again(chunk, lease.fd, here)
+                    self._check_signed(self._again.digest, item.digest)
                     if not read(self._again.digest):
                         raise Differs
                     text = "did not hold what was copied, and was copied again"
@@ -200,7 +205,7 @@ class Verifier:
         except OSError as error:
             return Done(self._site.failure(chunk.root, path, VERIFYING, error))
         if self._site.recorder is not None:
-            self._site.recorder.part(chunk, chunk.length)
+            self._site.recorder.part(chunk, chunk.length, item.blocks)
         return Done()
 
     def _copy_part_again(self, chunk: Chunk, target_fd: int, here: Here[Item]) -> None:
@@ -236,6 +241,11 @@ class Verifier:
             return read()
         except OSError:
             return False
+
+    def _check_signed(self, digest: bytes, signed: bytes) -> None:
+        """What is copied again must be what is signed, which was read before. Changed if not."""
+        if self._site.signer is not None and digest != signed:
+            raise Changed("it is not what was read before")
 
     def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
         """The digest of a range, or of as much of it as there is."""

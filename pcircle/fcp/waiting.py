@@ -42,12 +42,13 @@ class Waiting:
         where: tuple[int, bytes, Place],
         names: Sequence[bytes],
         counts: Counts,
+        entries: bytes,
         here: Here[Item],
     ) -> bool:
         """Names of a directory are done; hold their item if there are files among them.
 
-        False if there is nothing to be verified. `counts`, if there are any, are
-        recorded with the names when they are.
+        False if there is nothing to be verified. `counts`, if there are any, and
+        `entries` are recorded with the names when they are.
         """
         seen = self._copier.take()
         files = [name for name in names if name in seen]
@@ -61,15 +62,16 @@ class Waiting:
             b"".join(each.digest for each in found),
             b"\0".join(name for name in names if name not in seen),
             counts,
+            entries,
         )
         self._hold(verify, here)
         return True
 
-    def part(self, chunk: Chunk, reached: int, here: Here[Item]) -> None:
+    def part(self, chunk: Chunk, reached: int, blocks: bytes, here: Here[Item]) -> None:
         """A chunk was copied up to here."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
-        self._hold(Reread(part, self._copier.digest), here)
+        self._hold(Reread(part, self._copier.digest, blocks), here)
 
     def _hold(self, item: Item, here: Here[Item]) -> None:
         epoch = self._disk.epoch

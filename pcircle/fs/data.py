@@ -147,15 +147,9 @@ class Mover:
         self._left: dict[Pair, list[Way]] = {}
         self._digs = sparse == "always"
         # Told of what is read, offset and bytes; without `ways` that is all that is copied.
-        self.tap: Callable[[int, memoryview], None] | None = None
+        self.taps: list[Callable[[int, memoryview], None]] = []
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._see: Callable[[memoryview, int], None] | None = None
-
-    def show_to(self, see: Callable[[memoryview, int], None]) -> None:
-        """From now on read and write only, and show each part and its offset as it passes."""
-        self._ways = ()
-        self._see = see
 
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
         """Make an empty target a clone of the whole source; False if it is to be copied.
@@ -230,10 +224,8 @@ class Mover:
             count = os.preadv(source_fd, [part], offset + done)
             if not count:
                 break
-            if self._see is not None:
-                self._see(part[:count], offset + done)
-            if self.tap is not None:
-                self.tap(offset + done, part[:count])
+            for tap in self.taps:
+                tap(offset + done, part[:count])
             if self._digs:
                 self._write_data(target_fd, offset + done, count)
             else:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from tests.fcp.judge import METADATA, differences, hole_differences, rsync_differences
 from tests.fcp.running import Launcher, Run, document, run_fcp
+from tests.fcp.signed import signature_of
 from tests.fcp.trees import (
     add_holes,
     add_links,
@@ -44,6 +45,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-p", "--inplace"),
     ("-a", "--verify"),
     ("-p", "--verify", "--inplace"),
+    ("-a", "-s"),
+    ("-a", "-s", "--verify"),
 )
 COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
 # What makes a run last some seconds, so that there is something to kill.
@@ -71,7 +74,10 @@ def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool
         path = os.path.join(place, b"f%d" % number)
         made.append(write_file(path, content(number, size)))
     for number in range(3):
-        write_file(os.path.join(rng.choice(places), b"large%d" % number), content(number, 21 << 20))
+        large = os.path.join(rng.choice(places), b"large%d" % number)
+        write_file(large, content(number, 21 << 20))
+        for other in range(number):
+            os.link(large, os.path.join(rng.choice(places), b"large%d too %d" % (number, other)))
     if pipes:
         os.mkfifo(os.path.join(root, b"pipe"))
         os.link(os.path.join(root, b"pipe"), os.path.join(flat, b"pipe too"))
@@ -130,6 +136,9 @@ def play(
     assert finished.code == 0, said
     told = document(report)
     _judge(place, source, target, options, said)
+    if "-s" in options:
+        wanted_signature = signature_of(source)
+        assert told["signatures"][0]["signature"] == wanted_signature, said
     if not early:
         _compare(place, source, options, told, said)
     remove_tree(target)

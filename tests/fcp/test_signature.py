@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, launchers, run_fcp
+from tests.fcp.interrupts import interrupt
+from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, document, launchers, run_fcp
 from tests.fcp.signed import signature_of
 
 MIB = 1 << 20
@@ -80,6 +81,34 @@ def test_other_ways_to_write_have_the_same(options: list[str], tree: bytes, tmp_
     target = os.fsencode(tmp_path / "dst")
     done = copy(TWO, "-a", "-s", *options, tree, target)
     assert printed(done.out)[0].split()[0] == signature_of(tree) == signature_of(target)
+
+
+@signing_launchers
+def test_what_is_verified_is_signed_as_well(
+    launcher: Launcher, tree: bytes, tmp_path: Path
+) -> None:
+    target = os.fsencode(tmp_path / "dst")
+    done = copy(launcher, "-a", "-s", "--verify", "--chunksize=4M", tree, target)
+    assert printed(done.out)[0].split()[0] == signature_of(tree) == signature_of(target)
+
+
+@pytest.mark.parametrize("options", [[], ["--verify"]], ids=["", "verified"])
+def test_a_resumed_copy_has_the_signature_of_the_whole(
+    options: list[str], tree: bytes, tmp_path: Path
+) -> None:
+    """Of what the killed run had done nothing is read again but what is signed where it stands."""
+    place = os.fsencode(tmp_path)
+    arguments: list[str | bytes] = ["-a", "-s", "--chunksize=4M", *options, tree, place + b"/dst"]
+    slowly = ["--bwlimit=40M", "--ops-limit=1500"]
+    interrupt(Launcher(jobs=3), place, *slowly, *arguments)
+    for refused in ([], ["-ssha256"]):
+        other = [*refused, "-a", "--chunksize=4M", *options]
+        finished = run_fcp(ONE, "--resume", *other, tree, place + b"/dst")
+        assert finished.code == 2
+        assert "--signature" in finished.said
+    done = copy(TWO, "--resume", "--json", place + b"/report", *arguments)
+    assert document(place + b"/report")["resumed"] > 0
+    assert printed(done.out)[0].split()[0] == signature_of(tree) == signature_of(place + b"/dst")
 
 
 @pytest.mark.parametrize("option", ["-n", "-u", "--skip-same"])
@@ -159,7 +188,7 @@ def test_in_the_json_document(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["-s", "--dry-run"], ["-s", "--reflink=always"], ["-s", "--resume"], ["--signature=md4"]],
+    [["-s", "--dry-run"], ["-s", "--reflink=always"], ["--signature=md4"]],
     ids=lambda options: options[-1],
 )
 def test_what_makes_no_sense_is_refused(options: list[str], tmp_path: Path) -> None:

@@ -268,8 +268,8 @@ def test_clones_are_not_verified(place: bytes) -> None:
 def test_a_digest_has_holes_as_zeros() -> None:
     stream = Stream()
     stream.begin(100)
-    stream.see(b"abc", 100)
-    stream.see(b"def", 300_000)
+    stream.see(100, b"abc")
+    stream.see(300_000, b"def")
     stream.append(b"g")
     expected = b"abc" + bytes(300_000 - 103) + b"defg" + bytes(600_000)
     assert stream.end(900_004) == digest_of(expected)

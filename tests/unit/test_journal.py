@@ -45,11 +45,11 @@ KEYS = Keys(SECRET)
 COUNTS = (1,) * 15
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
-    Subtree(b"k" * 16, COUNTS),
-    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS),
+    Subtree(b"k" * 16, COUNTS, b"digest", 12),
+    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, b"entries"),
     Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1)),
-    Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20),
-    Inode(b"i" * 16, 0, b"a/b", b"one", 78),
+    Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20, b"blocks"),
+    Inode(b"i" * 16, 0, b"a/b", b"one", 78, b"seal"),
     Made(b"m" * 16),
 )
 
@@ -326,8 +326,8 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
     assert [int(offset, 16) for offset, _ in lines] == [
-        *range(0, 0x53, 16),
-        *range(0x53, len(example), 16),
+        *range(0, 0x55, 16),
+        *range(0x55, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
     counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0)
