@@ -17,7 +17,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from heapq import merge
@@ -132,6 +131,8 @@ class Lists:
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     """Sort the records of some roots, whose numbers ascend. StoppedEarly without the space."""
+    import tempfile  # few copies have a list, and it takes long to import
+
     parts = []
     with tempfile.TemporaryFile(prefix="fcp-list-") as stream:
         for root, records in lists:
@@ -147,6 +148,8 @@ def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 def _sorted(records: Iterable[bytes]) -> Iterator[bytes]:
     """Records in their order, however many there are."""
+    import tempfile
+
     runs: list[BinaryIO] = []
     some: list[bytes] = []
     size = 0
