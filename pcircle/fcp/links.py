@@ -39,6 +39,7 @@ from pcircle.fcp.items import (
     Place,
     target_of,
 )
+from pcircle.fcp.registry import Inode, Key, Registry
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
@@ -56,27 +57,16 @@ class Linked(NamedTuple):
     names: int
 
 
-class _Inode:
-    """What its home knows of an inode: how many names have come, and what has become of it."""
-
-    __slots__ = ("epoch", "first", "made", "number", "seal", "seen", "waiting")
-
-    def __init__(self, number: int) -> None:
-        self.number = number  # of the source
-        self.seen = 0
-        self.made: int | None = None  # the copy's own inode
-        self.epoch = 0  # in which the copy was made
-        self.seal = b""  # the copy's, if it is signed
-        self.first: One | None = None
-        self.waiting: list[tuple[int, One]] = []  # the tickets that are held, and for which name
-
-
 class HardLinks:
     """A rank's part of the registry, and the work on the names that are in it."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._inodes: dict[tuple[int, int], _Inode] = {}
+        self._inodes = Registry()
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._inodes.close()
 
     def home(self, file_system: int, inode: int) -> int:
         """The rank that keeps an inode."""
@@ -132,7 +122,8 @@ class HardLinks:
     def first_ended(self, item: First, merged: Done, here: Here[Item]) -> None:
         """The copy is made, or could not be: go on with the names that wait for it."""
         key = (item.one.place.file_system, item.inode)
-        inode = self._inodes[key]
+        inode = self._inodes.get(key)
+        assert inode is not None
         waiting, inode.waiting = inode.waiting, []
         if merged.made is not None:
             inode.made, inode.epoch = merged.made, merged.epoch
@@ -148,9 +139,9 @@ class HardLinks:
             inode.first = None  # whoever comes next is the first
         self._perhaps_forget(key, inode, item.names)
 
-    def _inode(self, key: tuple[int, int], one: One) -> _Inode:
+    def _inode(self, key: Key, one: One) -> Inode:
         """A new inode, or one that an earlier run has made a copy of."""
-        inode = self._inodes[key] = _Inode(key[1])
+        inode = Inode(key[1])
         known = None if self._site.resumed is None else self._site.resumed.inode(*key)
         if known is not None and 0 <= known.root < len(self._site.plan.roots):
             # How its directories are known may have changed since: its inode alone is held to.
@@ -158,15 +149,16 @@ class HardLinks:
             signer = self._site.signer
             if signer is None or signer.is_digest(known.seal[1:]):
                 inode.made, inode.seal = known.made, known.seal
+        self._inodes.add(key, inode)
         return inode
 
-    def _perhaps_forget(self, key: tuple[int, int], inode: _Inode, names: int) -> None:
+    def _perhaps_forget(self, key: Key, inode: Inode, names: int) -> None:
         # Among several sources one may hold another, and a name come twice.
         alone = len(self._site.plan.roots) == 1
         if alone and inode.seen >= names and inode.made is not None and not inode.waiting:
-            del self._inodes[key]
+            self._inodes.forget(key)
 
-    def _link(self, inode: _Inode, one: One) -> Links:
+    def _link(self, inode: Inode, one: One) -> Links:
         assert inode.first is not None
         assert inode.made is not None
         return Links(one, inode.first, inode.made, inode.epoch, inode.number, inode.seal)

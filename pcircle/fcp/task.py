@@ -176,6 +176,7 @@ class CopyTask(Task[Item, Done]):
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
+        self._links.close()
         self._site.sources.close()
         self._site.targets.close()
         if self._site.disk is not None:

@@ -1,0 +1,88 @@
+"""The registry of hard links: what is laid off comes back as it was, and memory is bounded."""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+
+import pytest
+
+from pcircle.errors import StoppedEarly
+from pcircle.fcp.items import ANYWHERE, One
+from pcircle.fcp.registry import Inode, Key, Registry
+
+
+def _one(name: bytes) -> One:
+    return One(0, b"\xff\n/some/path", name, 0.5, ANYWHERE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
+    rng = Random(seed)
+    registry, expected = Registry(most=8), dict[Key, Inode]()
+    for step in range(600):
+        key = (rng.randrange(2), rng.randrange(80) << 57)
+        inode = registry.get(key)
+        known = expected.get(key)
+        assert (inode is None) == (known is None)
+        if inode is None or known is None:
+            inode, known = Inode(key[1]), Inode(key[1])
+            registry.add(key, inode)
+            expected[key] = known
+        assert inode == known
+        for each in (inode, known):
+            each.seen += 1
+            each.first = _one(b"%d" % step)
+        what = rng.choice(("make", "wait", "release", "forget"))
+        for each in (inode, known):
+            if what == "make":
+                each.made, each.seal, each.epoch = step, b"f%d" % step, step
+            elif what == "wait":
+                each.waiting.append((step, _one(b"waits")))
+            elif what == "release":
+                each.waiting = []
+        if what == "forget":
+            registry.forget(key)
+            del expected[key]
+        assert len(registry) == len(expected)
+    registry.close()
+
+
+def test_inodes_at_rest_leave_memory() -> None:
+    registry = Registry(most=1000)
+    for number in range(20_000):
+        registry.add((0, number), Inode(number, made=number, first=_one(b"name")))
+        assert len(registry._at_hand) <= 1000
+    busy = Inode(1, waiting=[(1, _one(b"name"))])
+    registry.add((1, 1), busy)
+    for number in range(20_000, 22_000):
+        registry.add((0, number), Inode(number, made=number))
+    assert registry.get((1, 1)) is busy
+    assert len(registry) == 22_001
+    registry.close()
+
+
+def test_a_full_disk_stops_the_job() -> None:
+    registry = Registry(most=10)
+    for number in range(11):
+        registry.add((0, number), Inode(number, made=1))
+    assert registry._database is not None
+    registry._database.execute("PRAGMA max_page_count = 3")
+
+    def add_many() -> None:
+        for number in range(11, 2000):
+            registry.add((0, number), Inode(number, made=1, first=_one(b"long" * 50)))
+
+    with pytest.raises(StoppedEarly, match=r"temporary directory.*full"):
+        add_many()
+    registry.close()
+
+
+def test_without_a_database_all_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    registry = Registry(most=10)
+    for number in range(100):
+        registry.add((0, number), Inode(number, made=1))
+    assert len(registry._at_hand) == 100
+    assert registry.get((0, 5)) is not None
+    registry.close()
