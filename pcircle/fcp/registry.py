@@ -20,7 +20,7 @@ from pcircle.fcp.items import One
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_AT_HAND = 100_000  # some 70 MB
+MOST_AT_HAND = 50_000  # some 25 MB
 
 Key: TypeAlias = "tuple[int, int]"
 """File system, as the walk numbers it, and inode."""
@@ -92,12 +92,12 @@ class Registry:
         database = self._opened()
         if database is not None:
             at_rest = [key for key, inode in self._at_hand.items() if inode.is_at_rest]
-            rows = [(_text(key), self._encode(self._at_hand.pop(key))) for key in at_rest]
+            rows = ((_text(key), self._encode(self._at_hand.pop(key))) for key in at_rest)
             with _told():
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO inodes VALUES (?, ?)", rows)
                 database.execute("COMMIT")
-            self._laid_off += len(rows)
+            self._laid_off += len(at_rest)
         # Those that are not at rest must stay; to look for others each time would be too much.
         self._most = max(self._most, 2 * len(self._at_hand))
 
