@@ -3,7 +3,7 @@
 Between the scan and everything else: what the rules leave out is never seen
 again, a directory that is left out is not entered, and where links are
 followed a link is what it leads to. A copy without such options reads the
-blocks of `pcircle.fcp.scan` as they come.
+blocks of `pcircle.fs.scan` as they come.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pcircle.fcp.items import Tree
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.scan import Block, blocks
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.globs import Chooser
+from pcircle.fs.scan import Block, blocks
 
 Blocks = Callable[[bytes, int], Iterator[Block]]
 

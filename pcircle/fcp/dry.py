@@ -27,9 +27,9 @@ from pcircle.fcp.items import (
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.lists import Group, Lists, Picked
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
-from pcircle.fcp.scan import Block
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.scan import Block
 from pcircle.runtime import Here, Task
 
 _SPECIAL = "it is neither a regular file, a directory nor a symbolic link"

@@ -31,10 +31,11 @@ from pcircle.fcp.plain import (
     source_flags,
 )
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
-from pcircle.fcp.signing import Signer, signing_copier
+from pcircle.fcp.signing import signing_copier
 from pcircle.fcp.target import BegunFile, Creation, Names
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
 from pcircle.fs.xattrs import FLAGS
+from pcircle.signature import Signer
 
 _LOOK_EVERY = 16  # names between two looks at the clock
 _SLICE_BYTES = 16 << 20

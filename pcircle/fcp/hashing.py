@@ -20,8 +20,8 @@ from pcircle.fcp.items import Chunk
 from pcircle.fcp.limits import Limits
 from pcircle.fcp.plain import NOT_PLAIN
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.signing import Signer
 from pcircle.fs.data import write_all
+from pcircle.signature import Signer
 
 DIGEST_BYTES = 16
 _ZEROS = bytes(256 << 10)

@@ -17,6 +17,7 @@ from pcircle.fcp.existing import Taken
 from pcircle.fcp.items import Chunk, Done, Item, Large
 from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
+from pcircle.fcp.signing import usable
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
 from pcircle.fcp.target import BegunFile, Creation
@@ -102,7 +103,7 @@ class LargeFiles:
         site = self._site
         begun = [] if site.resumed is None else site.resumed.begun(item.root, item.path, source)
         if site.signer is not None:
-            begun = [(record, site.signer.usable(parts)) for record, parts in begun]
+            begun = [(record, usable(site.signer, parts)) for record, parts in begun]
         found = begun and take_up(
             site.copier, begun, (source_fd, source, target_fd, name), self._grid
         )

@@ -11,10 +11,11 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.limits import Limits
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.signing import Signer
+from pcircle.fcp.signing import sign_existing
 from pcircle.fcp.target import Names
 from pcircle.fs.metadata import settle_link
 from pcircle.fs.xattrs import give_attributes
+from pcircle.signature import Signer
 
 
 class LinkCopier:
@@ -33,7 +34,7 @@ class LinkCopier:
         """Account for an entry that is left as it is. OSError if it must be read and can't be."""
         if self._signer is not None:
             self.doing = "read what stands for the copy of"
-            self._signer.existing(target_fd, name, self.is_stopping)
+            sign_existing(self._signer, target_fd, name, self.is_stopping)
         self._counters.skipped += 1
         self._counters.sized += 1
 

@@ -26,7 +26,7 @@ import xxhash
 
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.items import Listed
-from pcircle.fcp.scan import Block
+from pcircle.fs.scan import Block
 from pcircle.ui.names import show
 
 _SORT_BYTES = 32 << 20

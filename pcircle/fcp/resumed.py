@@ -47,7 +47,7 @@ from pcircle.fcp.journal import (
 )
 from pcircle.fcp.lists import groups
 from pcircle.fcp.plan import JournalPlan
-from pcircle.fcp.scan import Block
+from pcircle.fs.scan import Block
 
 _ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a record
 _SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch

@@ -17,7 +17,7 @@ from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
 from pcircle.fcp.resumed import Partial, Resumed
-from pcircle.fcp.signing import Signer
+from pcircle.fcp.signing import copy_signer
 from pcircle.fcp.special import copy_special
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
@@ -44,7 +44,7 @@ class Site:
         self.sources, self.targets = open_sides(plan, opened)
         self.extras = Extras(plan.keep, self.counters)
         self.limits = limits_of(plan, size)
-        self.signer = None if plan.sign is None else Signer(plan.sign)
+        self.signer = None if plan.sign is None else copy_signer(plan.sign)
         means = plan, self.counters, rank, self.extras, self.limits
         kind = HashingCopier if plan.verify else Copier
         self.copier = kind(*means, self.signer)

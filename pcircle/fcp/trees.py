@@ -22,12 +22,12 @@ from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Listed, Place, Portion, Tree, pack, unpack
 from pcircle.fcp.lists import Lists, Picked, groups
 from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
-from pcircle.fcp.scan import Block
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
+from pcircle.fs.scan import Block
 from pcircle.fs.xattrs import Held
 from pcircle.runtime import Here
 
@@ -386,7 +386,7 @@ class Trees:
         if signer is not None:
             try:
                 done = signer.directory(
-                    item.root, item.path, signer.gather(Done(), own.done, merged)
+                    item.root, item.path, done, signer.gather(done, own.done, merged)
                 )
             except ValueError as twice:
                 why = OSError(errno.ESTALE, str(twice))

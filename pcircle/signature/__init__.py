@@ -18,13 +18,16 @@ from pcircle.signature.digests import (
     text_of,
 )
 from pcircle.signature.runs import Runs, Shelf, entries_of, pack_entry
+from pcircle.signature.signer import PART, Signer
 
 __all__ = [
     "BLOCK_BYTES",
+    "PART",
     "Algorithm",
     "BlockHasher",
     "Runs",
     "Shelf",
+    "Signer",
     "algorithm",
     "entries_of",
     "file_digest",

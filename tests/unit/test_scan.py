@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fcp.scan import BLOCK_ENTRIES, Block, blocks
+from pcircle.fs.scan import BLOCK_ENTRIES, Block, blocks
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 

@@ -1,0 +1,234 @@
+"""One rank's part of a signature: from the contents of entries to the digests of directories.
+
+What reads an entry leaves its *seal*, kind and digest, with the signer, and
+whoever knows the entry's name adds it. At the end of each item of work its
+entries leave in its result and flow up the joins: entries to the directory
+that they lie in, which turns them into one entry of its own; digests of blocks
+to their large file. The roots' entries arrive at rank 0, named by their
+numbers. `signed` counts entries, so that one that was lost on the way shows.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from pcircle.errors import NoSpace
+from pcircle.signature.algorithms import algorithm
+from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
+from pcircle.signature.runs import Runs, Shelf, entries_of, pack_entry
+
+PART = struct.Struct(">QQ")
+"""Before digests of blocks: the number of the first one, and how many they are."""
+
+_READ_BYTES = 512 << 10
+
+
+class Result(Protocol):
+    """What a tool's results have of a signature; a msgspec.Struct.
+
+    `runs` are packed entries, `shelved` where more of them are on this rank's
+    shelf, `signed` how many these are with all below, `blocks` digests of a
+    large file.
+    """
+
+    @property
+    def runs(self) -> tuple[bytes, ...]: ...
+    @property
+    def shelved(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def signed(self) -> int: ...
+    @property
+    def blocks(self) -> bytes: ...
+
+
+D = TypeVar("D", bound=Result)
+
+
+class Signer:
+    """One rank's digests. Used by the worker, but for `gather`, which is the main thread's.
+
+    `root_holder` is the path of the directory that roots are in.
+    """
+
+    def __init__(self, name: str, root_holder: bytes) -> None:
+        self.algorithm = algorithm(name)
+        self.seal = b""  # kind and digest of the entry that was read last
+        self.blocks = b""  # digests of a chunk that was read
+        self._root_holder = root_holder
+        self._hasher = BlockHasher(self.algorithm)
+        self._shelf = Shelf(self.algorithm)
+        self._entries: list[bytes] = []
+        self._told = 0  # of these, to `fresh`
+        self._kept = Runs()
+        self._kept_count = 0
+
+    # ---- contents --------------------------------------------------------------
+
+    def begin(self, offset: int = 0) -> None:
+        """A file's content will come, from `offset` on."""
+        self._hasher.begin(offset)
+
+    def tap(self, offset: int, data: memoryview | bytes) -> None:
+        """What was read of it."""
+        self._hasher.add(offset, data)
+
+    def end_file(self, size: int) -> None:
+        """It was all; what did not come is holes."""
+        self._seal_file(size, self._hasher.end(size))
+
+    def end_chunk(self, begin: int, end: int) -> None:
+        """It was all of a range, whose digests leave in the item's result."""
+        count = -(-(end - begin) // BLOCK_BYTES)
+        self.blocks += PART.pack(begin // BLOCK_BYTES, count) + self._hasher.end(end)
+
+    def small(self, data: bytes | memoryview) -> None:
+        """A file's content that is no more than a block."""
+        blocks = self.algorithm.digest(data) if data else b""
+        self._seal_file(len(data), blocks)
+
+    def large(self, size: int, expected: int, blocks: bytes) -> None:
+        """A file that was read in chunks of which `expected` blocks are no mere holes.
+
+        AssertionError if these are not all there.
+        """
+        each = self.algorithm.size
+        parts: list[tuple[int, int, int]] = []  # first block, how many, where their digests are
+        at = 0
+        while at < len(blocks):
+            first, count = PART.unpack_from(blocks, at)
+            at += PART.size
+            parts.append((first, count, at))
+            at += count * each
+        assert sum(count for _, count, _ in parts) == expected, "blocks of a file are missing"
+        digests = bytearray()
+        reached = 0
+        for first, count, at in sorted(parts):
+            assert first >= reached, "blocks of a file came twice"
+            digests += self._hasher.zero_digest * (first - reached)
+            digests += blocks[at : at + count * each]
+            reached = first + count
+        tail, rest = divmod(size - reached * BLOCK_BYTES, BLOCK_BYTES)
+        if tail >= 0:
+            digests += self._hasher.zero_digest * tail
+            if rest:
+                digests += self.algorithm.digest(bytes(rest))
+        self._seal_file(size, bytes(digests))
+
+    def _seal_file(self, size: int, blocks: bytes) -> None:
+        self.seal = b"f" + file_digest(self.algorithm, size, blocks)
+
+    def link(self, text: bytes) -> None:
+        """A symbolic link."""
+        self.seal = b"l" + link_digest(self.algorithm, text)
+
+    def node(self, mode: int, rdev: int) -> None:
+        """A FIFO, a socket or a device."""
+        self.seal = kind_of(mode) + node_digest(self.algorithm, mode, rdev)
+
+    def read(self, fd: int, stop: Callable[[], bool]) -> None:
+        """All of an open file. OSError; InterruptedError if `stop` says so."""
+        self.begin()
+        at = 0
+        while data := os.read(fd, _READ_BYTES):
+            self.tap(at, data)
+            at += len(data)
+            if stop():
+                raise InterruptedError("the job was stopped")
+        self.end_file(at)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def add(self, name: bytes) -> None:
+        """The entry of this name has the seal that was made last."""
+        self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:]))
+
+    def add_at(self, root: int, path: bytes, name: bytes) -> None:
+        """As `add`, of an entry that may be a root, which goes by its number."""
+        self.add(b"%d" % root if path == self._root_holder else name)
+
+    def fresh(self) -> bytes:
+        """The entries that were added since this was asked last, packed."""
+        some = b"".join(self._entries[self._told :])
+        self._told = len(self._entries)
+        return some
+
+    def keep(self, entries: bytes, names: Callable[[list[bytes]], bool]) -> None:
+        """Entries that an earlier run has made, one of each of its `names`.
+
+        ValueError if they are not these. NoSpace if they can't be kept.
+        """
+        found = list(entries_of(entries, self.algorithm.size))
+        if not names([name for name, _ in found]):
+            raise ValueError("the entries are not those of the names")
+        self._kept = self._add(self._kept, Runs((entries,)))
+        self._kept_count += len(found)
+
+    def clear(self) -> None:
+        """An item begins."""
+        self._entries.clear()
+        self._told = 0
+        self._kept, self._kept_count = Runs(), 0
+        self.blocks = b""
+
+    def take(self, done: D) -> D:
+        """The result of an item with the entries and blocks that were added to it."""
+        count = len(self._entries)
+        if not count and not self._kept_count and not self.blocks:
+            return done
+        added = self._add(self._kept, Runs((b"".join(self._entries),) if count else ()))
+        runs = self._add(Runs(done.runs, done.shelved), added)
+        signed = done.signed + count + self._kept_count
+        blocks = done.blocks + self.blocks
+        self.clear()
+        return _with(done, runs, signed, blocks)
+
+    def gather(self, done: D, a: D, b: D) -> D:
+        """`done` with the entries and blocks of two results. NoSpace if they can't be kept."""
+        runs = self._add(Runs(a.runs, a.shelved), Runs(b.runs, b.shelved))
+        return _with(done, runs, a.signed + b.signed, a.blocks + b.blocks)
+
+    def _add(self, a: Runs, b: Runs) -> Runs:
+        try:
+            return self._shelf.add(a, b)
+        except OSError as error:
+            raise NoSpace(f"digests can't be kept in the temporary directory: {error}") from error
+
+    def directory(self, root: int, path: bytes, done: D, merged: D) -> D:
+        """`done` as the result of a directory, of all that is in it.
+
+        ValueError if a name comes twice. NoSpace if it can't be read back.
+        """
+        try:
+            digest, _ = self._shelf.digest(Runs(merged.runs, merged.shelved))
+        except OSError as error:
+            raise NoSpace(f"digests can't be read in the temporary directory: {error}") from error
+        runs = Runs((self.directory_entry(root, path, digest),))
+        return _with(done, runs, merged.signed + 1, b"")
+
+    def directory_entry(self, root: int, path: bytes, digest: bytes) -> bytes:
+        """A directory as an entry of what it lies in."""
+        name = path.rpartition(b"/")[2] if path else b"%d" % root
+        return pack_entry(name, b"d", digest)
+
+    def is_digest(self, digest: bytes) -> bool:
+        """Whether this has a digest's length: what a journal says may be anything."""
+        return len(digest) == self.algorithm.size
+
+    def seal_of(self, done: Result) -> bytes:
+        """The seal of the one entry in a result; empty if there is none."""
+        if not done.runs:
+            return b""
+        return done.runs[0][-1 - self.algorithm.size :]
+
+
+def _with(done: D, runs: Runs, signed: int, blocks: bytes) -> D:
+    changed: D = msgspec.structs.replace(  # type: ignore[type-var]
+        done, runs=runs.held, shelved=runs.shelved, signed=signed, blocks=blocks
+    )
+    return changed
