@@ -1,0 +1,165 @@
+"""What the command lines of all tools have in common: how options are typed, explained and refused.
+
+Only the standard library is imported here, and of that little, so that
+`--help`, `--version` and a mistyped option answer at once. What the options
+mean is decided by each tool's `command`, which is imported once they are known
+to be well formed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, NoReturn
+
+from pcircle.errors import Defect, PcircleError, UsageError
+
+FILTERS = """\
+Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
+a / at the beginning is {root} itself, one at the end asks for a directory."""
+
+
+class Filter(NamedTuple):
+    """A filter option in its place among the others."""
+
+    kind: str
+    text: str
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Asks for the terminal's width by itself: argparse imports a module for archives to do so."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = os.get_terminal_size().columns
+        except OSError:  # not a terminal
+            columns = 80
+        super().__init__(prog, width=max(40, columns - 2))
+
+
+class Parser(argparse.ArgumentParser):
+    """A tool's options. A mistake is a UsageError; abbreviations are mistakes."""
+
+    def __init__(self, prog: str, usage: str, description: str, epilog: str) -> None:
+        super().__init__(
+            prog=prog,
+            usage=usage,
+            description=description,
+            epilog=epilog,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
+        """Options and `operands` in any order; behind `--` all are operands.
+
+        `bare` are the options whose value may be left out, and is given only
+        with `=`, as they are then.
+        """
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        typed = self.parse_intermixed_args([bare.get(word, word) for word in arguments[:end]])
+        typed.operands += arguments[end + 1 :]
+        return typed
+
+
+def add_filters(p: argparse.ArgumentParser, root: str) -> None:
+    """The options that choose what of the directories is meant; `root` is what they are in."""
+    add = p.add_argument_group("what of the directories", FILTERS.format(root=root)).add_argument
+    for kind in ("exclude", "include"):
+        add(
+            f"--{kind}",
+            dest="filters",
+            action="append",
+            metavar="GLOB",
+            type=partial(Filter, kind),
+            help=f"{kind} what matches",
+        )
+        add(
+            f"--{kind}-from",
+            dest="filters",
+            action="append",
+            metavar="FILE",
+            type=partial(Filter, f"{kind}-from"),
+            help=f"{kind} what matches a line of FILE",
+        )
+    add(
+        "--files-from",
+        metavar="FILE",
+        help=f"only the paths below {root} that FILE names; - is stdin",
+    )
+    add("-0", "--null", action="store_true", help="what stands in such a FILE ends with NUL")
+
+
+def add_launch(add: Callable[..., object]) -> None:
+    """How many processes there are, and of which kind."""
+    add("-j", "--jobs", metavar="N", help="processes on this machine")
+    add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
+
+
+def add_said(add: Callable[..., object], version: str) -> None:
+    """What is said of a run, and where."""
+    add("-q", "--quiet", action="store_true", help="only failures")
+    add("-v", "--verbose", action="count", default=0, help="the ranks' shares; -vv: more of them")
+    add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
+    add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
+    add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
+    add("--version", action="version", version=version)
+
+
+def run(
+    parser: Callable[[], Parser],
+    arguments: Sequence[str],
+    bare: Mapping[str, str],
+    carry_out: Callable[[argparse.Namespace], int],
+    *,
+    speaks: bool,
+) -> int:
+    """Parse and carry out; returns the exit code. Of many ranks one `speaks`."""
+    name = parser().prog
+    try:
+        try:
+            if not speaks:
+                sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
+            typed = parser().parse(arguments, bare)
+            if not speaks:
+                sys.stdout.close()
+                sys.stdout = standard
+        except SystemExit as end:  # --help and --version
+            return end.code if isinstance(end.code, int) else Defect.exit_code
+        return carry_out(typed)
+    except UsageError as error:
+        if speaks:
+            _complain(name, f"{_explain(error, arguments, parser())}\nTry '{name} --help'.")
+        return error.exit_code
+    except PcircleError as error:
+        _complain(name, str(error))
+        return error.exit_code
+
+
+def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:
+    """The message, with the option that was probably meant."""
+    known = parser.format_help()
+    for word in arguments:
+        name = word.split("=")[0]
+        if word.startswith("--") and len(name) > 2 and name in str(error):
+            import difflib
+            import re
+
+            options = sorted(set(re.findall(r"--[a-z-]+", known)))
+            near = difflib.get_close_matches(name, options, 1)
+            if near and near[0] != name:
+                return f"{error}; did you mean {near[0]}?"
+    return str(error)
+
+
+def _complain(name: str, text: str) -> None:
+    from pcircle.ui.output import Output
+
+    Output(sys.stderr).line(f"{name}: {text}")
