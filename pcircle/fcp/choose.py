@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from pcircle.fcp.items import Tree
 from pcircle.fcp.plan import Plan
-from pcircle.fs.directories import Directories, join_path
-from pcircle.fs.globs import Chooser
+from pcircle.fs.choosing import choosing
+from pcircle.fs.directories import Directories
 from pcircle.fs.scan import Block, blocks
 
 Blocks = Callable[[bytes, int], Iterator[Block]]
@@ -25,7 +25,7 @@ def chosen_blocks(plan: Plan) -> Blocks:
     """A function of a directory's path below its root, and its descriptor, as `scan.blocks`."""
     if not plan.rules and not plan.follow:
         return lambda path, directory_fd: blocks(directory_fd)
-    choose = choosing(plan)
+    choose = choosing(plan.rules)
 
     def read(path: bytes, directory_fd: int) -> Iterator[Block]:
         for block in blocks(directory_fd):
@@ -35,14 +35,6 @@ def chosen_blocks(plan: Plan) -> Blocks:
             yield block
 
     return read
-
-
-def choosing(plan: Plan) -> Callable[[Block, bytes], None]:
-    """A function that leaves out of a block of a directory, by its path, what the rules do."""
-    if not plan.rules:
-        return lambda block, path: None
-    chooser = Chooser(plan.rules)
-    return lambda block, path: _choose(block, path, chooser)
 
 
 def is_left_empty(plan: Plan, item: Tree, directory_fd: int, sources: Directories) -> bool:
@@ -68,18 +60,3 @@ def _follow(block: Block, directory_fd: int) -> None:
             block.files.append(name)
         else:
             block.specials.append(name)
-
-
-def _choose(block: Block, path: bytes, chooser: Chooser) -> None:
-    """Leave out of a block of the directory `path` what the rules leave out."""
-    if chooser.by_name:
-        path = b""
-
-    def some(names: Sequence[str], *, directory: bool) -> list[str]:
-        chooses = chooser.chooses
-        return [n for n in names if chooses(join_path(path, os.fsencode(n)), directory=directory)]
-
-    block.directories = some(block.directories, directory=True)
-    block.files = some(block.files, directory=False)
-    block.links = some(block.links, directory=False)
-    block.specials = some(block.specials, directory=False)

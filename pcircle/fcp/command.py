@@ -15,7 +15,7 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
-from pcircle.fcp.errorlog import ErrorLog, Failed, open_log, read_log, select, sides
+from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.lists import Lists, read_paths, sort
 from pcircle.fcp.plan import (
@@ -24,22 +24,24 @@ from pcircle.fcp.plan import (
     DIRECTORY,
     Plan,
     Root,
-    working_directory,
 )
 from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep
 from pcircle.fcp.signing import Signatures
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
-from pcircle.fs.globs import Rule, read_rule, read_rules
+from pcircle.fs.directories import working_directory
+from pcircle.fs.globs import rules_of
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
+from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
-from pcircle.units import parse_duration, parse_size
+from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs
+from pcircle.units import parse_size
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "all")
 _ALL = (*_WORDS[:-1], "flags")
@@ -112,7 +114,7 @@ class CopyProgram(Program):
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
-        rules = _rules(options)
+        rules = rules_of(options.filters, show, null=options.null)
         here = working_directory()
         failed = None if options.retry_from is None else read_log(options.retry_from)
         roots = self._meant(self._roots(failed or (), here), here)
@@ -296,7 +298,7 @@ def _options(typed: argparse.Namespace) -> Options:
         into=into,
         exact=typed.no_target_directory,
         keep=_keep(typed),
-        chunk_bytes=None if typed.chunksize is None else _chunk_bytes(typed.chunksize),
+        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
         filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         null=typed.null,
@@ -304,12 +306,12 @@ def _options(typed: argparse.Namespace) -> Options:
         one_file_system=typed.one_file_system,
         bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
         operations_per_s=_limit("--ops-limit", typed.ops_limit, float),
-        jobs=None if typed.jobs is None else _jobs(typed.jobs),
+        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
         verbose=typed.verbose,
         progress=typed.progress,
-        interval_s=_interval_s("--interval", typed.interval),
+        interval_s=interval_s("--interval", typed.interval),
         json=typed.json,
         reflink=typed.reflink,
         sparse=typed.sparse,
@@ -368,42 +370,12 @@ def _wish(typed: argparse.Namespace) -> Wish:
     directory = typed.checkpoint_dir
     interval = typed.checkpoint_interval
     return Wish(
-        interval_s=60.0 if interval is None else _interval_s("--checkpoint-interval", interval),
+        interval_s=60.0 if interval is None else interval_s("--checkpoint-interval", interval),
         directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
         resume=typed.resume,
         restart=typed.restart,
         never=typed.no_checkpoint,
     )
-
-
-def _rules(options: Options) -> tuple[Rule, ...]:
-    """The rules that the filter options come to, files read."""
-    rules: list[Rule] = []
-    for option, text in options.filters:
-        kind, _, from_file = option.partition("-")
-        include = kind == "include"
-        try:
-            if from_file:
-                with open(text, "rb") as stream:
-                    found = list(read_rules(stream.read(), include=include, null=options.null))
-            else:
-                found = [read_rule(text, include=include)]
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"--{option} '{show(text)}': {reason}") from None
-        for rule in found:
-            if rule is None:
-                rules.clear()
-            else:
-                rules.append(rule)
-    return tuple(rules)
-
-
-def _chunk_bytes(text: str) -> int:
-    size = _number("--chunksize", text, parse_size)
-    if size < 1:
-        raise UsageError("--chunksize: chunks have at least one byte")
-    return -(-int(size) // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
 
 
 def _large_bytes(options: Options) -> int:
@@ -418,31 +390,10 @@ def _large_bytes(options: Options) -> int:
 def _limit(option: str, text: str | None, parse: Any) -> float | None:
     if text is None:
         return None
-    limit = _number(option, text, parse)
+    limit = number(option, text, parse)
     if not 0 < limit < math.inf:
         raise UsageError(f"{option}: '{text}' lets nothing through or everything")
     return limit
-
-
-def _interval_s(option: str, text: str) -> float:
-    interval_s = _number(option, text, parse_duration)
-    if not 0 < interval_s < math.inf:
-        raise UsageError(f"{option}: it must be longer than nothing")
-    return interval_s
-
-
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"--jobs: '{text}' is not a number of processes")
-    return int(text)
-
-
-def _number(option: str, text: str, parse: Any) -> float:
-    try:
-        number: float = parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-    return number
 
 
 def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:

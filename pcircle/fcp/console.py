@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +15,7 @@ from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.errorlog import ErrorLog
 from pcircle.fcp.items import VERIFYING, Done, Failure, Remark
 from pcircle.fcp.report import (
-    FAILURES_KEPT,
     SCHEMA,
-    FailedEntry,
     Report,
     Signed,
     account,
@@ -25,9 +23,7 @@ from pcircle.fcp.report import (
     describe_failure,
     describe_losses,
     failed_entry,
-    failures_by_kind,
     rank_share,
-    shares,
     summary,
 )
 from pcircle.fcp.resume import Kept
@@ -36,10 +32,10 @@ from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
+from pcircle.ui.pace import Pace
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 
 _PERIOD_S = 0.2
-_RATE_WINDOW_S = 10.0
-_SURE_AFTER_S = 1.0
 
 
 class Console(Observer[Done]):
@@ -75,7 +71,7 @@ class Console(Observer[Done]):
         self._signed: list[tuple[bytes, str | None]] = []
         self._began_s = time.monotonic()
         self._failures: list[FailedEntry] = []
-        self._window: deque[tuple[float, Totals]] = deque([(0.0, Totals())])
+        self._pace = Pace()
         self._progress = _make_progress(progress, quiet, interval_s)
         shown = progress == "always" or (progress == "auto" and not quiet)
         self.period_s = min(_PERIOD_S, interval_s) if shown else None
@@ -119,25 +115,14 @@ class Console(Observer[Done]):
     def show(self, sums: Sums) -> None:
         elapsed_s = time.monotonic() - self._began_s
         now = totals(sums.counts)
-        window = self._window
-        window.append((elapsed_s, now))
-        while len(window) > 2 and elapsed_s - window[0][0] > _RATE_WINDOW_S:
-            window.popleft()
-        since_s, before = window[0]
-        span_s = max(elapsed_s - since_s, 1e-6)
-        fraction = _fraction(now, sums.weight)
-        left_s = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
         self._progress.update(
-            progress.ProgressView(
-                fraction=fraction,
+            self._pace.view(
+                elapsed_s,
+                fraction=_fraction(now, sums.weight),
                 exact=now.walked and not sums.stale,
                 bytes_done=now.bytes_done,
                 bytes_total=now.bytes_found if now.walked else None,
                 entries_done=now.settled,
-                elapsed_s=elapsed_s,
-                rate_bytes_s=(now.bytes_done - before.bytes_done) / span_s,
-                rate_entries_s=(now.settled - before.settled) / span_s,
-                remaining_s=left_s if elapsed_s > _SURE_AFTER_S else None,
                 stale_ranks=sums.stale,
                 failed=now.failed,
             )
@@ -253,7 +238,7 @@ class Console(Observer[Done]):
         if not self._quiet:
             text = summary(report) + "\n"
             if self._verbose:
-                text = shares(report, self._verbose) + text
+                text = shares(report.ranks, report.entries, self._verbose) + text
             output.write(text)
         return code
 

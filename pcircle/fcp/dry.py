@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from pcircle.circle import Sums
-from pcircle.fcp.choose import choosing, chosen_blocks, is_left_empty
+from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fcp.follow import below, refuse_cycle
@@ -28,6 +28,7 @@ from pcircle.fcp.limits import limits_of
 from pcircle.fcp.lists import Group, Lists, Picked
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.seeds import seed_listed
+from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.runtime import Here, Task
@@ -46,7 +47,7 @@ class DryTask(Task[Item, Done]):
         self.counters = Counters()
         self._plan = plan
         self._blocks = chosen_blocks(plan)
-        self._choose = choosing(plan)
+        self._choose = choosing(plan.rules)
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
 

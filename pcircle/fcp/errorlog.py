@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -25,10 +24,8 @@ from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
 from pcircle.fcp.lists import Lists, record_of, sort
 from pcircle.fcp.plan import DIRECTORY, Root
+from pcircle.ui.errorlog import LogFile, decode, encode
 from pcircle.ui.names import show
-
-_PLAIN = frozenset(b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | os.O_NOCTTY
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -50,18 +47,16 @@ class Line(msgspec.Struct, frozen=True):
     entry: str
 
 
-class ErrorLog:
+class ErrorLog(LogFile):
     """The log, open for writing."""
 
     def __init__(self, fd: int, roots: Sequence[Root], directory: bytes) -> None:
-        self._fd = fd
+        super().__init__(fd)
         self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
 
     def write(self, failures: Iterable[Failure]) -> None:
         """Add a line each. OSError if that can't be done."""
-        data = memoryview(b"".join(map(self._line, failures)))
-        while data:
-            data = data[os.write(self._fd, data) :]
+        self.append(map(self._line, failures))
 
     def _line(self, failure: Failure) -> bytes:
         source, target = self._sides[failure.root]
@@ -78,30 +73,6 @@ class ErrorLog:
         )
         return msgspec.json.encode(line) + b"\n"
 
-    def close(self) -> None:
-        """Bring all of it to disk. OSError if that can't be done."""
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or a device has no disk
-                raise
-        finally:
-            os.close(self._fd)
-
-
-def open_log(path: str) -> int:
-    """Open FILE for a new log; UsageError if it can't be written."""
-    try:
-        fd = os.open(path, _FLAGS, 0o666)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            os.ftruncate(fd, 0)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"--error-log: cannot write '{show(os.fsencode(path))}': {reason}"
-        ) from None
-    return fd
-
 
 def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
     """The absolute paths of a SRC and of its copy, to tell roots by."""
@@ -109,20 +80,6 @@ def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
         os.path.normpath(os.path.join(directory, root.source_shown)),
         os.path.normpath(os.path.join(directory, root.target_shown)),
     )
-
-
-def encode(path: bytes) -> str:
-    """Percent-encoded: what is not a letter, a digit or one of `/-_.~+,:=@` is `%XX`."""
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in path)
-
-
-def decode(text: str) -> bytes:
-    """The bytes that `encode` made a text of; ValueError for any other text."""
-    first, *rest = text.encode("ascii").split(b"%")
-    path = first + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in rest)
-    if encode(path) != text:
-        raise ValueError("not encoded as fcp does")
-    return path
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from pcircle.fcp.existing import Existing
 from pcircle.fs.data import When
-from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.directories import Base, Directories, affordable, working_directory
 from pcircle.fs.globs import Rule
 from pcircle.fs.metadata import Keep
 
@@ -113,14 +113,6 @@ class Plan(msgspec.Struct, frozen=True):
 
 DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
-
-
-def working_directory() -> bytes:
-    """The path of the working directory; empty if there is none any more."""
-    try:
-        return os.getcwdb()
-    except OSError:
-        return b""
 
 
 def open_sides(

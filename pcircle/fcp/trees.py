@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
-from pcircle.fcp.choose import choosing, chosen_blocks, is_left_empty
+from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
@@ -24,6 +24,7 @@ from pcircle.fcp.lists import Lists, Picked, groups
 from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
+from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
@@ -54,7 +55,7 @@ class Trees:
         self._batches = batches
         self._lists = lists  # on rank 0, if anything is listed
         self._blocks = chosen_blocks(site.plan)
-        self._choose = choosing(site.plan)
+        self._choose = choosing(site.plan.rules)
 
     def begin(self, item: Tree, here: Here[Item]) -> Directory | Done:
         """Make and scan a directory; it is `Done` at once if nothing had to be spawned for it."""

@@ -262,6 +262,14 @@ def affordable() -> int:
     return max(4, min(_MOST_KEPT, (limit - _FOR_OTHERS) // 2))
 
 
+def working_directory() -> bytes:
+    """The path of the working directory; empty if there is none any more."""
+    try:
+        return os.getcwdb()
+    except OSError:
+        return b""
+
+
 def join_path(path: bytes, name: bytes) -> bytes:
     """The path of an entry of the directory `path`, below the same root."""
     if path == HOLDER:

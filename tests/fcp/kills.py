@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from tests.fcp.judge import METADATA, differences, hole_differences, rsync_differences
 from tests.fcp.running import Launcher, Run, document, run_fcp
-from tests.fcp.signed import signature_of
 from tests.fcp.trees import (
     add_holes,
     add_links,
@@ -31,6 +30,7 @@ from tests.fcp.trees import (
     set_times,
     write_file,
 )
+from tests.signed import signature_of
 
 LAUNCHERS = tuple(Launcher(jobs=n) for n in (1, 2, 4)) + tuple(Launcher(ranks=n) for n in (2, 3))
 LOCAL = tuple(Launcher(jobs=n) for n in (1, 2, 3, 4))

@@ -19,8 +19,9 @@ import pytest
 
 from pcircle.errors import UsageError
 from pcircle.fcp.counters import Totals
-from pcircle.fcp.errorlog import decode, encode, read_log
+from pcircle.fcp.errorlog import read_log
 from pcircle.fcp.report import account
+from pcircle.ui.errorlog import decode, encode
 
 from .judge import CONTENT, METADATA, differences, snapshot
 from .running import (

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fcp.interrupts import interrupt
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, document, launchers, run_fcp
-from tests.fcp.signed import signature_of
+from tests.signed import signature_of
 
 MIB = 1 << 20
 signing_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2, 3]))

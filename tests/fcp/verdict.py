@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any
 
-from pcircle.fcp.errorlog import decode
+from pcircle.ui.errorlog import decode
 
 
 def logged(path: bytes) -> list[dict[str, Any]]:

@@ -9,16 +9,15 @@ from pcircle.fcp.counters import KINDS, Counters, Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.fcp.report import (
     SCHEMA,
-    FailedEntry,
     Report,
     add_up,
     describe_failure,
     failed_entry,
     rank_share,
-    shares,
     summary,
 )
 from pcircle.runtime import RankReport
+from pcircle.ui.report import FailedEntry, shares
 
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 
@@ -158,14 +157,14 @@ def test_a_dry_run_claims_nothing() -> None:
 
 
 def test_shares_are_a_row_for_each_rank() -> None:
-    lines = shares(make_report(), 1).splitlines()
+    lines = shares(make_report().ranks, 12, 1).splitlines()
     assert lines[0].split() == ["rank", "node", "entries", "bytes", "share"]
     rows = [line.split() for line in lines if line.split()[0] in ("0", "1")]
     assert [(row[0], row[2], row[-1]) for row in rows] == [("0", "9", "75%"), ("1", "3", "25%")]
 
 
 def test_more_is_told_when_asked_twice() -> None:
-    lines = shares(make_report(), 2).splitlines()
+    lines = shares(make_report().ranks, 12, 2).splitlines()
     for word in ("items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"):
         assert word in lines[0]
     assert "3/7" in lines[-1]
@@ -173,7 +172,7 @@ def test_more_is_told_when_asked_twice() -> None:
 
 def test_nothing_copied_is_no_division_by_zero() -> None:
     report = make_report(entries=0, ranks=(rank_share(rank_report(0, Totals())),))
-    assert "0%" in shares(report, 1)
+    assert "0%" in shares(report.ranks, report.entries, 1)
 
 
 def test_the_report_is_plain_json() -> None:

@@ -1,6 +1,6 @@
 """The dataset signature: the specification's vectors, and its parts against a plain reference.
 
-The reference is `tests.fcp.signed`: one thread, whole files in memory, the words of
+The reference is `tests.signed`: one thread, whole files in memory, the words of
 docs/signature.rst and nothing of the package.
 """
 
@@ -30,7 +30,7 @@ from pcircle.signature import (
     text_of,
 )
 from tests.conftest import ROOT
-from tests.fcp.signed import ALGORITHMS, digest_of, signature_of
+from tests.signed import ALGORITHMS, digest_of, signature_of
 
 VECTORS = {
     "a.txt": (

@@ -1,0 +1,1 @@
+"""fsum: one signature for a data set."""

@@ -1,0 +1,62 @@
+"""The command line of fsum: what was typed. What it means is `pcircle.fsum.command`'s affair."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from pcircle import __version__
+from pcircle.transport.launch import detect
+from pcircle.ui.arguments import Parser, add_filters, add_launch, add_said, run
+
+DESCRIPTION = """\
+Print one signature for each PATH, of all names, kinds and contents below it.
+
+The signature is the same however many processes read, and equal for equal trees; owners,
+times and holes do not matter. It is what fcp -s prints of a copy. A symbolic link given
+as PATH is followed, others are signed as links."""
+
+EPILOG = """\
+Sizes are 4096, 64k, 1M, 1MiB or 2GB; durations 30, 0.5s, 5m or 2h.
+
+Without MPI, fsum starts its own processes on this machine: one per core up to 8, or
+--jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fsum PATH.
+
+Exit codes: 0 all signed; 1 some entries could not be read, each one named, and what holds
+them has no signature; 2 refused; 4 stopped early (no space, a lost rank); 70 a defect of
+fsum; 130 and 143 interrupted."""
+
+
+def parser() -> Parser:
+    """The options of fsum."""
+    p = Parser("fsum", "fsum [OPTION]... PATH...", DESCRIPTION, EPILOG)
+    p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
+    add = p.add_argument_group("which signature").add_argument
+    add(
+        "-a",
+        "--algorithm",
+        metavar="NAME",
+        default="xxh128",
+        help="xxh128 (the default), sha256, sha512, blake2b or, if installed, blake3",
+    )
+    add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+    add_filters(p, "PATH")
+    add = p.add_argument_group("how").add_argument
+    add_launch(add)
+    add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
+    add_said(p.add_argument_group("what is said").add_argument, f"fsum {__version__}")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run fsum; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    return run(parser, arguments, {}, _carry_out, speaks=not detect(os.environ).rank)
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.fsum.command import sum_typed
+
+    return sum_typed(typed)

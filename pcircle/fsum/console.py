@@ -1,0 +1,252 @@
+"""Rank 0's side of a run that a person sees: failures as they come, progress, signatures."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.circle import Sums
+from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.fsum.counters import Totals, totals
+from pcircle.fsum.items import Done, Failure
+from pcircle.fsum.plan import Plan
+from pcircle.fsum.report import (
+    SCHEMA,
+    Report,
+    Signed,
+    describe_failure,
+    failed_entry,
+    rank_share,
+    summary,
+)
+from pcircle.runtime import Observer, Outcome
+from pcircle.runtime.defect import write_report
+from pcircle.signature import algorithm, entries_of, text_of
+from pcircle.ui import jsonout, progress
+from pcircle.ui.errorlog import LogFile, encode
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.pace import Pace
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
+
+_PERIOD_S = 0.2
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
+
+    path: str
+    doing: str
+    errno: int
+    error: str
+    reason: str
+    root: int
+    entry: str
+
+
+class Console(Observer[Done]):
+    """Tells the user of failures, progress and the signatures."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        quiet: bool,
+        verbose: int,
+        progress_mode: progress.Mode,
+        interval_s: float,
+        json: str | None,
+        log: LogFile | None,
+    ) -> None:
+        self._plan = plan
+        self._quiet = quiet
+        self._verbose = verbose
+        self._json = json
+        self._log = log
+        self._trouble = False  # of the log
+        self._by_errno: Counter[int] = Counter()
+        self._failed_roots: set[int] = set()
+        self._failures: list[FailedEntry] = []
+        self._began_s = time.monotonic()
+        self._pace = Pace()
+        self._progress = progress.make(
+            progress_mode, sys.stderr, quiet=quiet, interval_s=interval_s
+        )
+        shown = progress_mode == "always" or (progress_mode == "auto" and not quiet)
+        self.period_s = min(_PERIOD_S, interval_s) if shown else None
+
+    # ---- while it runs ---------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        for failure in values:
+            assert isinstance(failure, Failure)
+            self._by_errno[failure.errno] += 1
+            self._failed_roots.add(failure.root)
+            if len(self._failures) < FAILURES_KEPT:
+                self._failures.append(failed_entry(failure))
+            self._progress.note(describe_failure(failure))
+        if self._log is not None and not self._trouble:
+            try:
+                self._log.append(map(_line, values))
+            except OSError as error:
+                self._log_failed(error)
+
+    def _log_failed(self, error: OSError) -> None:
+        self._trouble = True
+        self._progress.note(f"fsum: cannot write the error log: {error.strerror}")
+
+    def show(self, sums: Sums) -> None:
+        now = totals(sums.counts)
+        self._progress.update(
+            self._pace.view(
+                time.monotonic() - self._began_s,
+                fraction=_fraction(now, sums.weight),
+                exact=now.walked and not sums.stale,
+                bytes_done=now.bytes_done,
+                bytes_total=now.bytes_found if now.walked else None,
+                entries_done=now.settled,
+                stale_ranks=sums.stale,
+                failed=now.failed,
+            )
+        )
+
+    # ---- the end ---------------------------------------------------------------
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        self._progress.close()
+        if self._log is not None:
+            try:
+                self._log.close()
+            except OSError as error:
+                self._log_failed(error)
+        columns = zip(*(report.counts for report in outcome.reports), strict=True)
+        total = totals(tuple(map(sum, columns))) if outcome.reports else Totals()
+        code, reasons = outcome.code, list(outcome.reasons)
+        if outcome.silent:
+            code = worst((code, StoppedEarly.exit_code))
+            names = ", ".join(map(str, outcome.silent))
+            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+        texts: dict[int, str] = {}
+        if not code:
+            wrong = self._account(total, outcome)
+            if wrong is not None:
+                code = Defect.exit_code
+                reasons.append(wrong)
+            else:
+                texts = self._texts(outcome.result)
+        if total.failed or self._trouble:
+            code = worst((code, EntriesFailed.exit_code))
+        if self._by_errno:
+            self._progress.note(f"fsum: {failures_by_kind(self._by_errno)}")
+        for reason in reasons:
+            self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+        return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
+
+    def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
+        """What is wrong with the counts of a job that ended well; None if nothing is."""
+        signed = 0 if outcome.result is None else outcome.result.signed
+        if total.found != total.settled:
+            text = f"{total.found} entries were found, but {total.settled} accounted for"
+        elif not total.failed and total.signed != signed:
+            text = f"{total.signed} entries were read, but {signed} signed"
+        else:
+            return None
+        told = write_report(Defect(text), f"adding up the accounts\n\n{total}")
+        return told.removeprefix("Defect: ")
+
+    def _texts(self, result: Done | None) -> dict[int, str]:
+        """The signatures of the roots that have one."""
+        if result is None:
+            return {}
+        chosen = algorithm(self._plan.algorithm)
+        entries = entries_of(b"".join(result.runs), chosen.size)
+        return {
+            int(name): text_of(chosen, entry[-chosen.size :])
+            for name, entry in entries
+            if int(name) not in self._failed_roots
+        }
+
+    def _report(
+        self,
+        code: int,
+        total: Totals,
+        reasons: tuple[str, ...],
+        texts: dict[int, str],
+        outcome: Outcome[Done],
+    ) -> Report:
+        elapsed_s = max(time.monotonic() - self._began_s, 1e-6)
+        signatures = tuple(
+            Signed(show(root.shown), texts.get(number))
+            for number, root in enumerate(self._plan.roots)
+        )
+        return Report(
+            schema=SCHEMA,
+            tool="fsum",
+            version=__version__,
+            exit_code=code,
+            algorithm=self._plan.algorithm,
+            signatures=signatures,
+            entries=total.signed,
+            files=total.files,
+            directories=total.directories,
+            links=total.links,
+            special=total.special,
+            bytes=total.bytes_done,
+            failed=total.failed,
+            elapsed_s=round(elapsed_s, 6),
+            bytes_per_s=round(total.bytes_done / elapsed_s, 3),
+            entries_per_s=round(total.signed / elapsed_s, 3),
+            reasons=reasons,
+            failures=tuple(self._failures),
+            ranks=tuple(map(rank_share, outcome.reports)),
+        )
+
+    def _tell(self, report: Report) -> int:
+        """Write what was asked for; a result that can't be written is a failure as well."""
+        code = report.exit_code
+        if self._json is not None:
+            try:
+                jsonout.write(report, self._json, sys.stdout.buffer)
+            except OSError as error:
+                self._progress.note(f"fsum: cannot write '{self._json}': {error.strerror}")
+                code = worst((code, EntriesFailed.exit_code))
+        # Standard output carries the JSON document then.
+        output = Output(sys.stderr if self._json == "-" else sys.stdout)
+        for signed in report.signatures:
+            if signed.signature is not None:
+                output.write(f"{signed.signature}  {signed.path}\n")
+            elif report.exit_code in (0, EntriesFailed.exit_code):
+                self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
+        if self._verbose:
+            self._progress.note(shares(report.ranks, report.entries, self._verbose).rstrip("\n"))
+            self._progress.note(summary(report))
+        return code
+
+
+def _line(failure: Failure) -> bytes:
+    line = LogLine(
+        path=show(failure.path),
+        doing=failure.doing,
+        errno=failure.errno,
+        error=errno.errorcode.get(failure.errno, ""),
+        reason=failure.reason,
+        root=failure.root,
+        entry=encode(failure.entry),
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _fraction(now: Totals, weight: float) -> float:
+    """The share that is done: by bytes where all are known, else by weight."""
+    if not now.walked:
+        return min(1.0, weight)
+    if now.bytes_found:
+        return min(1.0, now.bytes_done / now.bytes_found)
+    return now.settled / now.found if now.found else 0.0

@@ -1,0 +1,79 @@
+"""What is to be signed, decided once on rank 0 and then the same on every rank."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.globs import Rule
+from pcircle.ui.names import show
+
+BLOCK_BYTES = 4 << 20
+LARGE_BYTES = 32 << 20
+"""Files above this are read in chunks unless a chunk size is given."""
+
+
+class Root(msgspec.Struct, frozen=True, array_like=True):
+    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
+
+    holder: bytes
+    name: bytes
+    shown: bytes
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The roots and the resolved options.
+
+    `large_bytes` is the size above which files are read in chunks, `chunk_bytes`
+    the chunks' size, None to adapt it. `directory` is the working directory;
+    `one_node` tells that all ranks share a node. `rules` choose what is signed of
+    what is below the roots; `one_file_system`: of a mount point the directory alone.
+    """
+
+    roots: tuple[Root, ...]
+    algorithm: str
+    large_bytes: int
+    chunk_bytes: int | None
+    directory: bytes
+    one_node: bool = True
+    rules: tuple[Rule, ...] = ()
+    one_file_system: bool = False
+
+    def identify(self, status: os.stat_result) -> tuple[int, int]:
+        """What tells one file from another on all ranks: device and inode.
+
+        Nodes number the same network file system's device each in their own
+        way, so among several nodes the inode alone must do.
+        """
+        return (status.st_dev if self.one_node else 0), status.st_ino
+
+
+def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
+    """The roots. A symbolic link is followed. UsageError if there is nothing."""
+    return tuple(map(_root, paths))
+
+
+def _root(path: bytes) -> Root:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"cannot sign '{show(path)}': {error.strerror}") from None
+    if stat.S_ISDIR(status.st_mode):
+        return Root(path, b"", path)
+    real = os.path.realpath(path) if os.path.islink(path) else path
+    holder, name = os.path.split(real)
+    if not name:
+        raise UsageError(f"cannot sign '{show(path)}': Not a directory")
+    return Root(holder or b".", name, path)
+
+
+def open_roots(plan: Plan, here: bytes) -> Directories:
+    """The directories below the roots, of a process whose working directory is `here`."""
+    begin = b"" if here == plan.directory else plan.directory
+    bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
+    return Directories(bases, affordable(), plan.identify)

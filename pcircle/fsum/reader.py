@@ -1,0 +1,176 @@
+"""Reading what an entry holds, for its digest.
+
+Small files cost four system calls: open, fstat, one read, close. Larger ones
+are read in pieces that stay in the processor's cache until they are hashed;
+while that goes on, outside the interpreter's lock, the kernel is told to read
+ahead. Holes are not read. A file that is not the same at the end as it was at
+the beginning has no digest.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+import time
+from collections.abc import Callable
+
+from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fsum.counters import Counters
+from pcircle.fsum.items import Chunk
+from pcircle.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.signature import Signer
+
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_SMALL_BYTES = 128 << 10
+_PIECE_BYTES = 512 << 10
+_AHEAD_BYTES = 2 * BLOCK_BYTES
+_CHUNK_SPLIT_S = 0.25
+_KIND_BITS = 0o170000
+
+
+class Changed(OSError):
+    """The file was not the same from the beginning of its reading to the end."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(errno.ESTALE, how)
+
+
+def check_same(before: os.stat_result, after: os.stat_result) -> None:
+    """Changed if a file was written to, or is another one."""
+    for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"):
+        if getattr(before, field) != getattr(after, field):
+            raise Changed("it changed while it was read")
+
+
+class Reader:
+    """A rank's means to read entries, for its signer. `doing` is what was tried last."""
+
+    def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
+        self.doing = ""
+        self._plan = plan
+        self._counters = counters
+        self._signer = signer
+        self._small = bytearray(_SMALL_BYTES + 1)
+        self._piece = memoryview(bytearray(_PIECE_BYTES))
+
+    def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
+        """Seal a regular file; false if it is to be read in chunks. OSError."""
+        self.doing = "open"
+        fd = os.open(name, FLAGS, dir_fd=directory_fd)
+        try:
+            self.doing = "read"
+            status = os.fstat(fd)
+            size = status.st_size
+            if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
+                # One byte more is asked for than there should be.
+                count = os.readv(fd, [self._small])
+                if count == size:
+                    self._signer.small(memoryview(self._small)[:count])
+                    self._counters.bytes_found += size
+                    self._counters.bytes_done += size
+                    self._counters.sized += 1
+                    return True
+                os.lseek(fd, 0, os.SEEK_SET)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is not a regular file any more")
+            if size > self._plan.large_bytes:
+                return False
+            self._whole(fd, status, stop)
+            return True
+        finally:
+            os.close(fd)
+
+    def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
+        self._counters.sized += 1
+        self._signer.begin()
+        if not status.st_size:  # a file of /proc, say, has content all the same
+            self._unsized(fd, stop)
+            return
+        self._counters.bytes_found += status.st_size
+        done = self._counters.bytes_done
+        try:
+            self._ranges(fd, 0, status.st_size, sparse=may_have_holes(status), enough=bool)
+            check_same(status, os.fstat(fd))
+        except OSError:
+            self._counters.bytes_found -= status.st_size
+            self._counters.bytes_done = done
+            raise
+        self._counters.bytes_done = done + status.st_size  # holes are done without being read
+        self._signer.end_file(status.st_size)
+
+    def _unsized(self, fd: int, stop: Callable[[], bool]) -> None:
+        at = 0
+        while count := os.readv(fd, [self._piece]):
+            self._signer.tap(at, self._piece[:count])
+            at += count
+            if stop():
+                raise Changed("it had not come to an end when the job was stopped")
+        self._counters.bytes_found += at
+        self._counters.bytes_done += at
+        self._signer.end_file(at)
+
+    def chunk(
+        self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
+    ) -> int:
+        """Read a range of a file, whose digests are the signer's then; returns where it got to.
+
+        With `split` it ends with a block after a quarter of a second, so that
+        the rest can be shared. OSError.
+        """
+        self.doing = "open"
+        fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
+        try:
+            self.doing = "read"
+            if self._plan.identify(os.fstat(fd)) != item.file:
+                raise Changed("it was replaced while it was read")
+            self._signer.begin(item.offset)
+            before = self._counters.bytes_done
+            until_s = time.monotonic() + (_CHUNK_SPLIT_S if split else math.inf)
+            end = item.offset + item.length
+
+            def enough() -> bool:
+                return stop() or time.monotonic() > until_s
+
+            reached = self._ranges(fd, item.offset, end, sparse=item.sparse, enough=enough)
+            self._signer.end_chunk(item.offset, reached)
+        finally:
+            os.close(fd)
+        self._counters.bytes_done = before + reached - item.offset
+        return reached
+
+    def _ranges(
+        self, fd: int, offset: int, end: int, *, sparse: bool, enough: Callable[[], bool]
+    ) -> int:
+        """Read a range, which begins with a block, until it is `enough`; returns where that is."""
+        length = end - offset
+        ranges = data_ranges(fd, offset, length) if sparse else iter([(offset, length)])
+        for start, length in ranges:
+            at, last = start, start + length
+            while at < last:
+                if at % BLOCK_BYTES == 0:
+                    if at > offset and enough():
+                        return at
+                    os.posix_fadvise(fd, at, min(_AHEAD_BYTES, end - at), os.POSIX_FADV_WILLNEED)
+                piece = self._piece[: min(_PIECE_BYTES - at % _PIECE_BYTES, last - at)]
+                count = os.preadv(fd, [piece], at)
+                if not count:
+                    raise Changed("it shrank while it was read")
+                self._signer.tap(at, piece[:count])
+                self._counters.bytes_done += count
+                at += count
+        return end
+
+    def link(self, name: bytes, directory_fd: int) -> None:
+        """Seal a symbolic link. OSError."""
+        self.doing = "read link"
+        self._signer.link(os.readlink(name, dir_fd=directory_fd))
+
+    def node(self, name: bytes, directory_fd: int) -> None:
+        """Seal a FIFO, a socket or a device, which is not opened. OSError."""
+        self.doing = "look at"
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+            raise Changed("it was replaced by something else")
+        self._signer.node(status.st_mode, status.st_rdev)

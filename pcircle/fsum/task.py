@@ -1,0 +1,403 @@
+"""Signing as a task: which work each kind of item is, and how digests come together.
+
+A directory is scanned once. Its subdirectories become items at once; its files
+are read on the spot if they are few, else they become batches that others can
+steal; large files become chunks. A directory's digest is made when all that is
+in it is done, on the rank that scanned it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.circle import Sums
+from pcircle.fs.choosing import choosing
+from pcircle.fs.data import may_have_holes
+from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
+from pcircle.fs.scan import Block, blocks
+from pcircle.fsum.counters import Counters
+from pcircle.fsum.items import Batch, Chunk, Done, Failure, Identity, Item, Large, Tree
+from pcircle.fsum.plan import BLOCK_BYTES, Plan, open_roots
+from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
+from pcircle.runtime import Here, Task
+from pcircle.signature import Signer
+
+_BATCH_S = 0.1
+_BATCH_NAMES = 512
+_FEW_NAMES = 64  # read by the item that scanned them
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 1 << 30
+_CHUNKS_PER_RANK = 4
+
+
+class Scanned(NamedTuple):
+    """A directory between its scan and its digest: what its own item has signed of it."""
+
+    done: Done
+
+
+class LargeFile(NamedTuple):
+    """A large file between its first chunk and its last; how many blocks are no mere holes."""
+
+    status: os.stat_result
+    blocks: int
+
+
+class SumTask(Task[Item, Done]):
+    """One rank's part of a signature."""
+
+    notice_type = Failure
+
+    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+        self.counters = Counters()
+        self._plan = plan
+        self._size = size
+        self._signer = Signer(plan.algorithm, HOLDER)
+        self._reader = Reader(plan, self.counters, self._signer)
+        self._directories = open_roots(plan, working_directory())
+        self._choose = choosing(plan.rules)
+
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        self._directories.close()
+
+    def measure(self) -> Sums:
+        return self.counters.sums()
+
+    def seed(self) -> Iterator[Item]:
+        weight = 1.0 / len(self._plan.roots)
+        self.counters.found += len(self._plan.roots)
+        for number, root in enumerate(self._plan.roots):
+            if root.name:
+                yield self._single(number, root.name, weight)
+            else:
+                self.counters.scans_due += 1
+                yield Tree(number, b"", weight)
+
+    def _single(self, number: int, name: bytes, weight: float) -> Batch:
+        holder = self._plan.roots[number].holder
+        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+        files = name if stat.S_ISREG(mode) else b""
+        links = name if stat.S_ISLNK(mode) else b""
+        specials = b"" if files or links else name
+        return Batch(number, HOLDER, files, links, specials, weight, None)
+
+    # ---- one item --------------------------------------------------------------
+
+    def process(self, item: Item, here: Here[Item]) -> Any:
+        self._signer.clear()
+        if isinstance(item, Batch):
+            own: Any = self._batch(item, here)
+        elif isinstance(item, Tree):
+            own = self._tree(item, here)
+        elif isinstance(item, Chunk):
+            own = self._chunk(item, here)
+        else:
+            own = self._large(item, here)
+        return self._signer.take(own) if isinstance(own, Done) else own
+
+    def merge(self, a: Done, b: Done) -> Done:
+        return self._signer.gather(Done(a.cause or b.cause), a, b)
+
+    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        if isinstance(own, Scanned):
+            assert isinstance(item, Tree)
+            gathered = self._signer.gather(Done(), own.done, merged)
+            return self._end_directory(item, gathered, here)
+        if isinstance(own, LargeFile):
+            assert isinstance(item, Large)
+            return self._end_large(item, own, merged, here)
+        assert isinstance(own, Done)
+        if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
+            return Done()
+        return self.merge(own, merged)
+
+    # ---- directories -----------------------------------------------------------
+
+    def _tree(self, item: Tree, here: Here[Item]) -> Scanned | Done:
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        try:
+            with self._open(item) as lease:
+                self._scan(item, lease, here)
+        except OSError as error:
+            self.counters.weight += 0.0 if here.spawned else item.weight
+            self._signer.clear()
+            self._fail(item.root, item.path, "read directory", error, here, sized=True)
+            return Done()
+        done = self._signer.take(Done())
+        if here.spawned:
+            return Scanned(done)
+        return self._end_directory(item, done, here)
+
+    def _open(self, item: Tree) -> Lease:
+        """Lease a directory from the very directory that it was found in."""
+        if item.above is None:
+            return self._directories.lease(item.root, item.path, readable=True)
+        parent = item.path.rpartition(b"/")[0]
+        with self._directories.lease(item.root, parent, item.above):
+            return self._directories.lease(item.root, item.path, readable=True)
+
+    def _scan(self, item: Tree, lease: Lease, here: Here[Item]) -> None:
+        weight = item.weight
+        if self._is_left_empty(item, lease):
+            self.counters.weight += weight
+            return
+        for block in blocks(lease.fd):
+            self._choose(block, item.path)
+            # Of a directory whose end is not in sight nobody knows the share of a name.
+            share = weight if block.last else weight / 2
+            weight -= share
+            self.counters.found += len(block)
+            if not block:
+                self.counters.weight += share
+                continue
+            each = share / len(block)
+            self._spawn_directories(item, block, lease.identity, each, here)
+            names = len(block) - len(block.directories)
+            if block.last and names <= _FEW_NAMES:
+                files, links, specials = map(_pack, (block.files, block.links, block.specials))
+                where = item.root, item.path
+                batch = Batch(*where, files, links, specials, each, lease.identity)
+                self._names(batch, lease.fd, here)
+            else:
+                here.spawn(list(_batches(item, block, each, lease.identity)))
+            if here.stopping:
+                return
+
+    def _is_left_empty(self, item: Tree, lease: Lease) -> bool:
+        """Whether a directory is not entered, being on another file system than what it is in."""
+        if item.above is None or not self._plan.one_file_system:
+            return False
+        with self._directories.lease(item.root, item.path.rpartition(b"/")[0]) as holder:
+            return os.fstat(holder.fd).st_dev != os.fstat(lease.fd).st_dev
+
+    def _spawn_directories(
+        self, item: Tree, block: Block, identity: Identity, each: float, here: Here[Item]
+    ) -> None:
+        self.counters.scans_due += len(block.directories)
+        paths = [join_path(item.path, os.fsencode(name)) for name in block.directories]
+        here.spawn([Tree(item.root, path, each, identity) for path in paths])
+
+    def _end_directory(self, item: Tree, merged: Done, here: Here[Item]) -> Done:
+        try:
+            done = self._signer.directory(item.root, item.path, Done(), merged)
+        except ValueError as twice:
+            why = OSError(errno.ESTALE, str(twice))
+            self._fail(item.root, item.path, "sign directory", why, here, sized=True)
+            return Done()
+        self.counters.directories += 1
+        return done
+
+    # ---- names -----------------------------------------------------------------
+
+    def _batch(self, item: Batch, here: Here[Item]) -> Done:
+        try:
+            with self._directories.lease(item.root, item.path, item.directory) as lease:
+                self._names(item, lease.fd, here)
+        except OSError as error:
+            for name in _split(item.files) + _split(item.links) + _split(item.specials):
+                self.counters.weight += item.weight
+                self._fail(item.root, join_path(item.path, name), "reach", error, here)
+        return Done()
+
+    def _names(self, item: Batch, directory_fd: int, here: Here[Item]) -> None:
+        """Sign a batch's names; hand the rest back when it takes long."""
+        for name in _split(item.links):
+            if self._one(item, name, self._reader.link, directory_fd, here):
+                self.counters.links += 1
+                self.counters.sized += 1
+        for name in _split(item.specials):
+            if self._one(item, name, self._reader.node, directory_fd, here):
+                self.counters.special += 1
+                self.counters.sized += 1
+        files = _split(item.files)
+        until_s = time.monotonic() + _BATCH_S
+        large: list[Item] = []
+        read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
+        root, path = item.root, item.path
+        for tried, name in enumerate(files, 1):
+            try:
+                whole = read(name, directory_fd, stop)
+            except OSError as error:
+                self._fail(root, join_path(path, name), None, error, here)
+            else:
+                if whole:
+                    add(root, path, name)
+                    self.counters.files += 1
+                else:
+                    large.append(Large(root, path, name, item.weight, item.directory))
+                    self.counters.weight -= item.weight
+            self.counters.weight += item.weight
+            if not tried % 8 and (time.monotonic() > until_s or stop()):
+                self._hand_back(item, files[tried:], here)
+                break
+        here.spawn(large)
+
+    def _one(
+        self, item: Batch, name: bytes, read: Any, directory_fd: int, here: Here[Item]
+    ) -> bool:
+        self.counters.weight += item.weight
+        try:
+            read(name, directory_fd)
+        except OSError as error:
+            self._fail(item.root, join_path(item.path, name), None, error, here)
+            return False
+        self._signer.add_at(item.root, item.path, name)
+        return True
+
+    def _hand_back(self, item: Batch, files: Sequence[bytes], here: Here[Item]) -> None:
+        """Spawn what a slow batch has left, in two parts."""
+        half = (len(files) + 1) // 2
+        parts = [part for part in (files[:half], files[half:]) if part]
+        change = msgspec.structs.replace
+        here.spawn(
+            [change(item, files=b"\0".join(part), links=b"", specials=b"") for part in parts]
+        )
+
+    # ---- large files -----------------------------------------------------------
+
+    def _large(self, item: Large, here: Here[Item]) -> LargeFile | Done:
+        self._reader.doing = "open"
+        try:
+            with self._directories.lease(item.root, item.path, item.directory) as lease:
+                fd = os.open(item.name, FLAGS, dir_fd=lease.fd)
+                try:
+                    status = os.fstat(fd)
+                    if not stat.S_ISREG(status.st_mode):
+                        raise Changed("it is not a regular file any more")
+                    sparse = may_have_holes(status)
+                    grid = list(self._grid(fd, status.st_size, sparse=sparse))
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            self.counters.weight += item.weight
+            self._fail(item.root, join_path(item.path, item.name), None, error, here)
+            return Done()
+        size = status.st_size
+        self.counters.sized += 1
+        self.counters.bytes_found += size
+        where = item.root, item.path, item.name, self._plan.identify(status)
+        here.spawn(
+            [
+                Chunk(*where, offset, length, item.weight * length / size, sparse)
+                for offset, length in grid
+            ]
+        )
+        holes = size - sum(length for _, length in grid)
+        self.counters.bytes_done += holes
+        self.counters.weight += item.weight * holes / size if size else item.weight
+        own = LargeFile(status, sum(-(-length // BLOCK_BYTES) for _, length in grid))
+        return own if here.spawned else self._end_large(item, own, Done(), here)
+
+    def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
+        """The chunks of a file that have any data."""
+        wanted = size // (_CHUNKS_PER_RANK * self._size)
+        wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
+        whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
+        offset = 0
+        while offset < size:
+            data = offset
+            try:
+                if sparse:
+                    data = os.lseek(fd, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return  # nothing but a hole is left
+                # Else the file system knows nothing of holes.
+            offset = max(offset, data // whole * whole)
+            yield offset, min(whole, size - offset)
+            offset += whole
+
+    def _chunk(self, item: Chunk, here: Here[Item]) -> Done:
+        reached, end = item.offset, item.offset + item.length
+        self._reader.doing = "reach"
+        split = self._plan.chunk_bytes is None
+        try:
+            with self._directories.lease(item.root, item.path) as lease:
+                reached = self._reader.chunk(item, lease.fd, here.is_stopping, split=split)
+        except OSError as error:
+            self.counters.weight += item.weight
+            path = join_path(item.path, item.name)
+            return Done(self._failure(item.root, path, None, error))
+        self.counters.weight += item.weight * (reached - item.offset) / item.length
+        if reached < end and not here.stopping:
+            half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
+            middle = min(end, reached + half)
+            change = msgspec.structs.replace
+            parts = [(a, b) for a, b in ((reached, middle), (middle, end)) if b > a]
+            weight = item.weight / item.length
+            here.spawn(
+                [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
+            )
+        return Done()
+
+    def _end_large(self, item: Large, own: LargeFile, merged: Done, here: Here[Item]) -> Done:
+        self._reader.doing = "read"
+        cause = merged.cause
+        if cause is None:
+            try:
+                with self._directories.lease(item.root, item.path, item.directory) as lease:
+                    now = os.stat(item.name, dir_fd=lease.fd, follow_symlinks=False)
+                check_same(own.status, now)
+            except OSError as error:
+                cause = self._failure(item.root, join_path(item.path, item.name), None, error)
+        if cause is not None:
+            self.counters.failed += 1
+            here.note([cause])
+            return Done()
+        self._signer.clear()
+        self._signer.large(own.status.st_size, own.blocks, merged.blocks)
+        self._signer.add_at(item.root, item.path, item.name)
+        self.counters.files += 1
+        return self._signer.take(Done())
+
+    # ---- failures --------------------------------------------------------------
+
+    def _fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        here: Here[Item],
+        *,
+        sized: bool = False,
+    ) -> None:
+        """Account for an entry that has no digest; `doing` None is what the reader did."""
+        self.counters.failed += 1
+        if not sized:
+            self.counters.sized += 1
+        here.note([self._failure(root, path, doing, error)])
+
+    def _failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        base = self._plan.roots[root]
+        entry = b"" if base.name else path
+        shown = os.path.join(base.shown, entry) if entry else base.shown
+        reason = error.strerror or str(error)
+        return Failure(shown, doing or self._reader.doing, error.errno or 0, reason, root, entry)
+
+
+def _split(packed: bytes) -> list[bytes]:
+    return packed.split(b"\0") if packed else []
+
+
+def _pack(names: Sequence[str]) -> bytes:
+    return os.fsencode("\0".join(names))
+
+
+def _batches(item: Tree, block: Block, each: float, identity: Identity) -> Iterator[Batch]:
+    """The names of a block, by the hundred."""
+    for kind in ("files", "links", "specials"):
+        names = getattr(block, kind)
+        for start in range(0, len(names), _BATCH_NAMES):
+            batch = Batch(item.root, item.path, b"", b"", b"", each, identity)
+            packed = _pack(names[start : start + _BATCH_NAMES])
+            yield msgspec.structs.replace(batch, **{kind: packed})

@@ -1,0 +1,81 @@
+"""What the reports of all tools have in common: failures by kind, and what each rank did."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pcircle.ui import table
+from pcircle.units import format_count, format_size
+
+FAILURES_KEPT = 1000
+"""Failures that the report lists; all are counted, and all were named when they came."""
+
+
+class FailedEntry(msgspec.Struct, frozen=True):
+    """A failure in the report; the path with odd bytes escaped."""
+
+    path: str
+    doing: str
+    errno: int
+    reason: str
+
+
+class RankShare(msgspec.Struct, frozen=True):
+    """What one rank did."""
+
+    rank: int
+    node: int
+    entries: int
+    bytes: int
+    items: int
+    steals_asked: int
+    steals_got: int
+    messages: int
+    message_bytes: int
+    spilled_items: int
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+def plural(count: int, one: str, many: str) -> str:
+    """A number of things, in words."""
+    return f"{format_count(count)} {one if count == 1 else many}"
+
+
+def failures_by_kind(by_errno: Mapping[int, int]) -> str:
+    """How many failures there were of each kind, the most frequent first."""
+    kinds = sorted(by_errno.items(), key=lambda kind: (-kind[1], kind[0]))
+    told = [
+        f"{format_count(count)} {errno.errorcode.get(number, 'other')}"
+        + (f" ({os.strerror(number)})" if number else "")
+        for number, count in kinds
+    ]
+    return f"{plural(sum(by_errno.values()), 'failure', 'failures')}: {', '.join(told)}"
+
+
+def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
+    """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
+    header = ["rank", "node", "entries", "bytes", "share"]
+    rows = []
+    for rank in ranks:
+        part = rank.entries / entries if entries else 0.0
+        row = [str(rank.rank), str(rank.node), format_count(rank.entries)]
+        row += [format_size(rank.bytes), f"{part:.0%}"]
+        if verbose > 1:
+            row += [
+                format_count(rank.items),
+                f"{rank.steals_got}/{rank.steals_asked}",
+                format_count(rank.messages),
+                format_size(rank.message_bytes),
+                format_count(rank.spilled_items),
+                f"{rank.cpu_s:.2f} s",
+                format_size(rank.peak_rss_bytes),
+            ]
+        rows.append(row)
+    if verbose > 1:
+        header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
+    return table.render(rows, align="r" * len(header), header=header)

@@ -1,0 +1,1 @@
+"""fsum, run as a user runs it."""
