@@ -106,6 +106,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "-L": encode(plan.follow),
         "-x": encode(plan.one_file_system),
         "--sparse": encode(plan.sparse),
+        "--stripe": encode((plan.striping.keep, plan.striping.layout)),
         "--verify": encode(plan.verify),
         "--signature": encode(plan.sign),
         "the list of what to copy": encode(plan.listed),

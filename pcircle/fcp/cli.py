@@ -56,6 +56,11 @@ def parser() -> Parser:
         default="auto",
         help="keep holes as they are; make holes of zeros, too; or fill them",
     )
+    add(
+        "--stripe",
+        metavar="COUNT[:SIZE]",
+        help="Lustre layout of new files; all: on every target; or keep, or default",
+    )
     add("--bwlimit", metavar="RATE", help="bytes copied in a second, by all processes together")
     add("--ops-limit", metavar="N", help="metadata operations in a second, so as well")
     add = p.add_argument_group("what is said").add_argument
@@ -86,7 +91,8 @@ def _add_what(p: argparse.ArgumentParser) -> None:
         "--preserve",
         metavar="LIST",
         action="append",
-        help="keep these, of mode,ownership,timestamps,xattr,acl,links,all; without =LIST as -p",
+        help="keep these, of mode,ownership,timestamps,xattr,acl,links,stripe,all; "
+        "without =LIST as -p",
     )
     add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
     _add_links(add)
@@ -153,7 +159,17 @@ _BARE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run fcp; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    return run(parser, arguments, _BARE, _carry_out, speaks=not detect(os.environ).rank)
+    speaks = not detect(os.environ).rank
+    return run(parser, _joined(arguments), _BARE, _carry_out, speaks=speaks)
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """The arguments, with `--stripe` and a value of its own made one: -1 is like an option."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--stripe" not in arguments[: end - 1]:
+        return arguments
+    at = arguments.index("--stripe")
+    return [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]
 
 
 def _carry_out(typed: argparse.Namespace) -> int:

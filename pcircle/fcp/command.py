@@ -17,6 +17,7 @@ from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
 from pcircle.fcp.existing import Existing
+from pcircle.fcp.layouts import demand, striping_of
 from pcircle.fcp.lists import Lists, read_paths, sort
 from pcircle.fcp.plan import (
     CHUNK_UNIT_BYTES,
@@ -43,10 +44,10 @@ from pcircle.ui.progress import Mode
 from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
-_WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "all")
+_WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
 # What is asked for by name must be kept, or the entry fails.
-_DEMANDED = {"xattr": ("xattr_demanded",), "acl": ("acl_demanded",)}
+_DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 Links = Literal["all", "operands", "none"]
 
@@ -59,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     or "exclude-from" or "include-from" with a file of them, whose lines end
     with NUL if `null`, as do the paths in the file `files_from`; with `deep` what is in
     directories listed there is meant as well. `links` are the symbolic links to follow: all, those
-    that are sources ("operands") or none.
+    that are sources ("operands") or none. `stripe` is what `--stripe` says.
     """
 
     sources: tuple[bytes, ...]
@@ -92,6 +93,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Wish = Wish()
     verify: bool = False
     sign: str | None = None
+    stripe: str | None = None
 
 
 class CopyProgram(Program):
@@ -123,9 +125,10 @@ class CopyProgram(Program):
         elif options.files_from is not None:
             self._lists = _listed(options, options.files_from, roots)
         chunk = options.chunk_bytes
+        kept = demand(options.stripe, options.keep)
         plan = Plan(
             roots=roots,
-            keep=options.keep,
+            keep=kept,
             large_bytes=_large_bytes(options),
             chunk_bytes=chunk,
             token=os.urandom(4).hex().encode(),
@@ -145,6 +148,7 @@ class CopyProgram(Program):
             operations_per_s=options.operations_per_s,
             verify=options.verify,
             sign=options.sign,
+            striping=striping_of(options.stripe, kept, roots),
         )
         if not options.checkpoint.never and is_worth_it(plan):
             self._kept = keep(plan, options.checkpoint)
@@ -241,6 +245,7 @@ def _run(options: Options) -> int:
         _check_signature(options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from and --files-from exclude each other: each is a list")
+    demand(options.stripe, options.keep)  # that it makes sense
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -323,6 +328,7 @@ def _options(typed: argparse.Namespace) -> Options:
         checkpoint=_wish(typed),
         verify=typed.verify,
         sign=typed.signature,
+        stripe=typed.stripe,
     )
 
 
@@ -330,8 +336,6 @@ def _keep(typed: argparse.Namespace) -> Keep:
     wanted = {*_ALL, "special"} if typed.archive else set()
     for text in typed.preserve or ():
         for name in (name.strip() for name in text.split(",")):
-            if name == "stripe":
-                raise UsageError("--preserve: 'stripe' can't be kept yet")
             if name not in _WORDS:
                 raise UsageError(f"--preserve: '{name}' is none of {', '.join(_WORDS)}")
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))

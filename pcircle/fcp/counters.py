@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from pcircle.circle import Sums
+from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 
 FOUND, SIZED, FAILED = 0, 1, 7
 """Where these are in the counts in a row."""
 
-KINDS = (XATTR, ACL, FLAGS)
+KINDS = (XATTR, ACL, FLAGS, STRIPE)
 
 
 class Counters:
@@ -146,6 +147,7 @@ class Totals(msgspec.Struct, frozen=True):
     lost_xattr: int = 0
     lost_acl: int = 0
     lost_flags: int = 0
+    lost_stripe: int = 0
     skipped: int = 0
     resumed: int = 0
     resumed_bytes: int = 0
@@ -158,8 +160,8 @@ class Totals(msgspec.Struct, frozen=True):
     @property
     def not_kept(self) -> dict[str, int]:
         """Entries by what of them the destination could not hold."""
-        counts = zip(KINDS, (self.lost_xattr, self.lost_acl, self.lost_flags), strict=True)
-        return {kind: count for kind, count in counts if count}
+        lost = self.lost_xattr, self.lost_acl, self.lost_flags, self.lost_stripe
+        return {kind: count for kind, count in zip(KINDS, lost, strict=True) if count}
 
     @property
     def settled(self) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from pcircle.fcp.counters import Counters
+from pcircle.fs.lustre import STRIPE
 from pcircle.fs.metadata import Keep, settle_file
 from pcircle.fs.xattrs import (
     ACL,
@@ -51,7 +52,11 @@ class Extras:
         self._inherited = False
         self._demanded = {
             kind
-            for kind, demanded in ((XATTR, keep.xattr_demanded), (ACL, keep.acl_demanded))
+            for kind, demanded in (
+                (XATTR, keep.xattr_demanded),
+                (ACL, keep.acl_demanded),
+                (STRIPE, keep.stripe_demanded),
+            )
             if demanded
         }
 

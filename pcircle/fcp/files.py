@@ -20,6 +20,7 @@ from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.items import Chunk, Failure, Identity
+from pcircle.fcp.layouts import Layouts
 from pcircle.fcp.limits import Limits, SlowMover, slow_copier
 from pcircle.fcp.linkcopier import LinkCopier
 from pcircle.fcp.plain import (
@@ -86,8 +87,11 @@ class Copier(LinkCopier):
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
         self._mover.taps += [] if signer is None else [signer.tap]
         self._extras = extras
-        # What is cloned, searched for zeros or written beside its name is never plain.
+        self.layouts = Layouts(plan, extras)
+        # What is cloned, searched for zeros, written beside its name or given a layout is
+        # never plain.
         plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
+        plain = plain and not self.layouts.active
         seal = None if signer is None else signer.small
         self._copy_plain = plain_copier(plan, extras, self._write, seal) if plain else never_plain
         if signer is not None:
@@ -209,7 +213,8 @@ class Copier(LinkCopier):
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
         self.doing = "create the copy of"
         try:
-            creation = target.create(target_fd, name, status, self._plan, self.names)
+            make = self.layouts.maker(fd)
+            creation = target.create(target_fd, name, status, self._plan, self.names, make)
         except OSError as error:
             target.stop_if_full(error, target_fd, self.names)
             raise
@@ -356,28 +361,30 @@ class Copier(LinkCopier):
         source: bytes,
         target_fd: int,
         name: bytes,
-        divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
+        divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
     ) -> BegunFile:
         """Make the temporary file that a large file's chunks go to, of its full size, closed.
 
         Returns the source's status, what was made, its identity, and the
-        ranges that `divide` says of the open source; none if it could be cloned.
+        ranges that `divide` says of the open source, its status and the unit
+        of the chunks; none if it could be cloned.
         """
         with self.opened(source_fd, source) as (fd, status):
             held = self._extras.of_file(fd) if self._extras.any else None
-            ranges = divide(fd, status)
             creation, identity, cloned = self._make(fd, status, target_fd, name)
+            ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
         creation.held = held
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
-        return status, creation, identity, [] if cloned else ranges
+        return status, creation, identity, ranges
 
     def _make(
         self, fd: int, status: os.stat_result, target_fd: int, name: bytes
     ) -> tuple[Creation, Identity, bool]:
         self.doing = "create the copy of"
         try:
-            creation = target.create_beside(target_fd, name, status, self._plan, self.names)
+            make = self.layouts.maker(fd)
+            creation = target.create_beside(target_fd, name, status, self._plan, self.names, make)
         except OSError as error:
             target.stop_if_full(error, target_fd, self.names)
             raise
@@ -389,6 +396,7 @@ class Copier(LinkCopier):
                 cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
                 if not cloned:
                     os.ftruncate(creation.fd, status.st_size)
+                    creation.unit_bytes = self.layouts.unit_bytes(fd, creation.fd)
             finally:
                 os.close(creation.fd)
         except OSError as error:

@@ -129,7 +129,8 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Copy a range of a file into the temporary file that stands for it.
 
-    `sparse` tells that the file has holes, which are worth looking for.
+    `sparse` tells that the file has holes, which are worth looking for. Parts
+    of it begin at multiples of `unit_bytes`.
     """
 
     root: int
@@ -142,6 +143,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     length: int
     weight: float
     sparse: bool
+    unit_bytes: int
 
 
 class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):

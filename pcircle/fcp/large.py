@@ -144,6 +144,7 @@ class LargeFiles:
                 length,
                 item.weight * length / size,
                 sparse,
+                own.creation.unit_bytes,
             )
             for offset, length in ranges
         ]
@@ -152,16 +153,16 @@ class LargeFiles:
         self._site.counters.weight += item.weight * holes / size if size else item.weight
         here.spawn(chunks)
 
-    def _grid(self, fd: int, status: os.stat_result) -> list[tuple[int, int]]:
+    def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
         """The (offset, length) of a file's chunks."""
-        whole = self._chunk_bytes(status.st_size)
+        whole = self._chunk_bytes(status.st_size, unit_bytes)
         return list(_grid(fd, status.st_size, whole, sparse=self._has_holes(status)))
 
     def _has_holes(self, status: os.stat_result) -> bool:
         """Whether there are holes that are to be kept."""
         return self._site.plan.sparse != "never" and may_have_holes(status)
 
-    def _chunk_bytes(self, size: int) -> int:
+    def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
         if self._site.plan.chunk_bytes is not None:
             return self._site.plan.chunk_bytes
         wanted = size // (_CHUNKS_PER_RANK * self._site.size)
@@ -169,7 +170,7 @@ class LargeFiles:
         limited = self._site.plan.bytes_per_s is not None
         smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
-        return -(-bounded // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
+        return -(-bounded // unit_bytes) * unit_bytes
 
     def chunk(self, item: Chunk, here: Here[Item]) -> Done:
         """Copy a range of a file; its result says why it failed, if it did."""
@@ -209,8 +210,7 @@ class LargeFiles:
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""
-        half = -(-(end - offset) // 2 // CHUNK_UNIT_BYTES) * CHUNK_UNIT_BYTES
-        middle = min(end, offset + half)
+        middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
         here.spawn(
             [
                 Chunk(
@@ -224,6 +224,7 @@ class LargeFiles:
                     stop - start,
                     item.weight * (stop - start) / item.length,
                     item.sparse,
+                    item.unit_bytes,
                 )
                 for start, stop in ((offset, middle), (middle, end))
                 if stop > start

@@ -47,7 +47,7 @@ class Limits:
             self._operations = Throttle(plan.operations_per_s / size, _BURST_S)
         keep = plan.keep
         # Look up the source, make the target, give it its attributes.
-        self.entry = 2 + sum(getattr(keep, name) for name in _SET_EACH)
+        self.entry = 2 + sum(getattr(keep, name) for name in _SET_EACH) + plan.striping.gives
 
     def begin(self, item: Item, stop: Callable[[], bool]) -> None:
         """Wait until an item may begin. Names in a batch are waited for one by one."""

@@ -54,6 +54,26 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
     resumed: bool = False
 
 
+class Striping(msgspec.Struct, frozen=True, array_like=True):
+    """What is done about Lustre layouts; see `pcircle.fcp.layouts`.
+
+    `source` and `target` tell which side is on Lustre. New files get `layout`,
+    or with `keep` their source's, as directories do unless it is one of
+    `defaults`, those of whole file systems.
+    """
+
+    source: bool = False
+    target: bool = False
+    keep: bool = False
+    layout: bytes = b""
+    defaults: tuple[bytes, ...] = ()
+
+    @property
+    def gives(self) -> bool:
+        """Whether files are to be given layouts."""
+        return self.keep or bool(self.layout)
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options of a copy.
 
@@ -68,7 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
     what they stand for; `one_file_system`: of a mount point copy the directory
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept. `verify`: read every copy again.
-    `sign` is the algorithm of the signature that is wanted.
+    `sign` is the algorithm of the signature that is wanted. `striping` is about Lustre.
     """
 
     roots: tuple[Root, ...]
@@ -93,6 +113,7 @@ class Plan(msgspec.Struct, frozen=True):
     journal: JournalPlan | None = None
     verify: bool = False
     sign: str | None = None
+    striping: Striping = Striping()
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Whether something in the target is taken for the work of an earlier run of this copy.

@@ -17,6 +17,7 @@ from pcircle.fcp import target
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import Copier
 from pcircle.fcp.journal import Begun, Part
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.resumed import Resumed
 from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
@@ -114,12 +115,12 @@ def take_up(
     copier: Copier,
     begun: Sequence[tuple[Begun, list[Part]]],
     names: tuple[int, bytes, int, bytes],
-    divide: Callable[[int, os.stat_result], list[tuple[int, int]]],
+    divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
 ) -> BegunFile | None:
     """Go on with a large file that was begun; None if it must be begun anew.
 
     `names` are the directories and names of source and target, `divide` gives
-    the ranges that are to be copied of the open source. OSError as of `Copier.begin`.
+    the ranges that are to be copied, and OSError, as of `Copier.begin`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):
@@ -127,5 +128,5 @@ def take_up(
         if found is None:
             return None
         written, made, parts = found
-        ranges = without(divide(fd, status), parts)
+        ranges = without(divide(fd, status, CHUNK_UNIT_BYTES), parts)
         return copier.take_up((fd, status), ranges, made, (written, name), target_fd)

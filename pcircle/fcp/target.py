@@ -12,12 +12,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.existing import Taken, file_stays
-from pcircle.fcp.plan import Plan
+from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
 from pcircle.fs.metadata import settle_as_replaced, settle_file
 from pcircle.fs.naming import give_free_name
 from pcircle.fs.xattrs import Held
@@ -47,10 +48,10 @@ class Creation:
     `written` is its name until it is finished, the temporary one or its own.
     `old` is the status of the file that it will replace. `identity` is known
     once it was asked for, with the file open. `held` are the attributes that
-    it is to have from its source.
+    it is to have from its source. Its chunks begin at multiples of `unit_bytes`.
     """
 
-    __slots__ = ("created_mode", "fd", "held", "identity", "name", "old", "written")
+    __slots__ = ("created_mode", "fd", "held", "identity", "name", "old", "unit_bytes", "written")
 
     def __init__(
         self, fd: int, name: bytes, written: bytes, old: os.stat_result | None, created_mode: int
@@ -62,6 +63,7 @@ class Creation:
         self.created_mode = created_mode
         self.identity: tuple[int, int] | None = None
         self.held: Held | None = None
+        self.unit_bytes = CHUNK_UNIT_BYTES
 
     def identify(self) -> tuple[int, int]:
         """Device and inode of the file, which must be open."""
@@ -87,65 +89,89 @@ def creation_bits(plan: Plan) -> int:
     return 0 if plan.keep.mode else 0o777 & ~(plan.umask & 0o700)
 
 
+Make: TypeAlias = Callable[[bytes, int, int], int]
+"""Makes a file of a name and a mode in a directory, open for writing; FileExistsError."""
+
+
+def new_file(name: bytes, mode: int, directory_fd: int) -> int:
+    """The usual way to make a file."""
+    return os.open(name, CREATE, mode, dir_fd=directory_fd)
+
+
 def create(
-    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    plan: Plan,
+    names: Names,
+    make: Make = new_file,
 ) -> Creation:
     """Create a file under its own name, or beside it if that is taken. OSError if it can't be."""
     mode = creation_mode(source, plan)
     if plan.existing.in_place:
-        return _create_in_place(directory_fd, name, source, plan, names, mode)
+        return _create_in_place(directory_fd, name, source, plan, names, make, mode)
     if plan.existing.beside:
-        return create_beside(directory_fd, name, source, plan, names)
+        return create_beside(directory_fd, name, source, plan, names, make)
     try:
-        fd = os.open(name, CREATE, mode, dir_fd=directory_fd)
+        fd = make(name, mode, directory_fd)
     except FileExistsError:
-        return create_beside(directory_fd, name, source, plan, names)
+        return create_beside(directory_fd, name, source, plan, names, make)
     return Creation(fd, name, name, None, mode)
 
 
 def create_beside(
-    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    plan: Plan,
+    names: Names,
+    make: Make = new_file,
 ) -> Creation:
     """Create a file under a temporary name beside `name`, to be renamed when it is complete."""
     if plan.existing.in_place:
         mode = creation_mode(source, plan) | 0o600
-        return _create_in_place(directory_fd, name, source, plan, names, mode)
-    return _create_temporary(directory_fd, name, source, plan, names)
+        return _create_in_place(directory_fd, name, source, plan, names, make, mode)
+    return _create_temporary(directory_fd, name, source, plan, names, make)
 
 
 def _create_temporary(
-    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names
+    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names, make: Make
 ) -> Creation:
     old = replaceable(directory_fd, name)
     # Other ranks will open it for writing, so the owner must be allowed to.
     mode = 0o600 if old is not None else creation_mode(source, plan) | 0o600
     written = names.next()
-    fd = os.open(written, CREATE, mode, dir_fd=directory_fd)
-    return Creation(fd, name, written, old, mode)
+    return Creation(make(written, mode, directory_fd), name, written, old, mode)
 
 
 def _create_in_place(
-    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names, mode: int
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    plan: Plan,
+    names: Names,
+    make: Make,
+    mode: int,
 ) -> Creation:
     """Create a file under its own name, or empty the one that has it.
 
     A link is not followed: it is replaced, as ever.
     """
     try:
-        return Creation(os.open(name, CREATE, mode, dir_fd=directory_fd), name, name, None, mode)
+        return Creation(make(name, mode, directory_fd), name, name, None, mode)
     except FileExistsError:
         if plan.existing.stays and not _is_ours(plan, directory_fd, name):
             raise Taken from None
     old = replaceable(directory_fd, name)
     if old is None or stat.S_ISLNK(old.st_mode):
-        return _create_temporary(directory_fd, name, source, plan, names)
+        return _create_temporary(directory_fd, name, source, plan, names, make)
     try:
         fd = os.open(name, _REWRITE, dir_fd=directory_fd)
     except OSError:
         if not plan.existing.force:
             raise
         os.unlink(name, dir_fd=directory_fd)
-        return Creation(os.open(name, CREATE, mode, dir_fd=directory_fd), name, name, None, mode)
+        return Creation(make(name, mode, directory_fd), name, name, None, mode)
     try:
         _empty(fd, source, plan)
     except OSError:

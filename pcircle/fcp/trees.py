@@ -44,6 +44,7 @@ class Directory(NamedTuple):
     created: bool
     held: Held | None = None
     begun: bool = False  # by an earlier run: something in it that was not finished
+    layout: bytes | None = None  # that it hands down
     done: Done = Done()  # what its own item has done for it
 
 
@@ -91,11 +92,13 @@ class Trees:
         self, source_fd: int, status: os.stat_result, lease: Lease, created: bool
     ) -> Directory:
         extras = self._site.extras
+        layout = self._site.copier.layouts.of_directory(source_fd)
         if not extras.any:
-            return Directory(status, lease.identity, created)
+            return Directory(status, lease.identity, created, layout=layout)
         if created:
             extras.made_directory(lease.fd)
-        return Directory(status, lease.identity, created, extras.of_directory(source_fd))
+        held = extras.of_directory(source_fd)
+        return Directory(status, lease.identity, created, held, layout=layout)
 
     def _open_source(self, item: Tree) -> Lease:
         """Lease the source directory, from the very directory that it was found in."""
@@ -367,10 +370,12 @@ class Trees:
         sync = self._site.plan.existing.sync
         doing = "set the attributes of the copy of"
         try:
-            if keep.any or missing or sync or own.begun:
+            if keep.any or missing or sync or own.begun or own.layout is not None:
                 with self._site.targets.lease(item.root, item.path, own.identity) as lease:
                     if own.begun and self._site.resumed is not None:
                         sweep_all(self._site.resumed, lease.fd)
+                    if own.layout is not None:
+                        self._site.copier.layouts.give_directory(lease, own.layout)
                     self._settle(lease, own)
                     if missing and not keep.mode:
                         os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)

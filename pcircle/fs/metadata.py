@@ -28,8 +28,9 @@ _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 class Keep(msgspec.Struct, frozen=True, array_like=True):
     """Which attributes of the source a copy keeps.
 
-    `special` tells that FIFOs, sockets and devices are copied; `..._demanded`
-    that an entry fails whose attributes of that kind can't be kept.
+    `special` tells that FIFOs, sockets and devices are copied, `stripe` that
+    Lustre layouts are kept if both sides are on Lustre; `..._demanded` that an
+    entry fails whose attributes of that kind can't be kept.
     """
 
     mode: bool = False
@@ -42,6 +43,8 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     special: bool = False
     xattr_demanded: bool = False
     acl_demanded: bool = False
+    stripe: bool = False
+    stripe_demanded: bool = False
 
     @property
     def any(self) -> bool:

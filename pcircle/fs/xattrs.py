@@ -13,7 +13,8 @@ them long after the source was looked at.
 
 Left out on purpose: `security.selinux`, which the target's policy sets, and
 `lustre.*`, `system.nfs4_acl` and the like, which describe where a file is
-stored and not what it is.
+stored and not what it is. Lustre shows some of that to root as `trusted` too;
+layouts are kept by `pcircle.fs.lustre`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from typing import NamedTuple
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 _ACLS = (_ACCESS, _DEFAULT)
 _COPIED = ("user.", "trusted.", "security.")
-_NOT_COPIED = frozenset(("security.selinux", "security.evm", "security.ima"))
+_OF_LUSTRE = ("lov", "lma", "lmv", "dmv", "link", "fid", "hsm", "som", "lfsck_bitmap", "lfsck_ns")
+_NOT_COPIED = frozenset(
+    (
+        "security.selinux",
+        "security.evm",
+        "security.ima",
+        *(f"trusted.{name}" for name in _OF_LUSTRE),
+    )
+)
 # EINVAL: an ACL that names an owner whom the target's user namespace does not know.
 _REFUSED = frozenset(
     (
@@ -116,7 +125,7 @@ def give_attributes(target: int | bytes, held: Held) -> set[str]:
     lost: set[str] = set()
     for name, value in held.values:
         try:
-            _give(target, name, value)
+            give_attribute(target, name, value)
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
@@ -129,11 +138,12 @@ def give_attributes(target: int | bytes, held: Held) -> set[str]:
     return lost
 
 
-def _give(target: int | bytes, name: str, value: bytes) -> None:
+def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
+    """Give an open file, or what a path leads to, one attribute. OSError as of `setxattr`."""
     try:
         os.setxattr(target, name, value)
     except PermissionError as error:
-        # The namespace `user` asks for the right to write, even of the owner.
+        # The namespaces `user` and `lustre` ask for the right to write, even of the owner.
         mode = stat.S_IMODE(os.stat(target).st_mode)
         if error.errno != errno.EACCES or mode & stat.S_IWUSR:
             raise

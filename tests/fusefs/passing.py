@@ -17,6 +17,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from . import wire
+from .layouts import NAME as LAYOUT
+from .layouts import LustreStore
 from .libc import fallocate, rename2
 from .nodes import Node, Nodes, SideStore
 from .wire import Op
@@ -41,6 +43,7 @@ class Caching(NamedTuple):
     attributes_s: float = 0.0
     keep: bool = False  # pages outlive a close, as they do on a disk
     direct: bool = False  # no page cache at all
+    lustre: bool = False  # files and directories have layouts, as `LustreStore` says
 
 
 class Passing:
@@ -48,7 +51,8 @@ class Passing:
 
     def __init__(self, backing: bytes, caching: Caching) -> None:
         self.nodes = Nodes(backing)
-        self._side = SideStore()
+        self._lustre = LustreStore(self.nodes[wire.ROOT]) if caching.lustre else None
+        self._side = self._lustre or SideStore()
         self._valid = divmod(round(caching.attributes_s * 1e9), 10**9)
         self._open_flags = wire.KEEP_CACHE * caching.keep | wire.DIRECT_IO * caching.direct
         self._listings: dict[int, list[tuple[bytes, int, int]]] = {}
@@ -59,6 +63,11 @@ class Passing:
             for op in Op
             if hasattr(self, f"_{op.name.lower()}")
         }
+
+    @property
+    def ignored(self) -> int:
+        """How many layouts came too late."""
+        return 0 if self._lustre is None else self._lustre.ignored
 
     # Answers.
 
@@ -104,8 +113,13 @@ class Passing:
 
     def _mkdir(self, request: Request) -> bytes:
         (name,), (mode, mask) = _named(request, wire.MKDIR_IN)
-        os.mkdir(name, mode & ~mask, dir_fd=self.nodes[request.node].fd)
-        return self._made(request, name)
+        parent = self.nodes[request.node]
+        os.mkdir(name, mode & ~mask, dir_fd=parent.fd)
+        answer = self._made(request, name)
+        if self._lustre is not None:
+            made = self.nodes[wire.ENTRY.unpack_from(answer)[0]]
+            self._lustre.made_directory(made, parent)
+        return answer
 
     def _symlink(self, request: Request) -> bytes:
         name, text = wire.strings(request.body)
@@ -199,6 +213,9 @@ class Passing:
         if not self._side.takes(name):
             os.setxattr(node.magic, name, value, flags)
             return b""
+        if self._lustre is not None and name == LAYOUT:
+            self._lustre.set_layout(node, value)
+            return b""
         kept = self._side.of(node)
         if flags & os.XATTR_CREATE and name in kept:
             raise OSError(errno.EEXIST, "")
@@ -213,9 +230,16 @@ class Passing:
         if not self._side.takes(name):
             return _fitting(os.getxattr(node.magic, name), room)
         value = self._side.of(node).get(name)
+        if value is None and name == LAYOUT:
+            value = self._default_of(node)
         if value is None:
             raise OSError(errno.ENODATA, "")
         return _fitting(value, room)
+
+    def _default_of(self, node: Node) -> bytes | None:
+        if self._lustre is None or not stat.S_ISDIR(os.fstat(node.fd).st_mode):
+            return None
+        return self._lustre.default_of(node)
 
     def _listxattr(self, request: Request) -> bytes:
         room, _ = wire.GETXATTR_IN.unpack_from(request.body)
@@ -236,7 +260,10 @@ class Passing:
 
     def _open(self, request: Request) -> bytes:
         flags, _ = wire.OPEN_IN.unpack_from(request.body)
-        fd = os.open(self.nodes[request.node].magic, flags & _KEPT_OPEN_FLAGS | os.O_CLOEXEC)
+        node = self.nodes[request.node]
+        fd = os.open(node.magic, flags & _KEPT_OPEN_FLAGS | os.O_CLOEXEC)
+        if self._lustre is not None:
+            self._lustre.opened(node, flags)
         return wire.OPEN_OUT.pack(fd, self._open_flags, 0)
 
     def _create(self, request: Request) -> bytes:
@@ -250,6 +277,9 @@ class Passing:
         except OSError:
             os.close(fd)
             raise
+        if self._lustre is not None:
+            number = wire.ENTRY.unpack_from(answer)[0]
+            self._lustre.opened(self.nodes[number], flags, parent)
         return answer + wire.OPEN_OUT.pack(fd, self._open_flags, 0)
 
     def _read(self, request: Request) -> bytes:
@@ -257,6 +287,8 @@ class Passing:
         return os.pread(handle, count, offset)
 
     def _write(self, request: Request) -> bytes:
+        if self._lustre is not None:
+            self._lustre.demand_layout(self.nodes[request.node])
         handle, offset, count, *_ = wire.READ_IN.unpack_from(request.body)
         size = wire.READ_IN.size
         return wire.WRITE_OUT.pack(os.pwrite(handle, request.body[size : size + count], offset), 0)
@@ -282,7 +314,9 @@ class Passing:
         return b""
 
     def _copy_file_range(self, request: Request) -> bytes:
-        source, at, _, target, to, count, _ = wire.COPY_IN.unpack_from(request.body)
+        source, at, into, target, to, count, _ = wire.COPY_IN.unpack_from(request.body)
+        if self._lustre is not None:
+            self._lustre.demand_layout(self.nodes[into])
         return wire.WRITE_OUT.pack(os.copy_file_range(source, target, count, at, to), 0)
 
     def _syncfs(self, request: Request) -> bytes:

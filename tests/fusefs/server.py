@@ -188,7 +188,7 @@ class Server:
             self._delayed = [(0.0, *delayed[1:]) for delayed in self._delayed]
             heapq.heapify(self._delayed)
         return {
-            "counts": dict(self._counts),
+            "counts": {**self._counts, "layouts ignored": self._passing.ignored},
             "hits": self._rules.hits(),
             "delayed": len(self._delayed),
         }
@@ -214,12 +214,12 @@ def flip(path: bytes, offset: int) -> None:
 
 def main(arguments: list[bytes]) -> None:
     """The server's process: descriptors of mount and test, both directories, caching."""
-    fuse_fd, control_fd, folder, backing, attributes_s, keep, direct = arguments
+    fuse_fd, control_fd, folder, backing, attributes_s, *switches = arguments
     # Every entry that the kernel remembers is a descriptor.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)
-    caching = Caching(float(attributes_s), keep == b"True", direct == b"True")
+    caching = Caching(float(attributes_s), *(switch == b"True" for switch in switches))
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
     with contextlib.suppress(OSError):  # the test has done it, or was killed

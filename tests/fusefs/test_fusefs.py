@@ -10,6 +10,8 @@ import time
 import pytest
 
 from .fixture import Mount
+from .layouts import EOF, INIT, MDT, Entry, Md, pack_composite, unpack_composite, unpack_md
+from .layouts import NAME as LAYOUT
 from .rules import Rule
 
 
@@ -160,3 +162,52 @@ def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
     for thread in threads:
         thread.join()
     assert mount.state().delayed == 0
+
+
+def _make(path: bytes, flags: int = 0) -> int:
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags)
+
+
+def test_layouts_as_lustre_has_them(fuse: Mount) -> None:
+    mount = fuse(lustre=True)
+    early, late, late_too = (os.path.join(mount.path, name) for name in (b"1", b"2", b"3"))
+    wide = Md(4, 2 << 20).pack()
+    fd = _make(early)
+    os.setxattr(fd, LAYOUT, wide)  # ignored
+    os.write(fd, b"x")
+    os.close(fd)
+    assert unpack_md(os.getxattr(early, LAYOUT)) == Md(1, 1 << 20)
+    assert mount.state().counts["layouts ignored"] == 1
+    fd = _make(late, os.O_NOCTTY | os.O_ASYNC)
+    with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
+        os.getxattr(late, LAYOUT)
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        os.write(fd, b"x")
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        os.setxattr(fd, LAYOUT, Md(4, 65537).pack())
+    os.setxattr(fd, LAYOUT, wide)
+    os.write(fd, b"x")
+    os.close(fd)
+    assert unpack_md(os.getxattr(late, LAYOUT)) == Md(4, 2 << 20)
+    assert len(os.getxattr(late, LAYOUT)) == 32 + 4 * 24
+    os.close(_make(late_too, os.O_NOCTTY | os.O_ASYNC))
+    os.close(os.open(late_too, os.O_WRONLY))
+    assert unpack_md(os.getxattr(late_too, LAYOUT)) == Md(1, 1 << 20)
+
+
+def test_directories_hand_layouts_down_as_lustres_do(fuse: Mount) -> None:
+    mount = fuse(lustre=True)
+    above, below = (os.path.join(mount.path, name) for name in (b"above", b"above/below"))
+    os.mkdir(above)
+    with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
+        os.getxattr(above, LAYOUT)
+    os.setxattr(mount.path, LAYOUT, Md(2).pack())
+    assert os.getxattr(above, LAYOUT) == Md(2).pack()
+    progressive = [Entry(0, 1 << 20, Md(0, 1 << 20, pattern=MDT)), Entry(1 << 20, EOF, Md(5))]
+    os.setxattr(above, LAYOUT, pack_composite(progressive))
+    os.mkdir(below)
+    assert os.getxattr(below, LAYOUT) == pack_composite(progressive)
+    os.close(_make(os.path.join(below, b"file")))
+    mirrors, entries = unpack_composite(os.getxattr(os.path.join(below, b"file"), LAYOUT))
+    assert (mirrors, [entry.flags for entry in entries]) == (1, [INIT, 0])
+    assert entries[1].md == Md(5)

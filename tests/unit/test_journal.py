@@ -326,11 +326,11 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
     assert [int(offset, 16) for offset, _ in lines] == [
-        *range(0, 0x55, 16),
-        *range(0x55, len(example), 16),
+        *range(0, 0x58, 16),
+        *range(0x58, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
-    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0)
+    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0)
     names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts)
     journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
     journal.add([names], 3)

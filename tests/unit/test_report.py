@@ -95,10 +95,10 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
         setattr(counters, name, number)
     counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
     counters.special = 11
-    counters.not_kept.update(zip(KINDS, (12, 13, 14), strict=True))
-    counters.skipped = 15
+    counters.not_kept.update(zip(KINDS, (12, 13, 14, 15), strict=True))
+    counters.skipped = 16
     sums = counters.sums()
-    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 

@@ -46,7 +46,7 @@ ITEMS = (
     Batch(0, b"a", b"x\0\xf0", b"", 1e-9, PLACE),
     Singles(3, 7, 0.5),
     Large(0, b".", b"big", b"other", 0.5, PLACE),
-    Chunk(0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, sparse=True),
+    Chunk(0, b"a", b"big", b".fcp-1", (1, 2**64 - 1), (3, 4), 2**50, 4 << 20, 0.1, True, 4 << 20),
 )
 PARCELS = tuple(
     Parcel(item, None if number % 2 else JoinRef(number, 2**40))

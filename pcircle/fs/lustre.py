@@ -1,0 +1,357 @@
+"""Lustre layouts: over how many storage targets a file is spread, and in stripes of what size.
+
+Lustre gives a file's layout, and the one that a directory hands down to new
+files, as the extended attribute `lustre.lov`, and takes a new one in the same
+form. So layouts are read and written here without any library of Lustre's, and
+where there is no Lustre the attribute is not there. What it holds:
+
+- plain: a header of 32 bytes (magic, pattern, object id, stripe size, stripe
+  count, first target), with a pool's name 48, then 24 bytes for each object
+  that the file has;
+- composite: a header of 32 bytes and a table with 48 bytes for each component
+  (id, flags, extent, place and size of its plain layout), whose layouts follow.
+  That is how progressive layouts (PFL), data on the metadata server (DoM),
+  self-extending layouts and mirrors are kept.
+
+Numbers have the byte order of the machine, which the magic tells.
+
+A layout is kept as a wish and not as it stands (`fresh`): objects, generations
+and ids belong to the file they are of, so they are left out, and the server
+chooses the targets. Of a mirrored file the first mirror is kept, because what
+is written goes to one anyway until somebody resyncs the others; a file that is
+archived (HSM released) is no longer so.
+
+Lustre ignores a layout, without an error, that is set on a file which has one,
+and a file gets one when it is opened for writing. Therefore a file is created
+with `O_NOCTTY | FASYNC` (`DELAY`), which Lustre understands as: not yet. Such
+a file can't be written to before it has a layout.
+
+Sources: include/uapi/linux/lustre/lustre_user.h of lustre-release for
+structures and constants; lustre/llite/xattr.c for what setting and getting the
+attribute means; lod_verify_striping in lustre/lod/lod_lov.c for what a server
+refuses; llapi_layout_file_open and llapi_layout_to_lum in
+lustre/utils/liblustreapi_layout.c for how Lustre's own tools create files.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+ATTRIBUTE: Final = "lustre.lov"
+DELAY: Final = os.O_NOCTTY | os.O_ASYNC
+"""To create a file with, that is to be given a layout."""
+
+STRIPE = "Lustre layouts"
+"""As a kind of thing that a copy keeps."""
+
+STRIPE_UNIT_BYTES: Final = 64 << 10
+"""Stripe sizes are multiples of this."""
+MOST_STRIPES: Final = 2000
+ALL_STRIPES: Final = 0xFFFF
+"""In place of a stripe count: one on every target."""
+ANY_TARGET: Final = 0xFFFF
+END_OF_FILE: Final = (1 << 64) - 1
+
+RAID0: Final = 0x001
+DATA_ON_METADATA: Final = 0x100
+OVERSTRIPED: Final = 0x200
+COMPRESSED: Final = 0x800
+_FLAGS_OF_PATTERN = 0xFFFF0000  # released, with holes
+_KEPT_PATTERNS = frozenset((0, RAID0, RAID0 | OVERSTRIPED, RAID0 | COMPRESSED))
+
+INSTANTIATED: Final = 0x010
+EXTENSION: Final = 0x040
+PARITY: Final = 0x080
+_NOT_COMPRESSED = 0x400
+_KEPT_FLAGS = EXTENSION | _NOT_COMPRESSED
+
+_PLAIN, _POOLED, _ON_TARGETS = 0x0BD10BD0, 0x0BD30BD0, 0x0BD50BD0
+_COMPOSITE, _SELF_EXTENDING = 0x0BD60BD0, 0x0BD80BD0
+_FOREIGN = 0x0BD70BD0
+_KNOWN = (_PLAIN, _POOLED, _ON_TARGETS, _COMPOSITE, _SELF_EXTENDING, _FOREIGN)
+_POOL_BYTES = 16
+_NO_LAYOUT = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTSUP))
+
+
+class _Order:
+    """The structures in one byte order."""
+
+    def __init__(self, sign: str) -> None:
+        self.magic = Struct(sign + "I")
+        self.plain = Struct(sign + "II16sIHH")
+        self.object = Struct(sign + "16sII")
+        self.composite = Struct(sign + "IIIHHHBx4x8x")
+        self.entry = Struct(sign + "IIQQIII8sBB2s")
+
+
+_ORDERS = {"little": _Order("<"), "big": _Order(">")}
+
+
+class Stripes(msgspec.Struct, frozen=True):
+    """A plain layout.
+
+    A `stripe_bytes` or `count` of 0 is what the file system has as default;
+    `first` is the first target's number, where it was chosen. `targets` are
+    the numbers of the targets of a file's objects.
+    """
+
+    pattern: int = RAID0
+    stripe_bytes: int = 0
+    count: int = 0
+    pool: bytes = b""
+    first: int = ANY_TARGET
+    targets: tuple[int, ...] = ()
+
+
+class Component(msgspec.Struct, frozen=True):
+    """A part of a file, from the byte `start` up to `end`, and its layout; None if it is foreign.
+
+    `flags` and `number` are as stored, `compression` two bytes that are too.
+    """
+
+    start: int
+    end: int
+    stripes: Stripes | None
+    flags: int = 0
+    number: int = 0
+    compression: bytes = bytes(2)
+
+
+class Composite(msgspec.Struct, frozen=True):
+    """Components in their order; those of further `mirrors` begin at 0 again."""
+
+    components: tuple[Component, ...]
+    flags: int = 0
+    mirrors: int = 1
+
+
+Layout: TypeAlias = "Stripes | Composite"
+
+
+def _order_of(value: bytes) -> _Order | None:
+    """The byte order of a layout; None if it is none."""
+    if len(value) >= 4:
+        for order in _ORDERS.values():
+            if order.magic.unpack_from(value)[0] in _KNOWN:
+                return order
+    return None
+
+
+def parse(value: bytes) -> Layout:
+    """The layout that the attribute holds. ValueError, with what is wrong, if it holds none."""
+    order = _order_of(value)
+    if order is None:
+        raise ValueError("it does not begin as a layout does")
+    (magic,) = order.magic.unpack_from(value)
+    if magic in (_COMPOSITE, _SELF_EXTENDING):
+        return _parse_composite(value, order)
+    stripes = _parse_plain(value, order)
+    if stripes is None:
+        raise ValueError("it is not stored in Lustre")
+    return stripes
+
+
+def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
+    """A plain layout; None for a foreign one."""
+    if len(value) < order.magic.size:
+        raise ValueError("it is cut short")
+    (magic,) = order.magic.unpack_from(value)
+    if magic == _FOREIGN:
+        return None
+    if magic not in (_PLAIN, _POOLED, _ON_TARGETS):
+        raise ValueError(f"a plain layout can't begin with {magic:#x}")
+    at = order.plain.size + (0 if magic == _PLAIN else _POOL_BYTES)
+    if len(value) < at:
+        raise ValueError("it is cut short")
+    _, pattern, _, stripe_bytes, count, first = order.plain.unpack_from(value)
+    pool, end, _ = value[order.plain.size : at].partition(b"\0")
+    if magic != _PLAIN and not end:
+        raise ValueError("its pool's name has no end")
+    # How many objects there are is known from the length: none before they are
+    # made, although there will be `count`.
+    objects = (len(value) - at) // order.object.size
+    if objects > MOST_STRIPES:
+        raise ValueError(f"it has {objects} objects")
+    every = range(at, at + objects * order.object.size, order.object.size)
+    targets = tuple(order.object.unpack_from(value, offset)[2] for offset in every)
+    return Stripes(pattern, stripe_bytes, count, pool, first, targets)
+
+
+def _parse_composite(value: bytes, order: _Order) -> Composite:
+    if len(value) < order.composite.size:
+        raise ValueError("it is cut short")
+    _, size, _, flags, count, further, _ = order.composite.unpack_from(value)
+    table_end = order.composite.size + count * order.entry.size
+    if not count or not table_end <= size <= len(value):
+        raise ValueError(f"{count} components do not fit")
+    components = []
+    room = size - table_end
+    for at in range(order.composite.size, table_end, order.entry.size):
+        number, own, start, end, offset, length, *_, compression = order.entry.unpack_from(
+            value, at
+        )
+        room -= length
+        if not table_end <= offset <= offset + length <= size or room < 0:
+            raise ValueError("a component lies outside")
+        if start > end:
+            raise ValueError("a component ends before it begins")
+        stripes = _parse_plain(value[offset : offset + length], order)
+        components.append(Component(start, end, stripes, own, number, compression))
+    return Composite(tuple(components), flags, further + 1)
+
+
+def compose(layout: Layout, byteorder: str = sys.byteorder) -> bytes:
+    """The attribute's value for a layout. ValueError for one with a foreign component."""
+    order = _ORDERS[byteorder]
+    if isinstance(layout, Stripes):
+        return _compose_plain(layout, order)
+    table, blobs = [], []
+    offset = order.composite.size + len(layout.components) * order.entry.size
+    for part in layout.components:
+        if part.stripes is None:
+            raise ValueError("it is not stored in Lustre")
+        blob = _compose_plain(part.stripes, order)
+        place = part.start, part.end, offset, len(blob)
+        table.append(
+            order.entry.pack(part.number, part.flags, *place, 0, bytes(8), 0, 0, part.compression)
+        )
+        blobs.append(blob)
+        offset += len(blob)
+    count, further = len(layout.components), layout.mirrors - 1
+    head = order.composite.pack(_COMPOSITE, offset, 0, layout.flags, count, further, 0)
+    return b"".join((head, *table, *blobs))
+
+
+def _compose_plain(stripes: Stripes, order: _Order) -> bytes:
+    if len(stripes.pool) >= _POOL_BYTES:
+        raise ValueError(f"a pool's name has less than {_POOL_BYTES} bytes")
+    rest = stripes.pattern, bytes(16), stripes.stripe_bytes, stripes.count, stripes.first
+    head = order.plain.pack(_POOLED if stripes.pool else _PLAIN, *rest)
+    if stripes.pool:
+        head += stripes.pool.ljust(_POOL_BYTES, b"\0")
+    return head + b"".join(order.object.pack(bytes(16), 0, number) for number in stripes.targets)
+
+
+def fresh(layout: Layout) -> Layout:
+    """The layout to ask for so that a new file is laid out as this one.
+
+    ValueError if it can't be asked for.
+    """
+    if isinstance(layout, Stripes):
+        return _fresh_stripes(layout)
+    for mirror in _mirrors(layout.components):
+        if all(part.stripes is not None and not part.flags & PARITY for part in mirror):
+            return Composite(tuple(map(_fresh_component, mirror)))
+    raise ValueError("it has no mirror that is stored in Lustre")
+
+
+def _mirrors(components: Sequence[Component]) -> list[list[Component]]:
+    mirrors: list[list[Component]] = []
+    for part in components:
+        if part.start == 0 or not mirrors:
+            mirrors.append([])
+        mirrors[-1].append(part)
+    return mirrors
+
+
+def _fresh_component(part: Component) -> Component:
+    stripes = part.stripes
+    assert stripes is not None
+    if stripes.pattern & DATA_ON_METADATA:
+        # It is one piece, with no stripes to count and no pool to take them from.
+        stripes = Stripes(DATA_ON_METADATA, stripes.stripe_bytes)
+    else:
+        stripes = _fresh_stripes(stripes)
+    flags = part.flags & _KEPT_FLAGS
+    return Component(part.start, part.end, stripes, flags, compression=part.compression)
+
+
+def _fresh_stripes(stripes: Stripes) -> Stripes:
+    pattern = stripes.pattern & ~_FLAGS_OF_PATTERN
+    if pattern not in _KEPT_PATTERNS:
+        raise ValueError(f"its pattern {pattern:#x} is unknown")
+    return Stripes(pattern, stripes.stripe_bytes, stripes.count, stripes.pool)
+
+
+def wanted(value: bytes) -> bytes:
+    """What to give a new file so that it is laid out as one with this attribute. As of `fresh`."""
+    return compose(fresh(parse(value)))
+
+
+def common_stripe_bytes(layout: Layout) -> int:
+    """The least size that is a number of whole stripes anywhere in a file; 0 if none is known."""
+    if isinstance(layout, Stripes):
+        return layout.stripe_bytes
+    sizes = [
+        part.stripes.stripe_bytes
+        for part in layout.components
+        # The size that an extension has is none of stripes, nor is that of a file's head.
+        if part.stripes is not None
+        and not part.flags & EXTENSION
+        and not part.stripes.pattern & DATA_ON_METADATA
+    ]
+    sizes = [size for size in sizes if size]
+    return math.lcm(*sizes) if sizes else 0
+
+
+def read_layout(file: int | bytes) -> bytes | None:
+    """The attribute of an open file or of a path, which is followed; None if it has none.
+
+    A directory without a default of its own answers with the file system's.
+    OSError if it can't be told.
+    """
+    try:
+        return os.getxattr(file, ATTRIBUTE)
+    except OSError as error:
+        if error.errno not in _NO_LAYOUT:
+            raise
+        return None
+
+
+def is_lustre(path: bytes) -> bool:
+    """Whether a directory is on Lustre, at the price of one system call where it is not.
+
+    It is if it has, or inherits from its file system, a layout. Other file
+    systems don't know this attribute's namespace at all; some that are served
+    by a process only say that there is none. Then, and on a Lustre without any
+    default, the list of mounts has the answer.
+    """
+    try:
+        return _order_of(os.getxattr(path, ATTRIBUTE)) is not None
+    except OSError as error:
+        if error.errno != errno.ENODATA:
+            return False
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as mounts:
+        return type_of(mounts.read(), os.stat(path).st_dev) == b"lustre"
+    return False
+
+
+def type_of(mountinfo: bytes, device: int) -> bytes | None:
+    """The type of the file system with this device number, by a list as of proc(5)."""
+    wanted_device = b"%d:%d" % (os.major(device), os.minor(device))
+    for line in mountinfo.splitlines():
+        fields = line.split()
+        # Between the options and the type are optional fields, ended by a dash.
+        if len(fields) > 6 and fields[2] == wanted_device and b"-" in fields[6:-1]:
+            return fields[fields.index(b"-", 6) + 1]
+    return None
+
+
+def default_of_file_system(path: bytes) -> bytes | None:
+    """The attribute of the root of the file system that a directory is on; None if there is none.
+
+    OSError if it can't be reached.
+    """
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return read_layout(path)
