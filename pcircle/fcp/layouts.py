@@ -55,7 +55,8 @@ from pcircle.ui.names import show
 from pcircle.units import parse_size
 
 KEEP, DEFAULT = "keep", "default"
-_LARGEST_UNIT_BYTES = 1 << 30
+_LARGEST_UNIT_BYTES = 64 << 20
+_LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # EINVAL: a pool, a pattern or a number of targets that this server does not have.
 _REFUSED = frozenset(
     (
@@ -240,7 +241,7 @@ class Layouts:
         """What chunks of a file, both of whose sides are open, begin at multiples of.
 
         Whole stripes of the target, or else of the source, so that two ranks do
-        not write to one; unless that is more than a chunk may have.
+        not write to one; unless they are so large that chunks would be too few.
         """
         striping = self._striping
         if not (striping.target or striping.source):
@@ -252,3 +253,15 @@ class Layouts:
             stripe_bytes = 0 if value is None else common_stripe_bytes(parse(value))
         unit = math.lcm(CHUNK_UNIT_BYTES, stripe_bytes or 1)
         return unit if unit <= _LARGEST_UNIT_BYTES else CHUNK_UNIT_BYTES
+
+    def unit_bytes_by_name(self, source_fd: int, directory_fd: int, name: bytes) -> int:
+        """As `unit_bytes`, of a copy that is not open."""
+        if not (self._striping.target or self._striping.source):
+            return CHUNK_UNIT_BYTES
+        with suppress(OSError):  # as there
+            target_fd = os.open(name, _LOOK, dir_fd=directory_fd)
+            try:
+                return self.unit_bytes(source_fd, target_fd)
+            finally:
+                os.close(target_fd)
+        return CHUNK_UNIT_BYTES

@@ -17,7 +17,6 @@ from pcircle.fcp import target
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import Copier
 from pcircle.fcp.journal import Begun, Part
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.resumed import Resumed
 from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
@@ -128,5 +127,8 @@ def take_up(
         if found is None:
             return None
         written, made, parts = found
-        ranges = without(divide(fd, status, CHUNK_UNIT_BYTES), parts)
-        return copier.take_up((fd, status), ranges, made, (written, name), target_fd)
+        unit_bytes = copier.layouts.unit_bytes_by_name(fd, target_fd, written)
+        ranges = without(divide(fd, status, unit_bytes), parts)
+        taken = copier.take_up((fd, status), ranges, made, (written, name), target_fd)
+        taken[1].unit_bytes = unit_bytes
+        return taken

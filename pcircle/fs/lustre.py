@@ -323,13 +323,15 @@ def is_lustre(path: bytes) -> bool:
     It is if it has, or inherits from its file system, a layout. Other file
     systems don't know this attribute's namespace at all; some that are served
     by a process only say that there is none. Then, and on a Lustre without any
-    default, the list of mounts has the answer.
+    default, and of a directory that may not be read, the list of mounts has
+    the answer.
     """
     try:
         return _order_of(os.getxattr(path, ATTRIBUTE)) is not None
     except OSError as error:
-        if error.errno != errno.ENODATA:
+        if error.errno == errno.EOPNOTSUPP:
             return False
+    # What can't be reached at all is on no file system that would matter.
     with suppress(OSError), open("/proc/self/mountinfo", "rb") as mounts:
         return type_of(mounts.read(), os.stat(path).st_dev) == b"lustre"
     return False

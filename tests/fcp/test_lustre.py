@@ -52,6 +52,7 @@ from .running import (
     run_fcp,
     without_rights,
 )
+from .test_resume import interrupt
 from .trees import MIB, content, write_file
 
 PROGRESSIVE = [
@@ -250,6 +251,17 @@ def test_words_that_make_no_sense(place: bytes) -> None:
         assert reason in finished.said
 
 
+def test_a_file_system_that_only_knows_the_name_is_none(fuse: Mount, place: bytes) -> None:
+    """It says that there is no such attribute, and would store one."""
+    other = fuse()
+    write_file(place + b"/file", b"data")
+    finished = run_fcp(ONE, "--stripe=2", place + b"/file", other.path)
+    assert finished.code == 2
+    assert "is not on Lustre" in finished.said
+    copy(ONE, "-a", place + b"/file", other.path)
+    assert "lustre.lov" not in os.listxattr(other.path + b"/file")
+
+
 @pytest.mark.parametrize("launcher", launchers([1, 3], []))
 def test_a_destination_without_layouts(
     launcher: Launcher, sides: tuple[Mounted, Mounted], place: bytes
@@ -327,21 +339,22 @@ def test_what_lustre_keeps_for_itself_is_no_attribute_to_copy(
 
 
 def test_an_interrupted_copy_goes_on_with_its_layouts(sides: tuple[Mounted, Mounted]) -> None:
-    first, second = sides
-    source, target = build(first), second.path + b"/target"
-    # Beside the large file everything is full from its middle on.
-    full = Rule(("write", "copy_file_range"), "target/sub/.fcp-*", start=5 * MIB, errno="ENOSPC")
-    second.rules(full, Rule(("create", "write"), "*.fcp-*-2", errno="ENOSPC"))
-    stopped = run_fcp(ONE, CHUNKS, "-a", "--checkpoint-interval=0.1", source, target)
-    assert stopped.code == 4, stopped.said
-    second.rules()
+    source, target = sides[0].path + b"/source", sides[1].path + b"/target"
+    os.mkdir(source)
+    write_laid_out(source + b"/large", Md(6, 24 * MIB).pack(), 64 * MIB)
+    os.setxattr(source, NAME, Md(5, 2 * MIB, b"flash").pack())
+    interrupt(TWO, sides[1].path, CHUNKS, "-a", source, target)
+    (begun,) = [name for name in os.listdir(target) if name.startswith(b".fcp-")]
+    inode = os.stat(os.path.join(target, begun)).st_ino
     refused = run_fcp(ONE, CHUNKS, "-a", "--stripe=5", "--resume", source, target)
     assert refused.code == 2
     assert "other options (--stripe)" in refused.said
     copy(TWO, CHUNKS, "-a", "--resume", source, target)
-    check(source, target, lambda name: layout_of(os.path.join(source, name)))
-    assert layout_of(target + b"/sub/own") == Md(5, 2 * MIB, b"flash")
-    assert second.state().counts["layouts ignored"] == 0
+    assert os.stat(target + b"/large").st_ino == inode
+    assert read_file(target + b"/large") == read_file(source + b"/large")
+    assert layout_of(target + b"/large") == Md(6, 24 * MIB)
+    assert layout_of(target) == Md(5, 2 * MIB, b"flash")
+    assert sides[1].state().counts["layouts ignored"] == 0
 
 
 class _Here:
@@ -398,6 +411,11 @@ def test_chunks_begin_where_stripes_do(
         chunks = [chunk for chunk in here.items if isinstance(chunk, Chunk)]
         assert [chunk.offset for chunk in chunks] == [n * 24 * MIB for n in range(9)]
         assert sum(chunk.length for chunk in chunks) == 200 * MIB + 1
+        for size, unit in ((65536, 4 * MIB), (6 * MIB, 12 * MIB), (256 * MIB, 4 * MIB)):
+            path = sides[0].path + b"/%d" % size
+            write_laid_out(path, Md(2, size).pack(), 0)
+            with open(path, "rb") as file:
+                assert site.copier.layouts.unit_bytes(file.fileno(), file.fileno()) == unit
         # A slow one is divided there as well.
         whole = Chunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
         here.items.clear()
