@@ -40,6 +40,7 @@ from ..fusefs.layouts import (
 )
 from ..fusefs.mounting import Mounted
 from ..fusefs.rules import Rule
+from .interrupts import interrupt
 from .running import (
     ONE,
     TWO,
@@ -52,7 +53,6 @@ from .running import (
     run_fcp,
     without_rights,
 )
-from .test_resume import interrupt
 from .trees import MIB, content, write_file
 
 PROGRESSIVE = [
