@@ -18,8 +18,6 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from heapq import merge
 from typing import BinaryIO, NamedTuple
 
 import xxhash
@@ -27,10 +25,10 @@ import xxhash
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.items import Listed
 from pcircle.fs.scan import Block
+from pcircle.fs.sorting import RUN_BYTES, pieces, sorted_records
 from pcircle.ui.names import show
 
-_SORT_BYTES = 32 << 20
-_READ_BYTES = 1 << 20
+_SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10
 _PORTION_NAMES = 512
 _SLASH, _NUL = b"/", b"\0"
@@ -61,7 +59,7 @@ def read_paths(name: str, *, null: bool, whole: bool) -> Iterator[bytes]:
     file_shown = show(os.fsencode(name))
     try:
         with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
-            for number, path in enumerate(_pieces(stream, end), 1):
+            for number, path in enumerate(pieces(stream, end), 1):
                 try:
                     if path:
                         yield record_of(path, whole=whole)
@@ -71,15 +69,6 @@ def read_paths(name: str, *, null: bool, whole: bool) -> Iterator[bytes]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
-
-
-def _pieces(stream: BinaryIO, end: bytes) -> Iterator[bytes]:
-    rest = b""
-    while data := stream.read(_READ_BYTES):
-        *pieces, rest = (rest + data).split(end)
-        yield from pieces
-    if rest:
-        yield rest
 
 
 class Part(NamedTuple):
@@ -137,43 +126,16 @@ def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     with tempfile.TemporaryFile(prefix="fcp-list-") as stream:
         for root, records in lists:
             begin, record = stream.tell(), b""
-            for record in _once(_sorted(records)):
-                _write(stream, record + _SLASH)
+            try:
+                for record in _once(sorted_records(records, _SORT_BYTES)):
+                    stream.write(record + _SLASH)
+            except OSError as error:
+                raise _unkept(error) from error
             parts.append(Part(root, None if record == _NUL else Listed(b"", begin, stream.tell())))
         try:
             return Lists(stream, tuple(parts))
         except OSError as error:
             raise _unkept(error) from error
-
-
-def _sorted(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Records in their order, however many there are."""
-    import tempfile
-
-    runs: list[BinaryIO] = []
-    some: list[bytes] = []
-    size = 0
-    with ExitStack() as stack:
-        for record in records:
-            some.append(record)
-            size += len(record) + 64  # what an object takes besides
-            if size > _SORT_BYTES:
-                run = stack.enter_context(tempfile.TemporaryFile(prefix="fcp-list-"))
-                for each in sorted(some):
-                    _write(run, each + _SLASH)
-                run.seek(0)
-                runs.append(run)
-                some.clear()
-                size = 0
-        some.sort()
-        yield from merge(some, *(_pieces(run, _SLASH) for run in runs))
-
-
-def _write(stream: BinaryIO, data: bytes) -> None:
-    try:
-        stream.write(data)
-    except OSError as error:
-        raise _unkept(error) from error
 
 
 def _unkept(error: OSError) -> StoppedEarly:

@@ -11,6 +11,12 @@ from pcircle import __version__
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import Parser, add_filters, add_launch, add_said, run
 
+USAGE = """\
+fsum [OPTION]... PATH...
+       fsum -o MANIFEST PATH
+       fsum --check|--update|--rot MANIFEST [ROOT]
+       fsum --diff OLD NEW"""
+
 DESCRIPTION = """\
 Print one signature for each PATH, of all names, kinds and contents below it.
 
@@ -25,13 +31,13 @@ Without MPI, fsum starts its own processes on this machine: one per core up to 8
 --jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fsum PATH.
 
 Exit codes: 0 all signed; 1 some entries could not be read, each one named, and what holds
-them has no signature; 2 refused; 4 stopped early (no space, a lost rank); 70 a defect of
-fsum; 130 and 143 interrupted."""
+them has no signature; 2 refused; 3 a check found differences; 4 stopped early (no space, a
+lost rank); 70 a defect of fsum; 130 and 143 interrupted."""
 
 
 def parser() -> Parser:
     """The options of fsum."""
-    p = Parser("fsum", "fsum [OPTION]... PATH...", DESCRIPTION, EPILOG)
+    p = Parser("fsum", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
     add = p.add_argument_group("which signature").add_argument
     add(
@@ -41,7 +47,16 @@ def parser() -> Parser:
         default="xxh128",
         help="xxh128 (the default), sha256, sha512, blake2b or, if installed, blake3",
     )
+    add("-o", "--output", metavar="MANIFEST", help="write the digests of all entries there, too")
     add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+    add = p.add_argument_group(
+        "what has changed", "ROOT is where the manifest was made, if it is not said."
+    ).add_argument
+    add("--check", metavar="MANIFEST", help="name what is not as the manifest says")
+    add("--quick", action="store_true", help="so, but trust files of the same size and time")
+    add("--update", metavar="MANIFEST", help="write it anew; only what has changed is read")
+    add("--rot", metavar="MANIFEST", help="name files that nobody wrote to and that differ")
+    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare manifests, and read nothing else")
     add_filters(p, "PATH")
     add = p.add_argument_group("how").add_argument
     add_launch(add)

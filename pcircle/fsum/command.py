@@ -14,12 +14,15 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
-from pcircle.fsum.console import Console
-from pcircle.fsum.plan import LARGE_BYTES, Plan, resolve
+from pcircle.fsum.console import Console, tell_differences
+from pcircle.fsum.diffing import differences
+from pcircle.fsum.plan import LARGE_BYTES, Against, Plan, resolve
+from pcircle.fsum.publishing import place_for, read_manifest
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
-from pcircle.transport.launch import TransportOption
+from pcircle.signature.manifest import Manifest
+from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
@@ -29,7 +32,10 @@ from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be signed, as asked for. `filters` are as of `pcircle.fs.globs.rules_of`."""
+    """What is to be signed, as asked for. `filters` are as of `pcircle.fs.globs.rules_of`.
+
+    `output` is the manifest to be written, `against` the one to be compared with.
+    """
 
     paths: tuple[bytes, ...]
     algorithm: str = "xxh128"
@@ -45,6 +51,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = 10.0
     json: str | None = None
     error_log: str | None = None
+    output: bytes | None = None
+    against: bytes | None = None
+    mode: Against = "check"
 
 
 class SumProgram(Program):
@@ -65,15 +74,23 @@ class SumProgram(Program):
         if options.json is not None:
             jsonout.check(options.json)
         chunk = options.chunk_bytes
+        old = None if options.against is None else read_manifest(options.against)
+        here = working_directory()
+        parts = None
+        if options.output is not None:
+            parts = place_for(options.output, here)
         plan = Plan(
-            roots=resolve(options.paths),
-            algorithm=options.algorithm,
+            roots=resolve(options.paths or _recorded(old)),
+            algorithm=options.algorithm if old is None else old.algorithm.name,
             large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
             chunk_bytes=chunk,
-            directory=working_directory(),
+            directory=here,
             one_node=len(set(nodes)) == 1,
             rules=rules_of(options.filters, show, null=options.null),
             one_file_system=options.one_file_system,
+            parts=parts,
+            against=None if old is None else os.path.join(here, options.against or b""),
+            mode=options.mode,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
@@ -94,15 +111,24 @@ class SumProgram(Program):
             interval_s=options.interval_s,
             json=options.json,
             log=self._log,
+            output=options.output,
         )
 
 
 def sum_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    if not typed.operands:
-        raise UsageError("nothing to sign: PATH is missing")
     if not all(typed.operands):
         raise UsageError("an empty name is no file's")
+    if typed.diff is not None:
+        return _diff(typed)
+    against, mode = _against(typed)
+    output = typed.output if mode != "update" else typed.output or against
+    if not typed.operands and against is None:
+        raise UsageError("nothing to sign: PATH is missing")
+    if len(typed.operands) > 1 and (output or against):
+        raise UsageError("a manifest is of one PATH")
+    if output and mode != "update" and against is not None:
+        raise UsageError("--output: it goes with --update, not with another look at a manifest")
     options = Options(
         paths=tuple(map(os.fsencode, typed.operands)),
         algorithm=typed.algorithm,
@@ -118,8 +144,41 @@ def sum_typed(typed: argparse.Namespace) -> int:
         interval_s=interval_s("--interval", typed.interval),
         json=typed.json,
         error_log=typed.error_log,
+        output=None if output is None else os.fsencode(output),
+        against=None if against is None else os.fsencode(against),
+        mode=mode,
     )
     return _run(options)
+
+
+def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
+    """The manifest that is to be compared with, and how."""
+    modes: tuple[Against, ...] = ("check", "update", "rot")
+    given = [mode for mode in modes if getattr(typed, mode) is not None]
+    if len(given) > 1:
+        raise UsageError(f"--{given[0]} and --{given[1]} exclude each other")
+    if typed.quick and given != ["check"]:
+        raise UsageError("--quick: it is a way to --check")
+    if not given:
+        return None, "check"
+    return getattr(typed, given[0]), "quick" if typed.quick else given[0]
+
+
+def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
+    """The path that a manifest is of."""
+    return () if old is None else (old.root.name,)
+
+
+def _diff(typed: argparse.Namespace) -> int:
+    """Compare two manifests; rank 0 of a launched job does, the others have nothing to do."""
+    if typed.operands or typed.check or typed.update or typed.rot or typed.output:
+        raise UsageError("--diff takes two manifests, and nothing else")
+    if detect(os.environ).rank:
+        return 0
+    old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
+    if old.algorithm.name != new.algorithm.name:
+        raise UsageError("--diff: the manifests have digests of different algorithms")
+    return tell_differences(differences(old, new), typed.json)
 
 
 def _run(options: Options) -> int:

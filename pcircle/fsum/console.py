@@ -6,29 +6,35 @@ import errno
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from pcircle import __version__
 from pcircle.circle import Sums
-from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fsum.counters import Totals, totals
-from pcircle.fsum.items import Done, Failure
+from pcircle.fsum.items import Difference, Done, Failure
+from pcircle.fsum.ledger import has_rotted
 from pcircle.fsum.plan import Plan
+from pcircle.fsum.publishing import publish
 from pcircle.fsum.report import (
     SCHEMA,
+    Comparison,
     Report,
     Signed,
+    describe,
     describe_failure,
     failed_entry,
     rank_share,
     summary,
+    verdict,
 )
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
+from pcircle.signature.manifest import BESIDE, Manifest, unpack
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile, encode
 from pcircle.ui.names import show
@@ -64,8 +70,12 @@ class Console(Observer[Done]):
         interval_s: float,
         json: str | None,
         log: LogFile | None,
+        output: bytes | None = None,
     ) -> None:
         self._plan = plan
+        self._output = output
+        self._signs = plan.against is None or plan.mode == "update"
+        self._differences: list[Difference] = []
         self._quiet = quiet
         self._verbose = verbose
         self._json = json
@@ -85,8 +95,9 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        for failure in values:
-            assert isinstance(failure, Failure)
+        self._differences += [value for value in values if isinstance(value, Difference)]
+        failures = [value for value in values if isinstance(value, Failure)]
+        for failure in failures:
             self._by_errno[failure.errno] += 1
             self._failed_roots.add(failure.root)
             if len(self._failures) < FAILURES_KEPT:
@@ -94,7 +105,7 @@ class Console(Observer[Done]):
             self._progress.note(describe_failure(failure))
         if self._log is not None and not self._trouble:
             try:
-                self._log.append(map(_line, values))
+                self._log.append(map(_line, failures))
             except OSError as error:
                 self._log_failed(error)
 
@@ -141,6 +152,7 @@ class Console(Observer[Done]):
                 reasons.append(wrong)
             else:
                 texts = self._texts(outcome.result)
+        code = self._end_manifests(code, total, outcome, reasons)
         if total.failed or self._trouble:
             code = worst((code, EntriesFailed.exit_code))
         if self._by_errno:
@@ -148,6 +160,37 @@ class Console(Observer[Done]):
         for reason in reasons:
             self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
+
+    def _end_manifests(
+        self, code: int, total: Totals, outcome: Outcome[Done], reasons: list[str]
+    ) -> int:
+        """Write the manifest that was asked for, or hold the root against the other one."""
+        plan, result = self._plan, outcome.result
+        good = not code and result is not None and bool(result.runs)
+        root = None
+        if good and result is not None and plan.detailed:
+            ((_, packed),) = entries_of(
+                result.runs[0], algorithm(plan.algorithm).size + BESIDE.size
+            )
+            root = unpack(b"0", packed, algorithm(plan.algorithm).size)
+        if plan.parts is not None:
+            ranks = max(1, len(outcome.reports))
+            complete = root is not None and not total.failed
+            try:
+                publish(plan, self._output, root if complete else None, ranks, total.signed)
+            except OSError as error:
+                reasons.append(f"the manifest can't be written: {error.strerror}")
+                return worst((code, StoppedEarly.exit_code))
+            if not complete and not code:
+                self._progress.note("fsum: no manifest is written: entries of it failed")
+        elif plan.against is not None and root is not None:
+            old = Manifest(plan.against).root
+            if plan.mode != "rot" and (old.kind != root.kind or old.kind != b"d"):
+                if (old.kind, old.digest) != (root.kind, root.digest) and not total.failed:
+                    self._differences.append(Difference("changed", b"."))
+            elif plan.mode == "rot" and has_rotted(old, root):
+                self._differences.append(Difference("corrupt", b"."))
+        return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
         """What is wrong with the counts of a job that ended well; None if nothing is."""
@@ -163,15 +206,17 @@ class Console(Observer[Done]):
 
     def _texts(self, result: Done | None) -> dict[int, str]:
         """The signatures of the roots that have one."""
-        if result is None:
+        if result is None or not self._signs:
             return {}
         chosen = algorithm(self._plan.algorithm)
-        entries = entries_of(b"".join(result.runs), chosen.size)
-        return {
-            int(name): text_of(chosen, entry[-chosen.size :])
-            for name, entry in entries
-            if int(name) not in self._failed_roots
-        }
+        beside = BESIDE.size if self._plan.detailed else 0
+        entries = entries_of(b"".join(result.runs), chosen.size + beside)
+        found = {}
+        for name, entry in entries:
+            if int(name) not in self._failed_roots:
+                end = len(entry) - beside
+                found[int(name)] = text_of(chosen, entry[end - chosen.size : end])
+        return found
 
     def _report(
         self,
@@ -206,6 +251,7 @@ class Console(Observer[Done]):
             reasons=reasons,
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),
+            differences=describe(self._differences),
         )
 
     def _tell(self, report: Report) -> int:
@@ -219,15 +265,30 @@ class Console(Observer[Done]):
                 code = worst((code, EntriesFailed.exit_code))
         # Standard output carries the JSON document then.
         output = Output(sys.stderr if self._json == "-" else sys.stdout)
-        for signed in report.signatures:
+        output.write("".join(f"{each.what}  {each.path}\n" for each in report.differences))
+        for signed in report.signatures if self._signs else ():
             if signed.signature is not None:
                 output.write(f"{signed.signature}  {signed.path}\n")
             elif report.exit_code in (0, EntriesFailed.exit_code):
                 self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
+        if not self._signs and not self._quiet:
+            self._progress.note(f"fsum: {verdict(report.differences)}")
         if self._verbose:
             self._progress.note(shares(report.ranks, report.entries, self._verbose).rstrip("\n"))
             self._progress.note(summary(report))
         return code
+
+
+def tell_differences(found: Iterable[Difference], json: str | None) -> int:
+    """Say how two manifests differ; returns the exit code."""
+    told = describe(sorted(found, key=lambda each: each.path))
+    code = IntegrityError.exit_code if told else 0
+    if json is not None:
+        jsonout.check(json)
+        jsonout.write(Comparison(SCHEMA, "fsum", __version__, code, told), json, sys.stdout.buffer)
+    output = Output(sys.stderr if json == "-" else sys.stdout)
+    output.write("".join(f"{each.what}  {each.path}\n" for each in told))
+    return code
 
 
 def _line(failure: Failure) -> bytes:

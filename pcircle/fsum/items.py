@@ -76,6 +76,16 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     entry: bytes
 
 
+class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """An entry that is not as the manifest says: "changed", "missing", "new" or "corrupt"."""
+
+    what: str
+    path: bytes
+
+
+Notice: TypeAlias = Failure | Difference
+
+
 class Done(msgspec.Struct, frozen=True, array_like=True):
     """An item's result, see `pcircle.signature.signer.Result`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,9 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     shown: bytes
 
 
+Against: TypeAlias = Literal["check", "quick", "update", "rot"]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The roots and the resolved options.
 
@@ -33,6 +37,8 @@ class Plan(msgspec.Struct, frozen=True):
     the chunks' size, None to adapt it. `directory` is the working directory;
     `one_node` tells that all ranks share a node. `rules` choose what is signed of
     what is below the roots; `one_file_system`: of a mount point the directory alone.
+    `parts` is where each rank writes its part of a manifest, its number to be added;
+    `against` is the manifest that the tree is held against, in this `mode`.
     """
 
     roots: tuple[Root, ...]
@@ -43,6 +49,14 @@ class Plan(msgspec.Struct, frozen=True):
     one_node: bool = True
     rules: tuple[Rule, ...] = ()
     one_file_system: bool = False
+    parts: bytes | None = None
+    against: bytes | None = None
+    mode: Against = "check"
+
+    @property
+    def detailed(self) -> bool:
+        """Whether sizes and times are wanted beside the digests."""
+        return self.parts is not None or self.against is not None
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.

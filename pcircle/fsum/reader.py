@@ -21,6 +21,7 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.signature import Signer
+from pcircle.signature.manifest import BESIDE
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10
@@ -52,6 +53,7 @@ class Reader:
         self._plan = plan
         self._counters = counters
         self._signer = signer
+        self._detailed = plan.detailed
         self._small = bytearray(_SMALL_BYTES + 1)
         self._piece = memoryview(bytearray(_PIECE_BYTES))
 
@@ -68,6 +70,7 @@ class Reader:
                 count = os.readv(fd, [self._small])
                 if count == size:
                     self._signer.small(memoryview(self._small)[:count])
+                    self.note(status, size)
                     self._counters.bytes_found += size
                     self._counters.bytes_done += size
                     self._counters.sized += 1
@@ -86,7 +89,7 @@ class Reader:
         self._counters.sized += 1
         self._signer.begin()
         if not status.st_size:  # a file of /proc, say, has content all the same
-            self._unsized(fd, stop)
+            self.note(status, self._unsized(fd, stop))
             return
         self._counters.bytes_found += status.st_size
         done = self._counters.bytes_done
@@ -99,8 +102,9 @@ class Reader:
             raise
         self._counters.bytes_done = done + status.st_size  # holes are done without being read
         self._signer.end_file(status.st_size)
+        self.note(status, status.st_size)
 
-    def _unsized(self, fd: int, stop: Callable[[], bool]) -> None:
+    def _unsized(self, fd: int, stop: Callable[[], bool]) -> int:
         at = 0
         while count := os.readv(fd, [self._piece]):
             self._signer.tap(at, self._piece[:count])
@@ -110,6 +114,7 @@ class Reader:
         self._counters.bytes_found += at
         self._counters.bytes_done += at
         self._signer.end_file(at)
+        return at
 
     def chunk(
         self, item: Chunk, directory_fd: int, stop: Callable[[], bool], *, split: bool
@@ -165,7 +170,11 @@ class Reader:
     def link(self, name: bytes, directory_fd: int) -> None:
         """Seal a symbolic link. OSError."""
         self.doing = "read link"
-        self._signer.link(os.readlink(name, dir_fd=directory_fd))
+        text = os.readlink(name, dir_fd=directory_fd)
+        self._signer.link(text)
+        if self._detailed:
+            status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            self.note(status, len(text))
 
     def node(self, name: bytes, directory_fd: int) -> None:
         """Seal a FIFO, a socket or a device, which is not opened. OSError."""
@@ -174,3 +183,9 @@ class Reader:
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
             raise Changed("it was replaced by something else")
         self._signer.node(status.st_mode, status.st_rdev)
+        self.note(status, 0)
+
+    def note(self, status: os.stat_result, size: int) -> None:
+        """Have size and times beside the seal, if they are wanted."""
+        if self._detailed:
+            self._signer.beside = BESIDE.pack(size, status.st_mtime_ns, status.st_ctime_ns)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import msgspec
 
 from pcircle.fsum.counters import totals
-from pcircle.fsum.items import Failure
+from pcircle.fsum.items import Difference, Failure
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, RankShare, plural
@@ -19,6 +22,23 @@ class Signed(msgspec.Struct, frozen=True):
 
     path: str
     signature: str | None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An entry that is not as the manifest says; the path below its root."""
+
+    what: str
+    path: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """How two manifests differ."""
+
+    schema: int
+    tool: str
+    version: str
+    exit_code: int
+    differences: tuple[Told, ...]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -43,6 +63,20 @@ class Report(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
     ranks: tuple[RankShare, ...]
+    differences: tuple[Told, ...] = ()
+
+
+def describe(found: Sequence[Difference]) -> tuple[Told, ...]:
+    """Differences as they are shown, in the order of their paths."""
+    ordered = sorted(found, key=lambda each: (each.path, each.what))
+    return tuple(Told(each.what, show(each.path)) for each in ordered)
+
+
+def verdict(found: Sequence[Told]) -> str:
+    """What a check came to, in one line."""
+    kinds = Counter(each.what for each in found)
+    told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
+    return ", ".join(told) if told else "all is as the manifest says"
 
 
 def failed_entry(failure: Failure) -> FailedEntry:

@@ -23,11 +23,13 @@ from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Batch, Chunk, Done, Failure, Identity, Item, Large, Tree
+from pcircle.fsum.items import Batch, Chunk, Done, Failure, Identity, Item, Large, Notice, Tree
+from pcircle.fsum.ledger import Ledger
 from pcircle.fsum.plan import BLOCK_BYTES, Plan, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
 from pcircle.runtime import Here, Task
 from pcircle.signature import Signer
+from pcircle.signature.manifest import BESIDE, FAILED
 
 _BATCH_S = 0.1
 _BATCH_NAMES = 512
@@ -41,6 +43,7 @@ class Scanned(NamedTuple):
     """A directory between its scan and its digest: what its own item has signed of it."""
 
     done: Done
+    status: os.stat_result
 
 
 class LargeFile(NamedTuple):
@@ -53,13 +56,14 @@ class LargeFile(NamedTuple):
 class SumTask(Task[Item, Done]):
     """One rank's part of a signature."""
 
-    notice_type = Failure
+    notice_type = Notice
 
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self.counters = Counters()
         self._plan = plan
         self._size = size
-        self._signer = Signer(plan.algorithm, HOLDER)
+        self._signer = Signer(plan.algorithm, HOLDER, BESIDE.size if plan.detailed else 0)
+        self._ledger = Ledger(plan, rank, self._signer)
         self._reader = Reader(plan, self.counters, self._signer)
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -67,6 +71,9 @@ class SumTask(Task[Item, Done]):
     def close(self) -> None:
         """The job has ended: let the directories go."""
         self._directories.close()
+
+    def finish(self) -> None:
+        self._ledger.close()
 
     def measure(self) -> Sums:
         return self.counters.sums()
@@ -110,13 +117,13 @@ class SumTask(Task[Item, Done]):
         if isinstance(own, Scanned):
             assert isinstance(item, Tree)
             gathered = self._signer.gather(Done(), own.done, merged)
-            return self._end_directory(item, gathered, here)
+            return self._end_directory(item, own.status, gathered, here)
         if isinstance(own, LargeFile):
             assert isinstance(item, Large)
             return self._end_large(item, own, merged, here)
         assert isinstance(own, Done)
         if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
-            return Done()
+            return own
         return self.merge(own, merged)
 
     # ---- directories -----------------------------------------------------------
@@ -126,6 +133,7 @@ class SumTask(Task[Item, Done]):
         self.counters.sized += 1
         try:
             with self._open(item) as lease:
+                status = os.fstat(lease.fd)
                 self._scan(item, lease, here)
         except OSError as error:
             self.counters.weight += 0.0 if here.spawned else item.weight
@@ -134,8 +142,8 @@ class SumTask(Task[Item, Done]):
             return Done()
         done = self._signer.take(Done())
         if here.spawned:
-            return Scanned(done)
-        return self._end_directory(item, done, here)
+            return Scanned(done, status)
+        return self._end_directory(item, status, done, here)
 
     def _open(self, item: Tree) -> Lease:
         """Lease a directory from the very directory that it was found in."""
@@ -186,13 +194,19 @@ class SumTask(Task[Item, Done]):
         paths = [join_path(item.path, os.fsencode(name)) for name in block.directories]
         here.spawn([Tree(item.root, path, each, identity) for path in paths])
 
-    def _end_directory(self, item: Tree, merged: Done, here: Here[Item]) -> Done:
+    def _end_directory(
+        self, item: Tree, status: os.stat_result, merged: Done, here: Here[Item]
+    ) -> Done:
+        page = self._ledger.page(item.path, status, here.note) if self._plan.detailed else None
+        visit = None if page is None else page.see
         try:
-            done = self._signer.directory(item.root, item.path, Done(), merged)
+            done = self._signer.directory(item.root, item.path, Done(), merged, visit)
         except ValueError as twice:
             why = OSError(errno.ESTALE, str(twice))
             self._fail(item.root, item.path, "sign directory", why, here, sized=True)
             return Done()
+        if page is not None:
+            page.close(self._signer.digest_of(done))
         self.counters.directories += 1
         return done
 
@@ -223,9 +237,15 @@ class SumTask(Task[Item, Done]):
         large: list[Item] = []
         read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
         root, path = item.root, item.path
+        ledger = self._ledger
+        known = ledger.root_known() if path == HOLDER else ledger.known(path)
         for tried, name in enumerate(files, 1):
             try:
-                whole = read(name, directory_fd, stop)
+                if known is not None and ledger.spares(known, name, directory_fd):
+                    self.counters.sized += 1
+                    whole = True
+                else:
+                    whole = read(name, directory_fd, stop)
             except OSError as error:
                 self._fail(root, join_path(path, name), None, error, here)
             else:
@@ -352,8 +372,11 @@ class SumTask(Task[Item, Done]):
         if cause is not None:
             self.counters.failed += 1
             here.note([cause])
-            return Done()
+            self._signer.clear()
+            self._sign_failed(item.root, join_path(item.path, item.name))
+            return self._signer.take(Done())
         self._signer.clear()
+        self._reader.note(own.status, own.status.st_size)
         self._signer.large(own.status.st_size, own.blocks, merged.blocks)
         self._signer.add_at(item.root, item.path, item.name)
         self.counters.files += 1
@@ -376,6 +399,15 @@ class SumTask(Task[Item, Done]):
         if not sized:
             self.counters.sized += 1
         here.note([self._failure(root, path, doing, error)])
+        self._sign_failed(root, path)
+
+    def _sign_failed(self, root: int, path: bytes) -> None:
+        """Where a manifest is compared with, a failed entry is not a missing one."""
+        if self._plan.against is not None:
+            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
+            self._signer.beside = bytes(BESIDE.size)
+            name = path.rpartition(b"/")[2]
+            self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
 
     def _failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         base = self._plan.roots[root]

@@ -350,6 +350,11 @@ class Rank:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         counts: tuple[int, ...] = ()
         try:
+            if not self._engine.reasons:
+                self._task.finish()
+        except Exception as error:
+            self._late.append(_explain(error, "finishing the work"))
+        try:
             counts = self._task.measure().counts
         except Exception as error:
             self._late.append(_explain(error, "counting what was done"))

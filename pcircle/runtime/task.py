@@ -159,6 +159,12 @@ class Task(ABC, Generic[I, R]):
     def commit(self, epoch: int) -> None:
         """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
 
+    def finish(self) -> None:
+        """All work of the job has ended, and ended well: hand over what this rank has kept.
+
+        Called on the main thread, before this rank's account is taken.
+        """
+
     def measure(self) -> Sums:
         """This rank's counters for the progress rounds; called on the main thread."""
         return Sums(ranks=1)

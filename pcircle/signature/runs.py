@@ -20,9 +20,9 @@ import heapq
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, TypeAlias
 
 from pcircle.signature.algorithms import Algorithm
 
@@ -52,6 +52,10 @@ def entries_of(run: bytes, size: int) -> Iterator[tuple[bytes, bytes]]:
         at = after
 
 
+Visitor: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], None]"
+"""Is given names with their packed entries, in the order of the names, some at a time."""
+
+
 class Runs(NamedTuple):
     """Entries of one directory: in memory, each run at least twice the next, and on the shelf.
 
@@ -77,12 +81,19 @@ def gather(held: Sequence[bytes], more: Iterable[bytes]) -> tuple[bytes, ...]:
 class Shelf:
     """One rank's runs that are too many to be held, and the digests of directories.
 
+    Entries may have more behind their digest, `beside_bytes`, which travels with
+    them, but is no part of the directory's digest.
+
     `add` and `digest` may be called by two threads. OSError if the temporary
     directory can't take or give them.
     """
 
-    def __init__(self, algorithm: Algorithm, lot_bytes: int = LOT_BYTES) -> None:
+    def __init__(
+        self, algorithm: Algorithm, lot_bytes: int = LOT_BYTES, beside_bytes: int = 0
+    ) -> None:
         self._algorithm = algorithm
+        self._beside_bytes = beside_bytes
+        self._size = algorithm.size + beside_bytes  # of what comes behind an entry's kind
         self._lot_bytes = lot_bytes
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
@@ -98,16 +109,17 @@ class Shelf:
             return Runs((), (*shelved, (self._keep(lot), len(lot))))
         return Runs(held, shelved)
 
-    def digest(self, runs: Runs) -> tuple[bytes, int]:
+    def digest(self, runs: Runs, visit: Visitor | None = None) -> tuple[bytes, int]:
         """The digest of the directory that these are all entries of, and how many they are.
 
-        What of them is on the shelf is forgotten. ValueError if a name comes twice.
+        `visit` is shown them in order. What of them is on the shelf is forgotten.
+        ValueError if a name comes twice.
         """
         lots: list[Iterable[tuple[bytes, bytes]]] = []
         for place in runs.shelved:
             self._sort(*place)
             lots.append(self._read(*place))
-        lots.append(sorted(entries_of(b"".join(runs.held), self._algorithm.size)))
+        lots.append(sorted(entries_of(b"".join(runs.held), self._size)))
         entries = iter(lots[0]) if len(lots) == 1 else heapq.merge(*lots)
         hasher = self._algorithm.new()
         hasher.update(b"dir\0")
@@ -118,7 +130,10 @@ class Shelf:
                 if name == last:
                     raise ValueError(f"the name {name!r} comes twice in one directory")
                 last = name
-            hasher.update(b"".join([packed for _, packed in some]))
+            if visit is not None:
+                visit(some)
+            end = -self._beside_bytes or None
+            hasher.update(b"".join([packed[:end] for _, packed in some]))
             count += len(some)
         hasher.update(_COUNT.pack(count))
         self._forget(len(runs.shelved))
@@ -153,7 +168,7 @@ class Shelf:
     def _sort(self, offset: int, length: int) -> None:
         """Sort a lot where it lies."""
         lot = b"".join(self._parts(offset, length))
-        entries = sorted(entries_of(lot, self._algorithm.size))
+        entries = sorted(entries_of(lot, self._size))
         del lot
         self._write(b"".join([packed for _, packed in entries]), offset)
 
@@ -169,7 +184,7 @@ class Shelf:
 
     def _read(self, offset: int, length: int) -> Iterator[tuple[bytes, bytes]]:
         """The entries of a sorted lot, a part at a time."""
-        rest, size = b"", self._algorithm.size
+        rest, size = b"", self._size
         for part in self._parts(offset, length):
             data = rest + part
             at, end = 0, len(data)

@@ -21,7 +21,7 @@ from pcircle.errors import NoSpace
 from pcircle.signature.algorithms import algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
-from pcircle.signature.runs import Runs, Shelf, entries_of, pack_entry
+from pcircle.signature.runs import Runs, Shelf, Visitor, entries_of, pack_entry
 
 PART = struct.Struct(">QQ")
 """Before digests of blocks: the number of the first one, and how many they are."""
@@ -53,16 +53,18 @@ D = TypeVar("D", bound=Result)
 class Signer:
     """One rank's digests. Used by the worker, but for `gather`, which is the main thread's.
 
-    `root_holder` is the path of the directory that roots are in.
+    `root_holder` is the path of the directory that roots are in. Entries have
+    `beside` behind their digest, of `beside_bytes`, see `pcircle.signature.runs.Shelf`.
     """
 
-    def __init__(self, name: str, root_holder: bytes) -> None:
+    def __init__(self, name: str, root_holder: bytes, beside_bytes: int = 0) -> None:
         self.algorithm = algorithm(name)
+        self.beside = bytes(beside_bytes)
         self.seal = b""  # kind and digest of the entry that was read last
         self.blocks = b""  # digests of a chunk that was read
         self._root_holder = root_holder
         self._hasher = BlockHasher(self.algorithm)
-        self._shelf = Shelf(self.algorithm)
+        self._shelf = Shelf(self.algorithm, beside_bytes=beside_bytes)
         self._entries: list[bytes] = []
         self._told = 0  # of these, to `fresh`
         self._kept = Runs()
@@ -146,7 +148,7 @@ class Signer:
 
     def add(self, name: bytes) -> None:
         """The entry of this name has the seal that was made last."""
-        self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:]))
+        self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:] + self.beside))
 
     def add_at(self, root: int, path: bytes, name: bytes) -> None:
         """As `add`, of an entry that may be a root, which goes by its number."""
@@ -199,13 +201,15 @@ class Signer:
         except OSError as error:
             raise NoSpace(f"digests can't be kept in the temporary directory: {error}") from error
 
-    def directory(self, root: int, path: bytes, done: D, merged: D) -> D:
-        """`done` as the result of a directory, of all that is in it.
+    def directory(
+        self, root: int, path: bytes, done: D, merged: D, visit: Visitor | None = None
+    ) -> D:
+        """`done` as the result of a directory, of all that is in it, which `visit` is shown.
 
         ValueError if a name comes twice. NoSpace if it can't be read back.
         """
         try:
-            digest, _ = self._shelf.digest(Runs(merged.runs, merged.shelved))
+            digest, _ = self._shelf.digest(Runs(merged.runs, merged.shelved), visit)
         except OSError as error:
             raise NoSpace(f"digests can't be read in the temporary directory: {error}") from error
         runs = Runs((self.directory_entry(root, path, digest),))
@@ -214,11 +218,16 @@ class Signer:
     def directory_entry(self, root: int, path: bytes, digest: bytes) -> bytes:
         """A directory as an entry of what it lies in."""
         name = path.rpartition(b"/")[2] if path else b"%d" % root
-        return pack_entry(name, b"d", digest)
+        return pack_entry(name, b"d", digest + self.beside)
 
     def is_digest(self, digest: bytes) -> bool:
         """Whether this has a digest's length: what a journal says may be anything."""
         return len(digest) == self.algorithm.size
+
+    def digest_of(self, done: Result) -> bytes:
+        """The digest of the one entry in a result."""
+        end = len(done.runs[0]) - len(self.beside)
+        return done.runs[0][end - self.algorithm.size : end]
 
     def seal_of(self, done: Result) -> bytes:
         """The seal of the one entry in a result; empty if there is none."""

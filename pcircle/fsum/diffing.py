@@ -1,0 +1,57 @@
+"""How two manifests differ, from the top down: what has equal digests is not looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pcircle.fs.directories import join_path
+from pcircle.fsum.items import Difference
+from pcircle.signature.manifest import Entry, Manifest
+
+
+def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
+    """What has become of the entries of `old` in `new`, directory by directory."""
+    a, b = old.root, new.root
+    if (a.kind, a.digest) == (b.kind, b.digest):
+        return
+    if a.kind != b"d" or b.kind != b"d":
+        yield Difference("changed", b".")
+        return
+    paths = [b""]
+    while paths:
+        path = paths.pop()
+        deeper = []
+        for was, now in _side_by_side(old, new, path):
+            entry = now or was
+            assert entry is not None
+            inner = join_path(path, entry.name)
+            shown = inner + (b"/" if entry.kind == b"d" else b"")
+            if was is None:
+                yield Difference("new", shown)
+            elif now is None:
+                yield Difference("missing", shown)
+            elif (was.kind, was.digest) != (now.kind, now.digest):
+                if was.kind == now.kind == b"d":
+                    deeper.append(inner)
+                else:
+                    yield Difference("changed", shown)
+        paths += reversed(deeper)
+
+
+def _side_by_side(
+    old: Manifest, new: Manifest, path: bytes
+) -> Iterator[tuple[Entry | None, Entry | None]]:
+    """The entries of a directory in both, by name."""
+    sections = old.section(path), new.section(path)
+    a, b = (iter(section or ()) for section in sections)
+    was, now = next(a, None), next(b, None)
+    while was is not None or now is not None:
+        if now is None or (was is not None and was.name < now.name):
+            yield was, None
+            was = next(a, None)
+        elif was is None or now.name < was.name:
+            yield None, now
+            now = next(b, None)
+        else:
+            yield was, now
+            was, now = next(a, None), next(b, None)

@@ -1,0 +1,224 @@
+"""What a rank does with the entries of a directory besides its digest: writes and compares them.
+
+A directory's entries pass by here in the order of their names when it is
+complete, on the rank that has scanned it. They go to the rank's part of a
+manifest, or are held against another manifest; each rank finds its directories
+there by itself, so nothing is gathered in one place. And what a manifest says
+of a file need not be read again where size and times are enough to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+
+from pcircle.errors import StoppedEarly
+from pcircle.fs.directories import join_path
+from pcircle.fsum.items import Difference
+from pcircle.fsum.plan import Plan
+from pcircle.signature import Signer
+from pcircle.signature.manifest import BESIDE, FAILED, Entry, Manifest, Part, Section, unpack
+
+Known = Callable[[bytes], Entry | None]
+_TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
+
+
+class Ledger:
+    """One rank's books. `old` is the manifest that the tree is held against."""
+
+    def __init__(self, plan: Plan, rank: int, signer: Signer) -> None:
+        self.old = None if plan.against is None else Manifest(plan.against)
+        self._plan = plan
+        self._rank = rank
+        self._signer = signer
+        self._part: Part | None = None
+        self._cached: tuple[bytes, Known] | None = None
+
+    # ---- what is known ---------------------------------------------------------
+
+    def known(self, path: bytes) -> Known | None:
+        """What the manifest says of the names of a directory; None if all is to be read."""
+        if self.old is None or self._plan.mode == "check":
+            return None
+        if self._cached is None or self._cached[0] != path:
+            self._cached = path, _lookup(self.old.section(path))
+        return self._cached[1]
+
+    def root_known(self) -> Known | None:
+        """As `known`, of a root that is no directory."""
+        if self.old is None or self._plan.mode == "check":
+            return None
+        root = self.old.root
+        return lambda name: root
+
+    def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
+        """Whether a file need not be read; then its seal is made. OSError."""
+        entry = known(name)
+        if entry is None or entry.kind != b"f":
+            return self._plan.mode == "rot" and self._seal_nothing(name, directory_fd)
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.modified_ns)
+        same_all = same and status.st_ctime_ns == entry.changed_ns
+        mode = self._plan.mode
+        if mode == "rot":
+            # What was changed by somebody is not what rots.
+            return not same_all and self._seal_nothing(name, directory_fd)
+        digest = entry.digest
+        if mode == "quick" and status.st_size != entry.size:
+            digest = bytes(len(digest))  # it differs, whatever it is
+        elif not (same if mode == "quick" else same_all):
+            return False
+        self._signer.seal = b"f" + digest
+        self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return True
+
+    def _seal_nothing(self, name: bytes, directory_fd: int) -> bool:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
+        self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return True
+
+    # ---- directories -----------------------------------------------------------
+
+    def page(
+        self, path: bytes, status: os.stat_result, tell: Callable[[Sequence[Difference]], None]
+    ) -> Page:
+        """The page of a directory, to be shown its entries and then closed."""
+        return Page(self, path, status, tell)
+
+    def part(self) -> Part | None:
+        """This rank's part of the manifest that is written. StoppedEarly if it can't be."""
+        if self._part is None and self._plan.parts is not None:
+            try:
+                self._part = Part(b"%b-%d" % (self._plan.parts, self._rank))
+            except OSError as error:
+                raise unwritable(error) from error
+        return self._part
+
+    def close(self) -> None:
+        """All directories are done: others will read what was written."""
+        if self._part is not None:
+            try:
+                self._part.close()
+            except OSError as error:
+                raise unwritable(error) from error
+
+    @property
+    def signer(self) -> Signer:
+        """The rank's signer."""
+        return self._signer
+
+    @property
+    def rot_only(self) -> bool:
+        """Whether only what has changed by itself matters."""
+        return self._plan.mode == "rot"
+
+
+class Page:
+    """One directory's entries, as they pass."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        path: bytes,
+        status: os.stat_result,
+        tell: Callable[[Sequence[Difference]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._path = path
+        self._times = status.st_mtime_ns, status.st_ctime_ns
+        self._tell = tell
+        self._bytes = 0
+        self._count = 0
+        self._part = ledger.part()
+        if self._part is not None:
+            self._part.begin(path)
+        compares = ledger.old is not None and self._part is None
+        section = ledger.old.section(path) if compares and ledger.old is not None else None
+        self._old = None if section is None else iter(section)
+        self._next = None if self._old is None else next(self._old, None)
+        self.see([])
+
+    def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
+        """Entries, in the order of their names. StoppedEarly if they can't be written."""
+        signer = self._ledger.signer
+        entries = [unpack(name, packed, signer.algorithm.size) for name, packed in some]
+        self._count += len(entries)
+        self._bytes += sum(entry.size for entry in entries if entry.kind in b"fd")
+        if self._part is not None:
+            try:
+                self._part.add(entries)
+            except OSError as error:
+                raise unwritable(error) from error
+        if self._old is not None:
+            found = [each for entry in entries for each in self._against(entry)]
+            if found:
+                self._tell(found)
+        signer.beside = BESIDE.pack(self._bytes, *self._times)
+
+    def close(self, digest: bytes) -> None:
+        """All were seen. StoppedEarly if they can't be written."""
+        if self._part is not None:
+            try:
+                self._part.end(self._path, self._count, digest)
+            except OSError as error:
+                raise unwritable(error) from error
+        missing = []
+        while self._next is not None:
+            missing += self._without(self._next)
+            self._step()
+        if missing:
+            self._tell(missing)
+
+    # ---- comparing -------------------------------------------------------------
+
+    def _against(self, entry: Entry) -> list[Difference]:
+        """How an entry differs from what the manifest has there, and what came before it."""
+        found = []
+        while self._next is not None and self._next.name < entry.name:
+            found += self._without(self._next)
+            self._step()
+        old = self._next if self._next is not None and self._next.name == entry.name else None
+        if old is not None:
+            self._step()
+        if entry.kind == FAILED:
+            return found  # which is told by itself
+        if self._ledger.rot_only:
+            if old is not None and has_rotted(old, entry):
+                found.append(Difference("corrupt", self._named(entry)))
+        elif old is None:
+            found.append(Difference("new", self._named(entry)))
+        elif old.kind != entry.kind or (entry.kind != b"d" and old.digest != entry.digest):
+            found.append(Difference("changed", self._named(entry)))
+        return found
+
+    def _without(self, old: Entry) -> list[Difference]:
+        return [] if self._ledger.rot_only else [Difference("missing", self._named(old))]
+
+    def _named(self, entry: Entry) -> bytes:
+        return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")
+
+    def _step(self) -> None:
+        assert self._old is not None
+        self._next = next(self._old, None)
+
+
+def has_rotted(old: Entry, new: Entry) -> bool:
+    """Whether content differs although nobody has written to the file."""
+    return (old.kind, *old[3:]) == (b"f", *new[3:]) and old.digest != new.digest
+
+
+def _lookup(section: Section | None) -> Known:
+    if section is None:
+        return lambda name: None
+    if section.count > _TOGETHER:
+        return section.find
+    return {entry.name: entry for entry in section}.get
+
+
+def unwritable(error: OSError) -> StoppedEarly:
+    """What stops a job whose manifest can't be written."""
+    return StoppedEarly(f"the manifest can't be written: {error.strerror}")

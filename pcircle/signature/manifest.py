@@ -1,0 +1,386 @@
+"""Manifests: the digests of every entry of a tree, in a file of text.
+
+A manifest is made of sections, one for each directory, in the order of a walk
+that takes names as bytes; a section has a line for each entry, in the order of
+their names. So it is the same bytes whoever read what, it can be read as a
+stream, and any directory is found in it by bisection, without an index.
+
+`docs/manifest.rst` has the format. In short:
+
+    pcmanifest 1 ALGORITHM
+    root KIND DIGEST SIZE MTIME CTIME PATH
+    dir PATH
+    KIND DIGEST SIZE MTIME CTIME NAME      ... the entries of PATH
+    . COUNT DIGEST CHECK                   ends the section
+    end ENTRIES BYTES CHECK
+
+Each rank writes the sections of the directories that it completes to a file of
+its own, with an index beside it; in the end rank 0 puts them in order.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import BinaryIO, NamedTuple
+
+import xxhash
+
+from pcircle.fs.sorting import pieces, sorted_records
+from pcircle.signature.algorithms import algorithm
+
+VERSION = b"1"
+BESIDE = struct.Struct(">Qqq")
+"""Beside an entry's digest: its size in bytes, its times of modification and of change in ns."""
+
+FAILED = b"!"
+"""In place of a kind: an entry that could not be read."""
+
+_COPY_BYTES = 1 << 20
+_FLUSH_BYTES = 1 << 20
+_ODD = re.compile(rb"[^!-$&-~]")  # what is not printable ASCII, or is the percent sign
+_CODE = re.compile(rb"%([0-9A-F]{2})")
+_ENTRY = re.compile(rb"([a-z]) ([0-9a-f]+) ([0-9]+) (-?[0-9]+) (-?[0-9]+) (.*)")
+
+
+def escape(name: bytes) -> bytes:
+    """A name as it stands in a manifest: other bytes than printable ASCII are `%XX`."""
+    return _ODD.sub(lambda match: b"%%%02X" % match[0][0], name)
+
+
+def unescape(text: bytes) -> bytes:
+    """The name that `escape` made a text of. ValueError if it made it of none."""
+    name = _CODE.sub(lambda match: bytes([int(match[1], 16)]), text)
+    if escape(name) != text:
+        raise ValueError("a name is not escaped as it should be")
+    return name
+
+
+class Entry(NamedTuple):
+    """An entry. `digest` are raw bytes, times in nanoseconds; a directory's size is all below."""
+
+    name: bytes
+    kind: bytes
+    digest: bytes
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    def line(self) -> bytes:
+        """Its line in a manifest."""
+        return b"%b %b %d %d %d %b\n" % (
+            self.kind,
+            self.digest.hex().encode(),
+            self.size,
+            self.modified_ns,
+            self.changed_ns,
+            escape(self.name),
+        )
+
+
+def unpack(name: bytes, packed: bytes, digest_bytes: int) -> Entry:
+    """An entry as it comes to `Visitor`."""
+    at = 2 + len(name)
+    end = at + 1 + digest_bytes
+    return Entry(name, packed[at : at + 1], packed[at + 1 : end], *BESIDE.unpack_from(packed, end))
+
+
+def parse(line: bytes, digest_bytes: int) -> Entry:
+    """The entry of a line. ValueError if it is none."""
+    match = _ENTRY.fullmatch(line)
+    if match is None:
+        raise ValueError("it is not the line of an entry")
+    kind, digest, size, modified, changed, name = match.groups()
+    if len(digest) != 2 * digest_bytes:
+        raise ValueError("a digest has another length")
+    return Entry(
+        unescape(name), kind, bytes.fromhex(digest.decode()), int(size), int(modified), int(changed)
+    )
+
+
+# ---- writing ---------------------------------------------------------------------------------
+
+
+class Part:
+    """One rank's sections. `place` is the path of its files without their endings. OSError."""
+
+    def __init__(self, place: bytes) -> None:
+        self._place = place
+        self._text = _create(place + b".text")
+        self._index = _create(place + b".index")
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._reached = 0
+        self._began = 0
+        self._check = xxhash.xxh3_64()
+
+    def begin(self, path: bytes) -> None:
+        """The section of a directory begins."""
+        self._began = self._reached
+        self._check = xxhash.xxh3_64()
+        self._put(b"dir %b\n" % (escape(path) or b"."))
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Entries of it, in the order of their names."""
+        for entry in entries:
+            self._put(entry.line())
+
+    def end(self, path: bytes, count: int, digest: bytes) -> None:
+        """The section is complete."""
+        check = self._check.hexdigest().encode()
+        self._put(b". %d %b %b\n" % (count, digest.hex().encode(), check))
+        record = b"%b\0\0%d %d" % (_key(path), self._began, self._reached - self._began)
+        self._index.write(record + b"/")
+
+    def _put(self, line: bytes) -> None:
+        self._check.update(line)
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        self._reached += len(line)
+        if self._pending_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._text.write(b"".join(self._pending))
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def close(self) -> None:
+        """Others will read it now."""
+        self._flush()
+        for stream in (self._text, self._index):
+            stream.flush()
+            os.fsync(stream.fileno())
+            stream.close()
+
+
+def _create(path: bytes) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def _key(path: bytes) -> bytes:
+    """What directories are sorted by."""
+    return path.replace(b"/", b"\0")
+
+
+def assemble(parts: Sequence[bytes], out: BinaryIO, name: str, root: Entry, entries: int) -> None:
+    """Put the sections of all ranks in order, with what comes before and after. OSError."""
+    check = xxhash.xxh3_128()
+
+    def put(data: bytes) -> None:
+        check.update(data)
+        out.write(data)
+
+    put(b"pcmanifest %b %b\n" % (VERSION, name.encode()))
+    put(b"root " + root.line())
+    with ExitStack() as stack:
+        streams = [stack.enter_context(open(place + b".text", "rb")) for place in parts]
+        for record in sorted_records(_index_records(parts)):
+            begin, length, where = map(int, record.rpartition(b"\0\0")[2].split(b" "))
+            stream = streams[where]
+            stream.seek(begin)
+            while length:
+                data = stream.read(min(length, _COPY_BYTES))
+                if not data:
+                    raise OSError("a part of the manifest is cut short")
+                put(data)
+                length -= len(data)
+    put(b"end %d %d " % (entries, root.size))
+    out.write(check.hexdigest().encode() + b"\n")
+
+
+def _index_records(parts: Sequence[bytes]) -> Iterator[bytes]:
+    for number, place in enumerate(parts):
+        with open(place + b".index", "rb") as stream:
+            for record in pieces(stream, b"/"):
+                yield b"%b %d" % (record, number)
+
+
+def remove(parts: Sequence[bytes]) -> None:
+    """The parts are not needed any more."""
+    for place in parts:
+        for ending in (b".text", b".index"):
+            with suppress(FileNotFoundError):
+                os.unlink(place + ending)
+
+
+# ---- reading ---------------------------------------------------------------------------------
+
+
+class Damaged(ValueError):
+    """A manifest that can't be believed; the text says in which line."""
+
+
+class Manifest:
+    """A manifest, open for reading. OSError; Damaged if it does not begin as one.
+
+    Only its beginning is looked at: `verify` reads all of it.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        with open(path, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            self._text: mmap.mmap | bytes = (
+                mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
+            )
+        head = self._line_at(0)
+        words = head.split(b" ")
+        if len(words) != 3 or words[0] != b"pcmanifest":
+            raise Damaged("line 1: it is no manifest of fsum")
+        if words[1] != VERSION:
+            raise Damaged(f"line 1: it is of version {words[1].decode(errors='replace')}")
+        try:
+            self.algorithm = algorithm(words[2].decode("ascii", errors="replace"))
+        except ValueError as error:
+            raise Damaged(f"line 1: {error}") from None
+        line = self._line_at(len(head) + 1)
+        try:
+            if not line.startswith(b"root "):
+                raise ValueError("it is not the line of the root")
+            self.root = parse(line[5:], self.algorithm.size)
+        except ValueError as error:
+            raise Damaged(f"line 2: {error}") from None
+        self._begin = len(head) + len(line) + 2
+
+    def _line_at(self, at: int) -> bytes:
+        end = self._text.find(b"\n", at)
+        return self._text[at : end if end >= 0 else len(self._text)]
+
+    # ---- all of it -------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Read it to its end. Damaged, with the line, if it is not as it was written."""
+        at, number = self._begin, 2
+        size = self.algorithm.size
+        last_path: bytes | None = None
+        began, count, line = at, 0, b""
+        last_name: bytes | None = None
+        inside = False
+        check = xxhash.xxh3_128(self._text[:at])
+        while True:
+            number += 1
+            end = self._text.find(b"\n", at)
+            if end < 0:
+                raise Damaged(f"line {number}: it is cut short")
+            line = self._text[at:end]
+            try:
+                if not inside and line.startswith(b"dir "):
+                    path = _path(line)
+                    key = _key(path)
+                    if last_path is not None and key <= last_path:
+                        raise ValueError("directories are not in order")
+                    last_path, last_name, inside, began, count = key, None, True, at, 0
+                elif not inside and line.startswith(b"end "):
+                    words = line.split(b" ")
+                    told = check.copy()
+                    told.update(self._text[at : end - len(words[-1])])
+                    if len(words) != 4 or words[3] != told.hexdigest().encode():
+                        raise ValueError("the check of the whole is wrong")
+                    if end + 1 != len(self._text):
+                        raise ValueError("something comes after the end")
+                    return
+                elif inside and line.startswith(b". "):
+                    words = line.split(b" ")
+                    wanted = xxhash.xxh3_64(self._text[began:at]).hexdigest().encode()
+                    if len(words) != 4 or words[1] != b"%d" % count or words[3] != wanted:
+                        raise ValueError("the section that ends here is not as it was written")
+                    inside = False
+                elif inside:
+                    name = parse(line, size).name
+                    if last_name is not None and name <= last_name:
+                        raise ValueError("names are not in order")
+                    last_name, count = name, count + 1
+                else:
+                    raise ValueError("it belongs to no section")
+            except ValueError as error:
+                raise Damaged(f"line {number}: {error}") from None
+            check.update(self._text[at : end + 1])
+            at = end + 1
+
+    # ---- one directory ---------------------------------------------------------
+
+    def section(self, path: bytes) -> Section | None:
+        """The section of a directory, found by bisection; None if there is none."""
+        wanted = _key(path)
+        low, high = self._begin, len(self._text)
+        while low < high:
+            begin = self._section_from((low + high) // 2, low)
+            if begin < 0 or begin >= high:
+                high = (low + high) // 2
+                continue
+            line = self._line_at(begin)
+            key = _key(_path(line))
+            if key == wanted:
+                return self._section_at(begin + len(line) + 1)
+            if key < wanted:
+                low = begin + len(line) + 1
+            else:
+                high = begin
+        return None
+
+    def _section_from(self, at: int, least: int) -> int:
+        """Where the next section begins; -1 if there is none."""
+        if at <= least and self._text[least : least + 4] == b"dir ":
+            return least
+        found = self._text.find(b"\ndir ", max(at - 1, least - 1))
+        return found + 1 if found >= 0 else -1
+
+    def _section_at(self, begin: int) -> Section:
+        end = begin
+        if self._text[begin : begin + 2] != b". ":  # it is not empty
+            end = self._text.find(b"\n. ", begin) + 1
+        words = self._line_at(end).split(b" ")
+        digest = bytes.fromhex(words[2].decode())
+        return Section(self._text, begin, end, int(words[1]), digest, self.algorithm.size)
+
+
+def _path(line: bytes) -> bytes:
+    path = unescape(line[4:])
+    return b"" if path == b"." else path
+
+
+class Section:
+    """The entries of one directory in a manifest, and its digest."""
+
+    def __init__(
+        self,
+        text: mmap.mmap | bytes,
+        begin: int,
+        end: int,
+        count: int,
+        digest: bytes,
+        digest_bytes: int,
+    ) -> None:
+        self.count = count
+        self.digest = digest
+        self._text = text
+        self._begin = begin
+        self._end = end
+        self._digest_bytes = digest_bytes
+
+    def __iter__(self) -> Iterator[Entry]:
+        at = self._begin
+        while at < self._end:
+            stop = self._text.find(b"\n", at)
+            yield parse(self._text[at:stop], self._digest_bytes)
+            at = stop + 1
+
+    def find(self, name: bytes) -> Entry | None:
+        """The entry of a name, by bisection."""
+        low, high = self._begin, self._end
+        while low < high:
+            middle = self._text.rfind(b"\n", low, (low + high) // 2) + 1 or low
+            stop = self._text.find(b"\n", middle)
+            entry = parse(self._text[middle:stop], self._digest_bytes)
+            if entry.name == name:
+                return entry
+            if entry.name < name:
+                low = stop + 1
+            else:
+                high = middle
+        return None
