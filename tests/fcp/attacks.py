@@ -1,0 +1,319 @@
+"""Copies by root, of and into directories that another user owns and keeps changing.
+
+The attacker is a process without any rights that swaps, as fast as it can,
+directories and files of the source and of the target for symbolic links to
+what is not its own: it wants root to write, chown or remove something outside
+of the copy (the *victim*), or to copy a secret to where it may read it. The
+judges look at the victim's every attribute, and for the secret in the copy.
+fcp may fail entries; it must end as agreed, and touch nothing outside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import NamedTuple
+
+from tests.fcp.running import HANG_S, Launcher, clean_environment, command
+from tests.fcp.trees import content, make_directory, remove_tree, write_file
+
+NOBODY = 65534
+SECRET = b"the content of a file that is nobody's business"
+OPTIONS: tuple[tuple[str, ...], ...] = (
+    ("-a",),
+    ("-a", "--inplace"),
+    ("-a", "--verify"),
+    ("-a", "-u"),
+    ("-a", "-f", "--inplace"),
+    ("-p", "--fsync"),
+    ("-a", "-s"),
+    ("-a", "--sparse=always"),
+)
+_AT_FDCWD, _EXCHANGE = -100, 2
+_ALLOWED_CODES = (0, 1, 3)
+
+
+class Round(NamedTuple):
+    """How a round went: swaps that were made while fcp ran, and what was wrong after it."""
+
+    swaps: int
+    escapes: list[str]
+
+
+# ---- the attacker ------------------------------------------------------------------------------
+
+
+def _attack(place: bytes, seed: int, report: int) -> None:
+    """Swap until killed; tells how often through a pipe of 8 bytes each thousand."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    rng = Random(seed)
+    pairs = _pairs(place, rng)
+    targets = [os.path.join(place, b"copy", name) for name in (b"", b"d0", b"d1", b"large")]
+    made = 0
+    while True:
+        for first, second in pairs:
+            for _ in range(rng.choice((1, 2, 2, 3))):
+                done = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE) == 0
+                made += done
+                if done and not made % 100:
+                    os.write(report, b"x")
+            if rng.random() < 0.02:
+                _replace_temporaries(place, targets, rng)
+
+
+def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
+    """What is swapped for what: each second one is made here, of what the attacker may name."""
+    pairs = []
+    for side in (b"copy", b"source"):
+        top = os.path.join(place, side)
+        bait = os.path.join(place, b"bait-" + side)
+        for name in (b"d0", b"d1", b"d1/inner", b"large"):
+            link = os.path.join(bait, name.replace(b"/", b"-"))
+            os.symlink(os.path.join(place, b"victim"), link)
+            pairs.append((os.path.join(top, name), link))
+        for number in range(0, 40, 5):
+            for name in (b"d0/f%d" % number, b"d1/inner/f%d" % number):
+                link = os.path.join(bait, name.replace(b"/", b"-"))
+                kind = rng.randrange(4)
+                if kind == 0:
+                    os.mkfifo(link)
+                else:
+                    wanted = rng.choice((b"victim/secret", b"victim/f%d" % number))
+                    os.symlink(os.path.join(place, wanted), link)
+                pairs.append((os.path.join(top, name), link))
+        link = os.path.join(bait, b"of-large")
+        os.symlink(os.path.join(place, b"victim", b"secret"), link)
+        pairs.append((os.path.join(top, b"large", b"file"), link))
+    rng.shuffle(pairs)
+    return pairs
+
+
+def _replace_temporaries(place: bytes, directories: Sequence[bytes], rng: Random) -> None:
+    for directory in directories:
+        with suppress(OSError):
+            for name in os.listdir(directory):
+                if name.startswith(b".fcp-") and not name.startswith(b".fcp-ch"):
+                    path = os.path.join(directory, name)
+                    os.unlink(path)
+                    os.symlink(os.path.join(place, b"victim", b"f5"), path)
+
+
+@contextmanager
+def _attacker(place: bytes, seed: int) -> Iterator[int]:
+    """An attacker at work; gives the pipe that it reports to."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pid = os.fork()
+    if not pid:
+        try:
+            _attack(place, seed, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        deadline = time.monotonic() + HANG_S
+        while not _count(reading):  # it must be at work before the copy begins
+            assert time.monotonic() < deadline, "the attacker does not begin"
+            time.sleep(0.001)
+        yield reading
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+
+
+def _count(reading: int) -> int:
+    """Swaps that were reported since this was asked last."""
+    total = 0
+    with suppress(BlockingIOError):
+        while data := os.read(reading, 65536):
+            total += 100 * len(data)
+    return total
+
+
+# ---- the place ---------------------------------------------------------------------------------
+
+
+def _build(place: bytes) -> None:
+    """A victim that is root's, and a source and an older copy of it that are nobody's."""
+    os.chmod(place, 0o755)
+    victim = make_directory(place, b"victim")
+    write_file(victim + b"/secret", SECRET * 3000, 0o600)
+    for number in range(0, 40, 5):
+        write_file(victim + b"/f%d" % number, b"the victim's own", 0o640)
+    write_file(victim + b"/file", b"the victim's large one" * 1000, 0o600)
+    make_directory(victim, b"inner")
+    os.symlink(b"nowhere", victim + b"/link")
+    for side, word in ((b"source", b"new"), (b"copy", b"old")):
+        top = make_directory(place, side)
+        for inner in (b"d0", b"d1/inner", b"large"):
+            make_directory(top, inner)
+        for number in range(40):
+            write_file(top + b"/d0/f%d" % number, word * (number + 1))
+            write_file(top + b"/d1/inner/f%d" % number, word * (number + 1))
+        for number in range(4):
+            large = content(f"{word!r}{number}", 9 << 20)
+            write_file(top + (b"/large/file%d" % number if number else b"/large/file"), large)
+        for directory, directories, files in os.walk(top):
+            for name in (*directories, *files):
+                os.chown(os.path.join(directory, name), NOBODY, NOBODY)
+        os.chown(top, NOBODY, NOBODY)
+        bait = make_directory(place, b"bait-" + side)
+        os.chown(bait, NOBODY, NOBODY)
+    for name in os.listdir(place + b"/copy/d0"):  # so that -u has something to do
+        os.utime(place + b"/copy/d0/" + name, ns=(0, 0))
+
+
+def _portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
+    """Everything of everything below a directory, but for what reading changes."""
+    found: dict[bytes, tuple[object, ...]] = {}
+    for directory, directories, files in os.walk(root):
+        for path in (directory, *(os.path.join(directory, name) for name in directories + files)):
+            status = os.lstat(path)
+            text = b""
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as stream:
+                    text = stream.read()
+            names = os.listxattr(path, follow_symlinks=False)
+            found[path] = (
+                stat.S_IFMT(status.st_mode),
+                stat.S_IMODE(status.st_mode),
+                (status.st_uid, status.st_gid, status.st_nlink),
+                (status.st_mtime_ns, status.st_ctime_ns, status.st_ino),
+                tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names),
+                text,
+            )
+    return found
+
+
+def _secrets(place: bytes) -> list[str]:
+    """Where the secret has come to."""
+    found = []
+    for side in (b"copy", b"bait-copy"):
+        for directory, _, files in os.walk(os.path.join(place, side)):
+            for name in files:
+                path = os.path.join(directory, name)
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    with open(path, "rb") as stream:
+                        if SECRET in stream.read():
+                            found.append(f"the secret is in {path!r}")
+    return found
+
+
+# ---- a round -----------------------------------------------------------------------------------
+
+
+def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
+    """One round in the directory `place`, which is emptied; `hook` spoils fcp, to be caught.
+
+    AssertionError, with the seed, if fcp ends as it never should.
+    """
+    rng = Random(f"attack {seed}")
+    _build(place)
+    before = _portrait(place + b"/victim")
+    options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
+    interrupted = launcher.jobs and rng.random() < 0.4
+    resuming = ["--resume", "--checkpoint-interval", "0.05"]
+    checkpoint = resuming if interrupted else ["--no-checkpoint"]
+    arguments = [*options, "--chunksize", "4M", "-q", *checkpoint, "-T"]
+    line = command(launcher, [*arguments, place + b"/source", place + b"/copy"])
+    if hook:
+        program = f"{hook}\nimport sys\nfrom pcircle.fcp.cli import main\nsys.exit(main())"
+        at = line.index("-m")
+        line[at : at + 2] = ["-c", program]
+    swaps = 0
+    with _attacker(place, seed) as reading:
+        if interrupted:
+            _begin_and_kill(line, rng.random() * 0.6)
+        finished = subprocess.run(
+            line,
+            check=False,
+            capture_output=True,
+            timeout=HANG_S,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+        swaps = _count(reading)
+    said = finished.stderr.decode(errors="replace")[-2000:]
+    told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
+    if not hook:
+        assert finished.returncode in _ALLOWED_CODES, told
+    escapes = [f"{told}: {each}" for each in _secrets(place)]
+    after = _portrait(place + b"/victim")
+    escapes += [
+        f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
+        for path in sorted(before | after)
+        if before.get(path) != after.get(path)
+    ]
+    for name in os.listdir(place):
+        path = os.path.join(place, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            remove_tree(path)
+        else:
+            os.unlink(path)
+    return Round(swaps, escapes)
+
+
+def _begin_and_kill(line: Sequence[str | bytes], after_s: float) -> None:
+    """So that the next run goes on in what this one leaves."""
+    quiet = subprocess.DEVNULL
+    begun = subprocess.Popen(
+        [*line, "--bwlimit", "50M"],
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+        env=clean_environment(),
+    )
+    time.sleep(after_s)
+    with suppress(ProcessLookupError):
+        os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m tests.fcp.attacks``: rounds until there were so many swaps."""
+    import argparse
+
+    from tests.fcp import kills
+
+    parser = argparse.ArgumentParser(prog="python -m tests.fcp.attacks")
+    parser.add_argument("--swaps", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    typed = parser.parse_args(arguments)
+    if os.geteuid():
+        print("only root is worth attacking")
+        return 2
+    room = kills.room()
+    swaps = rounds = 0
+    escapes: list[str] = []
+    began_s = time.monotonic()
+    try:
+        while swaps < typed.swaps:
+            played = play(room, typed.seed + rounds, kills.LAUNCHERS)
+            rounds += 1
+            swaps += played.swaps
+            escapes += played.escapes
+            for escape in played.escapes:
+                print(escape, flush=True)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+    took_s = time.monotonic() - began_s
+    print(f"{rounds} rounds, {swaps} swaps, {len(escapes)} escapes; {took_s:.0f} s")
+    return 1 if escapes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

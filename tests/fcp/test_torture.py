@@ -1,0 +1,70 @@
+"""-a on a branch deeper than any path may be long, with links across its depth.
+
+rsync judges the rest of what -a keeps, in `test_preserve`; here it can't, so the walker does, with
+attributes, access control lists and the identity of hard links asked for by descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from .judge import METADATA, differences
+from .running import Launcher, copy, document, launchers
+from .test_preserve import ACCESS, acl_for, give
+from .trees import ODD_TIMES_NS, build_deep_tree, count, make_directory, walk
+
+LEVELS = 3000
+
+
+@pytest.fixture(scope="module")
+def branch(shared_place: bytes) -> bytes:
+    """3,000 levels; at every 500th a FIFO, attributes, a list, and a name of one file."""
+    root = build_deep_tree(make_directory(shared_place, b"torture") + b"/branch", LEVELS)
+    one = os.open(root + b"/file", os.O_RDONLY)
+    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    for level in range(LEVELS):
+        below = os.open(b"lev-%04d" % level, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+        if not level % 500:
+            status = os.fstat(here)
+            os.link(b"/proc/self/fd/%d" % one, b"same", dst_dir_fd=here, follow_symlinks=True)
+            os.mkfifo(b"fifo", 0o620, dir_fd=here)
+            os.utime(b"fifo", ns=(0, ODD_TIMES_NS[level % 8]), dir_fd=here)
+            place = b"/proc/self/fd/%d" % here
+            give(place + b"/file", "user.level", b"%d" % level)
+            give(place + b"/file", ACCESS, acl_for(1000 + level, 5))
+            os.utime(here, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.close(here)
+        here = below
+    os.close(here)
+    os.close(one)
+    return root
+
+
+def _more(root: bytes) -> list[tuple[object, ...]]:
+    """What the judge does not look at: attributes, and which names are one file."""
+    found: list[tuple[object, ...]] = []
+    seen: dict[int, int] = {}
+    for number, visit in enumerate(walk(root)):
+        if stat.S_ISDIR(visit.status.st_mode) or stat.S_ISLNK(visit.status.st_mode):
+            continue
+        path = b"/proc/self/fd/%d/%b" % (visit.parent, visit.name)
+        names = sorted(os.listxattr(path, follow_symlinks=False))
+        values = [os.getxattr(path, name, follow_symlinks=False) for name in names]
+        first = seen.setdefault(visit.status.st_ino, number)
+        found.append((visit.name, visit.status.st_nlink, first, names, values))
+    return found
+
+
+@pytest.mark.parametrize("launcher", launchers([1, 3], [4]))
+def test_everything_is_kept_at_any_depth(launcher: Launcher, branch: bytes, place: bytes) -> None:
+    target = place + b"/copy"
+    copy(launcher, "-a", "--json", place + b"/result", branch, target)
+    assert differences(branch, target, METADATA) == []
+    assert _more(branch) == _more(target)
+    assert any(nlink == 7 for _, nlink, *_ in _more(target))
+    told = document(place + b"/result")
+    assert told["entries"] == count(branch)[0]
+    assert (told["special"], told["not_kept"]) == (6, {})
