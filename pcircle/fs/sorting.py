@@ -6,7 +6,6 @@ A record is bytes without a slash, which ends it in the files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from heapq import merge
 from typing import BinaryIO
 
@@ -15,27 +14,53 @@ _READ_BYTES = 1 << 20
 END = b"/"
 
 
+class Sorter:
+    """Takes records as they come, and gives them in their order. OSError without the space."""
+
+    def __init__(self, run_bytes: int = RUN_BYTES) -> None:
+        self._run_bytes = run_bytes
+        self._runs: list[BinaryIO] = []
+        self._some: list[bytes] = []
+        self._size = 0
+
+    def add(self, record: bytes) -> None:
+        """One more."""
+        self._some.append(record)
+        self._size += len(record) + 64  # what an object takes besides
+        if self._size > self._run_bytes:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        import tempfile  # takes long to import
+
+        run = tempfile.TemporaryFile(prefix="pcircle-sort-")  # noqa: SIM115
+        self._runs.append(run)
+        run.writelines(record + END for record in sorted(self._some))
+        run.seek(0)
+        self._some.clear()
+        self._size = 0
+
+    def sorted(self) -> Iterator[bytes]:
+        """All of them, in their order; once."""
+        self._some.sort()
+        yield from merge(self._some, *(pieces(run, END) for run in self._runs))
+
+    def close(self) -> None:
+        """Give the space back."""
+        for run in self._runs:
+            run.close()
+        self._runs.clear()
+
+
 def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iterator[bytes]:
     """Records in their order, however many there are. OSError without the space."""
-    import tempfile  # takes long to import
-
-    runs: list[BinaryIO] = []
-    some: list[bytes] = []
-    size = 0
-    with ExitStack() as stack:
+    sorter = Sorter(run_bytes)
+    try:
         for record in records:
-            some.append(record)
-            size += len(record) + 64  # what an object takes besides
-            if size > run_bytes:
-                run = stack.enter_context(tempfile.TemporaryFile(prefix="pcircle-sort-"))
-                for each in sorted(some):
-                    run.write(each + END)
-                run.seek(0)
-                runs.append(run)
-                some.clear()
-                size = 0
-        some.sort()
-        yield from merge(some, *(pieces(run, END) for run in runs))
+            sorter.add(record)
+        yield from sorter.sorted()
+    finally:
+        sorter.close()
 
 
 def pieces(stream: BinaryIO, end: bytes) -> Iterator[bytes]:

@@ -44,8 +44,13 @@ def parser() -> Parser:
         "-a",
         "--algorithm",
         metavar="NAME",
-        default="xxh128",
         help="xxh128 (the default), sha256, sha512, blake2b or, if installed, blake3",
+    )
+    add(
+        "--format",
+        choices=("pcsig", "coreutils"),
+        default="pcsig",
+        help="coreutils: a line for each file, as sha256sum does; -a md5 and sha1, too",
     )
     add("-o", "--output", metavar="MANIFEST", help="write the digests of all entries there, too")
     add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")

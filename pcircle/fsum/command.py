@@ -15,10 +15,12 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.fsum.console import Console, tell_differences
+from pcircle.fsum.coreutils import Listed, new_hasher
 from pcircle.fsum.diffing import differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Plan, resolve
-from pcircle.fsum.publishing import place_for, read_manifest
+from pcircle.fsum.publishing import is_manifest, place_for, read_digests, read_manifest
 from pcircle.fsum.task import SumTask
+from pcircle.fsum.whole import WholeTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
 from pcircle.signature.manifest import Manifest
@@ -34,11 +36,12 @@ from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be signed, as asked for. `filters` are as of `pcircle.fs.globs.rules_of`.
 
-    `output` is the manifest to be written, `against` the one to be compared with.
+    `output` is the manifest to be written, `against` the one to be compared with, or a
+    list of digests; `whole`: each file is to have a digest of its own.
     """
 
     paths: tuple[bytes, ...]
-    algorithm: str = "xxh128"
+    algorithm: str | None = None
     chunk_bytes: int | None = None
     filters: tuple[tuple[str, bytes], ...] = ()
     null: bool = False
@@ -54,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     output: bytes | None = None
     against: bytes | None = None
     mode: Against = "check"
+    whole: bool = False
 
 
 class SumProgram(Program):
@@ -64,6 +68,7 @@ class SumProgram(Program):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._log: LogFile | None = None
+        self._expected: Sequence[Listed] = ()  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
@@ -74,14 +79,23 @@ class SumProgram(Program):
         if options.json is not None:
             jsonout.check(options.json)
         chunk = options.chunk_bytes
-        old = None if options.against is None else read_manifest(options.against)
+        old: Manifest | None = None
+        name = options.algorithm or "xxh128"
+        listed = options.against is not None and not is_manifest(options.against)
+        if listed and options.against is not None:
+            name, self._expected = read_digests(options.against, options.algorithm)
+            if options.mode != "check":
+                raise UsageError(f"--{options.mode}: '{show(options.against)}' is no manifest")
+        elif options.against is not None:
+            old = read_manifest(options.against)
+            name = old.algorithm.name
         here = working_directory()
         parts = None
         if options.output is not None:
             parts = place_for(options.output, here)
         plan = Plan(
             roots=resolve(options.paths or _recorded(old)),
-            algorithm=options.algorithm if old is None else old.algorithm.name,
+            algorithm=name,
             large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
             chunk_bytes=chunk,
             directory=here,
@@ -91,13 +105,22 @@ class SumProgram(Program):
             parts=parts,
             against=None if old is None else os.path.join(here, options.against or b""),
             mode=options.mode,
+            whole=options.whole or listed,
+            listed=listed,
         )
+        if listed and plan.roots[0].name:
+            raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        task = SumTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)
+        decided = msgspec.msgpack.decode(plan, type=Plan)
+        if decided.whole:
+            whole = WholeTask(decided, self._expected)
+            self.close = whole.close
+            return whole
+        task = SumTask(decided, rank, size)
         self.close = task.close
         return task
 
@@ -147,7 +170,10 @@ def sum_typed(typed: argparse.Namespace) -> int:
         output=None if output is None else os.fsencode(output),
         against=None if against is None else os.fsencode(against),
         mode=mode,
+        whole=typed.format == "coreutils",
     )
+    if options.whole and (output or against):
+        raise UsageError("--format=coreutils: such a list is printed; and read whatever is said")
     return _run(options)
 
 
@@ -165,8 +191,8 @@ def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
 
 
 def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
-    """The path that a manifest is of."""
-    return () if old is None else (old.root.name,)
+    """The path that a manifest is of; what a list names is where we are."""
+    return (b".",) if old is None else (old.root.name,)
 
 
 def _diff(typed: argparse.Namespace) -> int:
@@ -183,7 +209,10 @@ def _diff(typed: argparse.Namespace) -> int:
 
 def _run(options: Options) -> int:
     try:
-        algorithm(options.algorithm)
+        if options.whole:
+            new_hasher(options.algorithm or "xxh128")
+        elif options.against is None:
+            algorithm(options.algorithm or "xxh128")
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     program = SumProgram(options)

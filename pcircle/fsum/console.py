@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TextIO
 
 import msgspec
 
 from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
+from pcircle.fs.sorting import Sorter
+from pcircle.fsum.coreutils import line_of
 from pcircle.fsum.counters import Totals, totals
 from pcircle.fsum.items import Difference, Done, Failure
 from pcircle.fsum.ledger import has_rotted
@@ -24,6 +28,7 @@ from pcircle.fsum.report import (
     Comparison,
     Report,
     Signed,
+    Told,
     describe,
     describe_failure,
     failed_entry,
@@ -31,6 +36,7 @@ from pcircle.fsum.report import (
     summary,
     verdict,
 )
+from pcircle.fsum.whole import Digest
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
@@ -43,6 +49,7 @@ from pcircle.ui.pace import Pace
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 
 _PERIOD_S = 0.2
+_TOGETHER = 4096  # lines that are written at once
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -74,7 +81,8 @@ class Console(Observer[Done]):
     ) -> None:
         self._plan = plan
         self._output = output
-        self._signs = plan.against is None or plan.mode == "update"
+        self._digests = Sorter()  # of whole files
+        self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
         self._differences: list[Difference] = []
         self._quiet = quiet
         self._verbose = verbose
@@ -95,6 +103,10 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, Digest):
+                key = value.path.replace(b"/", b"\0")
+                self._digests.add(key + b"\0\0" + value.digest)
         self._differences += [value for value in values if isinstance(value, Difference)]
         failures = [value for value in values if isinstance(value, Failure)]
         for failure in failures:
@@ -146,13 +158,16 @@ class Console(Observer[Done]):
             reasons.append(f"not heard from at the end: rank {names} and what is below it")
         texts: dict[int, str] = {}
         if not code:
-            wrong = self._account(total, outcome)
+            wrong = None if self._plan.whole else self._account(total, outcome)
             if wrong is not None:
                 code = Defect.exit_code
                 reasons.append(wrong)
             else:
                 texts = self._texts(outcome.result)
-        code = self._end_manifests(code, total, outcome, reasons)
+        if not self._plan.whole:
+            code = self._end_manifests(code, total, outcome, reasons)
+        elif self._differences:
+            code = worst((code, IntegrityError.exit_code))
         if total.failed or self._trouble:
             code = worst((code, EntriesFailed.exit_code))
         if self._by_errno:
@@ -263,20 +278,33 @@ class Console(Observer[Done]):
             except OSError as error:
                 self._progress.note(f"fsum: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))
-        # Standard output carries the JSON document then.
-        output = Output(sys.stderr if self._json == "-" else sys.stdout)
-        output.write("".join(f"{each.what}  {each.path}\n" for each in report.differences))
+        try:
+            # Standard output carries the JSON document then.
+            _write(sys.stderr if self._json == "-" else sys.stdout, self._results(report))
+        except OSError as error:
+            self._progress.note(f"fsum: cannot write standard output: {error.strerror}")
+            code = worst((code, EntriesFailed.exit_code))
+        self._digests.close()
         for signed in report.signatures if self._signs else ():
-            if signed.signature is not None:
-                output.write(f"{signed.signature}  {signed.path}\n")
-            elif report.exit_code in (0, EntriesFailed.exit_code):
+            if signed.signature is None and report.exit_code in (0, EntriesFailed.exit_code):
                 self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
-        if not self._signs and not self._quiet:
+        checked = self._plan.listed or (self._plan.against is not None and not self._signs)
+        if checked and not self._quiet:
             self._progress.note(f"fsum: {verdict(report.differences)}")
         if self._verbose:
             self._progress.note(shares(report.ranks, report.entries, self._verbose).rstrip("\n"))
             self._progress.note(summary(report))
         return code
+
+    def _results(self, report: Report) -> Iterator[bytes]:
+        """The lines that were asked for."""
+        yield from _lines(report.differences)
+        for record in self._digests.sorted():
+            path, _, digest = record.rpartition(b"\0\0")
+            yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
+        for signed in report.signatures if self._signs else ():
+            if signed.signature is not None:
+                yield f"{signed.signature}  {signed.path}\n".encode()
 
 
 def tell_differences(found: Iterable[Difference], json: str | None) -> int:
@@ -286,9 +314,25 @@ def tell_differences(found: Iterable[Difference], json: str | None) -> int:
     if json is not None:
         jsonout.check(json)
         jsonout.write(Comparison(SCHEMA, "fsum", __version__, code, told), json, sys.stdout.buffer)
-    output = Output(sys.stderr if json == "-" else sys.stdout)
-    output.write("".join(f"{each.what}  {each.path}\n" for each in told))
+    try:
+        _write(sys.stderr if json == "-" else sys.stdout, _lines(told))
+    except OSError as error:
+        Output(sys.stderr).line(f"fsum: cannot write standard output: {error.strerror}")
+        code = worst((code, EntriesFailed.exit_code))
     return code
+
+
+def _lines(differences: Iterable[Told]) -> Iterator[bytes]:
+    return (f"{each.what}  {each.path}\n".encode() for each in differences)
+
+
+def _write(stream: TextIO, lines: Iterator[bytes]) -> None:
+    """Write results. OSError if that can't be done."""
+    stream.flush()
+    while some := b"".join(islice(lines, _TOGETHER)):
+        left = memoryview(some)
+        while left:
+            left = left[os.write(stream.fileno(), left) :]
 
 
 def _line(failure: Failure) -> bytes:

@@ -38,7 +38,8 @@ class Plan(msgspec.Struct, frozen=True):
     `one_node` tells that all ranks share a node. `rules` choose what is signed of
     what is below the roots; `one_file_system`: of a mount point the directory alone.
     `parts` is where each rank writes its part of a manifest, its number to be added;
-    `against` is the manifest that the tree is held against, in this `mode`.
+    `against` is the manifest that the tree is held against, in this `mode`. With
+    `whole` files have digests of their own, and `listed`: those of a list, to be checked.
     """
 
     roots: tuple[Root, ...]
@@ -52,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
     parts: bytes | None = None
     against: bytes | None = None
     mode: Against = "check"
+    whole: bool = False
+    listed: bool = False
 
     @property
     def detailed(self) -> bool:

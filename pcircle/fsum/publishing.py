@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pcircle.errors import UsageError
+from pcircle.fsum.coreutils import Listed, read_list
 from pcircle.fsum.plan import Plan
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove
 from pcircle.ui.names import show
@@ -20,6 +21,25 @@ def read_manifest(path: bytes) -> Manifest:
     except OSError as error:
         raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
     return manifest
+
+
+def is_manifest(path: bytes) -> bool:
+    """Whether a file begins as a manifest does; else it may be a list of digests."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(1) in (b"", b"p")
+    except OSError:
+        return True  # to read it will say what is wrong
+
+
+def read_digests(path: bytes, algorithm: str | None) -> tuple[str, list[Listed]]:
+    """A list of digests, and which they are. UsageError if it makes no sense."""
+    try:
+        with open(path, "rb") as stream:
+            return read_list(stream, algorithm)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot read '{show(path)}': {reason}") from None
 
 
 def place_for(output: bytes, here: bytes) -> bytes:

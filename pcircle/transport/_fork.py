@@ -108,7 +108,10 @@ class _Children:
             else:
                 continue
             codes.append(RankLost.exit_code)
-            if code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
+            if code == -signal.SIGINT:
+                # Ctrl-C came when it had left the job, and so had no ear for it any more.
+                codes.append(Interrupted.exit_code)
+            elif code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
                 codes.append(code)
             elif agreed != RankLost.exit_code:  # which rank 0 has explained already
                 say(f"rank {rank}: {how}")
