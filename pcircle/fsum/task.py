@@ -35,8 +35,8 @@ _BATCH_S = 0.1
 _BATCH_NAMES = 512
 _FEW_NAMES = 64  # read by the item that scanned them
 _SMALLEST_CHUNK_BYTES = 16 << 20
-_LARGEST_CHUNK_BYTES = 1 << 30
-_CHUNKS_PER_RANK = 4
+_LARGEST_CHUNK_BYTES = 256 << 20
+_CHUNKS_PER_RANK = 32
 
 
 class Scanned(NamedTuple):
@@ -234,12 +234,16 @@ class SumTask(Task[Item, Done]):
                 self.counters.sized += 1
         files = _split(item.files)
         until_s = time.monotonic() + _BATCH_S
+        if not self._plan.detailed and item.path != HOLDER:
+            tried, others = self._reader.small(files, directory_fd, until_s)
+            self.counters.weight += item.weight * (tried - len(others))
+            files = others + files[tried:]
         large: list[Item] = []
         read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
         root, path = item.root, item.path
         ledger = self._ledger
         known = ledger.root_known() if path == HOLDER else ledger.known(path)
-        for tried, name in enumerate(files, 1):
+        for done, name in enumerate(files, 1):
             try:
                 if known is not None and ledger.spares(known, name, directory_fd):
                     self.counters.sized += 1
@@ -256,8 +260,8 @@ class SumTask(Task[Item, Done]):
                     large.append(Large(root, path, name, item.weight, item.directory))
                     self.counters.weight -= item.weight
             self.counters.weight += item.weight
-            if not tried % 8 and (time.monotonic() > until_s or stop()):
-                self._hand_back(item, files[tried:], here)
+            if not done % 8 and (time.monotonic() > until_s or stop()):
+                self._hand_back(item, files[done:], here)
                 break
         here.spawn(large)
 

@@ -150,6 +150,21 @@ class Signer:
         """The entry of this name has the seal that was made last."""
         self._entries.append(pack_entry(name, self.seal[:1], self.seal[1:] + self.beside))
 
+    def adder(self) -> Callable[[bytes, memoryview], None]:
+        """A function that adds a file by its name and its content, no more than a block.
+
+        As `small` and `add`, in one step, for loops that are hot.
+        """
+        digest, append = self.algorithm.digest, self._entries.append
+        pack_size = struct.Struct(">5sQ").pack
+
+        def add_small(name: bytes, data: memoryview) -> None:
+            head = pack_size(b"file\0", len(data))
+            sealed = digest(head + digest(data) if data else head)
+            append(b"%b%bf%b" % (len(name).to_bytes(2, "big"), name, sealed))
+
+        return add_small
+
     def add_at(self, root: int, path: bytes, name: bytes) -> None:
         """As `add`, of an entry that may be a root, which goes by its number."""
         self.add(b"%d" % root if path == self._root_holder else name)
