@@ -41,6 +41,7 @@ FAILED = b"!"
 """In place of a kind: an entry that could not be read."""
 
 _COPY_BYTES = 1 << 20
+_LONGEST_BYTES = 16 << 20  # of a line
 _FLUSH_BYTES = 1 << 20
 _ODD = re.compile(rb"[^!-$&-~]")  # what is not printable ASCII, or is the percent sign
 _CODE = re.compile(rb"%([0-9A-F]{2})")
@@ -223,6 +224,7 @@ class Manifest:
     """
 
     def __init__(self, path: bytes) -> None:
+        self._path = path
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             self._text: mmap.mmap | bytes = (
@@ -254,53 +256,18 @@ class Manifest:
     # ---- all of it -------------------------------------------------------------
 
     def verify(self) -> None:
-        """Read it to its end. Damaged, with the line, if it is not as it was written."""
-        at, number = self._begin, 2
-        size = self.algorithm.size
-        last_path: bytes | None = None
-        began, count, line = at, 0, b""
-        last_name: bytes | None = None
-        inside = False
-        check = xxhash.xxh3_128(self._text[:at])
-        while True:
-            number += 1
-            end = self._text.find(b"\n", at)
-            if end < 0:
-                raise Damaged(f"line {number}: it is cut short")
-            line = self._text[at:end]
-            try:
-                if not inside and line.startswith(b"dir "):
-                    path = _path(line)
-                    key = _key(path)
-                    if last_path is not None and key <= last_path:
-                        raise ValueError("directories are not in order")
-                    last_path, last_name, inside, began, count = key, None, True, at, 0
-                elif not inside and line.startswith(b"end "):
-                    words = line.split(b" ")
-                    told = check.copy()
-                    told.update(self._text[at : end - len(words[-1])])
-                    if len(words) != 4 or words[3] != told.hexdigest().encode():
-                        raise ValueError("the check of the whole is wrong")
-                    if end + 1 != len(self._text):
-                        raise ValueError("something comes after the end")
-                    return
-                elif inside and line.startswith(b". "):
-                    words = line.split(b" ")
-                    wanted = xxhash.xxh3_64(self._text[began:at]).hexdigest().encode()
-                    if len(words) != 4 or words[1] != b"%d" % count or words[3] != wanted:
-                        raise ValueError("the section that ends here is not as it was written")
-                    inside = False
-                elif inside:
-                    name = parse(line, size).name
-                    if last_name is not None and name <= last_name:
-                        raise ValueError("names are not in order")
-                    last_name, count = name, count + 1
-                else:
-                    raise ValueError("it belongs to no section")
-            except ValueError as error:
-                raise Damaged(f"line {number}: {error}") from None
-            check.update(self._text[at : end + 1])
-            at = end + 1
+        """Read it to its end. OSError; Damaged, with the line, if it is not as it was written."""
+        reader = _Verifier(self.algorithm.size)
+        with open(self._path, "rb") as stream:
+            number = 0
+            while line := stream.readline(_LONGEST_BYTES):
+                number += 1
+                try:
+                    reader.take(number, line)
+                except ValueError as error:
+                    raise Damaged(f"line {number}: {error}") from None
+        if not reader.ended:
+            raise Damaged(f"line {number + 1}: it is cut short")
 
     # ---- one directory ---------------------------------------------------------
 
@@ -342,6 +309,72 @@ class Manifest:
 def _path(line: bytes) -> bytes:
     path = unescape(line[4:])
     return b"" if path == b"." else path
+
+
+class _Verifier:
+    """Takes in the lines of a manifest one by one. ValueError if one should not be there."""
+
+    def __init__(self, digest_bytes: int) -> None:
+        self.ended = False
+        self._digest_bytes = digest_bytes
+        self._whole = xxhash.xxh3_128()
+        self._section = xxhash.xxh3_64()
+        self._inside = False
+        self._key: bytes | None = None
+        self._name: bytes | None = None
+        self._count = 0
+
+    def take(self, number: int, line: bytes) -> None:
+        """The next line."""
+        if not line.endswith(b"\n"):
+            raise ValueError("it is cut short")
+        if self.ended:
+            raise ValueError("something comes after the end")
+        if number <= 2:  # these were looked at when the manifest was opened
+            pass
+        elif self._inside and line.startswith(b". "):
+            self._end_section(line)
+        elif self._inside:
+            self._entry(line)
+        elif line.startswith(b"dir "):
+            self._begin_section(line)
+        elif line.startswith(b"end "):
+            self._end(line)
+        else:
+            raise ValueError("it belongs to no section")
+        self._whole.update(line)
+
+    def _begin_section(self, line: bytes) -> None:
+        key = _key(_path(line[:-1]))
+        if self._key is not None and key <= self._key:
+            raise ValueError("directories are not in order")
+        self._key, self._name, self._count, self._inside = key, None, 0, True
+        self._section = xxhash.xxh3_64(line)
+
+    def _entry(self, line: bytes) -> None:
+        name = parse(line[:-1], self._digest_bytes).name
+        if self._name is not None and name <= self._name:
+            raise ValueError("names are not in order")
+        self._name = name
+        self._count += 1
+        self._section.update(line)
+
+    def _end_section(self, line: bytes) -> None:
+        check = self._section.hexdigest().encode()
+        words = line[:-1].split(b" ")
+        if len(words) != 4 or words[1] != b"%d" % self._count or words[3] != check:
+            raise ValueError("the section that ends here is not as it was written")
+        if len(words[2]) != 2 * self._digest_bytes:
+            raise ValueError("a digest has another length")
+        bytes.fromhex(words[2].decode())
+        self._inside = False
+
+    def _end(self, line: bytes) -> None:
+        words = line[:-1].split(b" ")
+        self._whole.update(line[: -1 - len(words[-1])])
+        if len(words) != 4 or words[3] != self._whole.hexdigest().encode():
+            raise ValueError("the check of the whole is wrong")
+        self.ended = True
 
 
 class Section:

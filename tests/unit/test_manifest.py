@@ -1,0 +1,109 @@
+"""The manifest's bytes: what is written is found again, by bisection and as a stream."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcircle.signature.manifest import (
+    Damaged,
+    Entry,
+    Manifest,
+    Part,
+    assemble,
+    escape,
+    parse,
+    remove,
+    unescape,
+)
+
+NAMES = [b"a", b"a-b", b"a b", b"\xff", b"\n", b"%41", b"z" * 255, b".", b"dir ", b"end "]
+DIGEST = bytes(range(16))
+
+
+def _tree(rng: Random) -> dict[bytes, list[Entry]]:
+    """Directories by their paths, each with its entries."""
+    names = [name for name in NAMES if name != b"."]
+    found: dict[bytes, list[Entry]] = {}
+    paths = [b""]
+    while paths:
+        path = paths.pop()
+        chosen = sorted(rng.sample(names, rng.randrange(len(names)) if len(found) < 40 else 0))
+        entries = []
+        for name in chosen:
+            directory = rng.random() < 0.4 and path.count(b"/") < 3
+            entries.append(
+                Entry(name, b"d" if directory else b"f", rng.randbytes(16), rng.randrange(1 << 40),
+                      rng.randrange(-(10**18), 10**18), rng.randrange(10**18))
+            )  # fmt: skip
+            if directory:
+                paths.append(path + b"/" + name if path else name)
+        found[path] = entries
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    tree = _tree(rng)
+    places = [os.fsencode(tmp_path) + b"/part-%d" % number for number in range(3)]
+    parts = [Part(place) for place in places]
+    for path in rng.sample(sorted(tree), len(tree)):
+        part = rng.choice(parts)
+        part.begin(path)
+        half = len(tree[path]) // 2
+        part.add(tree[path][:half])
+        part.add(tree[path][half:])
+        part.end(path, len(tree[path]), DIGEST)
+    for part in parts:
+        part.close()
+    root = Entry(b"/the root", b"d", DIGEST, 7, -1, 2)
+    with open(tmp_path / "manifest", "wb") as stream:
+        assemble(places, stream, "xxh128", root, 5)
+    remove(places)
+    assert os.listdir(tmp_path) == ["manifest"]
+    manifest = Manifest(os.fsencode(tmp_path / "manifest"))
+    manifest.verify()
+    assert (manifest.root, manifest.algorithm.name) == (root, "xxh128")
+    for path, entries in tree.items():
+        section = manifest.section(path)
+        assert section is not None
+        assert list(section) == entries
+        assert (section.count, section.digest) == (len(entries), DIGEST)
+        for entry in entries:
+            assert section.find(entry.name) == entry
+        for name in (b"", b"b", b"zz", b"\0"):
+            assert section.find(name) is None
+    for path in (b"none", b"a/none", b"zz", b"\xff\xff", b"a-b-c"):
+        if path not in tree:
+            assert manifest.section(path) is None
+
+
+def test_what_is_no_manifest(tmp_path: Path) -> None:
+    for text in (b"", b"x", b"pcmanifest 2 xxh128\n", b"pcmanifest 1 md4\n", b"\0" * 100):
+        (tmp_path / "m").write_bytes(text)
+        with pytest.raises(Damaged, match="line 1: "):
+            Manifest(os.fsencode(tmp_path / "m"))
+    (tmp_path / "m").write_bytes(b"pcmanifest 1 xxh128\nroot what\n")
+    with pytest.raises(Damaged, match="line 2: "):
+        Manifest(os.fsencode(tmp_path / "m"))
+
+
+@given(st.binary(max_size=30))
+def test_any_name_comes_back(name: bytes) -> None:
+    text = escape(name)
+    assert unescape(text) == name
+    assert all(0x20 < byte < 0x7F for byte in text)
+    entry = Entry(name, b"f", DIGEST, 3, -4, 5)
+    assert parse(entry.line()[:-1], 16) == entry
+
+
+@pytest.mark.parametrize("text", [b"%", b"%4", b"%41", b"%0a", b"a b", b"\xff", b"%zz"])
+def test_names_that_are_not_escaped_so(text: bytes) -> None:
+    with pytest.raises(ValueError, match="escaped"):
+        unescape(text)
