@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,15 +15,10 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.fsum.console import Console, tell_differences
-from pcircle.fsum.coreutils import Listed, new_hasher
-from pcircle.fsum.diffing import differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Plan, resolve
-from pcircle.fsum.publishing import is_manifest, place_for, read_digests, read_manifest
 from pcircle.fsum.task import SumTask
-from pcircle.fsum.whole import WholeTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
-from pcircle.signature.manifest import Manifest
 from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
@@ -31,6 +26,12 @@ from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs
+
+if TYPE_CHECKING:
+    from pcircle.fsum.coreutils import Listed
+    from pcircle.signature.manifest import Manifest
+
+# What only some runs need is imported where they need it: the start is a part of every run.
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,19 +80,12 @@ class SumProgram(Program):
         if options.json is not None:
             jsonout.check(options.json)
         chunk = options.chunk_bytes
-        old: Manifest | None = None
-        name = options.algorithm or "xxh128"
-        listed = options.against is not None and not is_manifest(options.against)
-        if listed and options.against is not None:
-            name, self._expected = read_digests(options.against, options.algorithm)
-            if options.mode != "check":
-                raise UsageError(f"--{options.mode}: '{show(options.against)}' is no manifest")
-        elif options.against is not None:
-            old = read_manifest(options.against)
-            name = old.algorithm.name
+        old, name, listed = self._compared()
         here = working_directory()
         parts = None
         if options.output is not None:
+            from pcircle.fsum.publishing import place_for
+
             parts = place_for(options.output, here)
         plan = Plan(
             roots=resolve(options.paths or _recorded(old)),
@@ -114,9 +108,26 @@ class SumProgram(Program):
             self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
+    def _compared(self) -> tuple[Manifest | None, str, bool]:
+        """The manifest to compare with, the algorithm, and whether it is a list of digests."""
+        options = self._options
+        if options.against is None:
+            return None, options.algorithm or "xxh128", False
+        from pcircle.fsum.publishing import is_manifest, read_digests, read_manifest
+
+        if is_manifest(options.against):
+            old = read_manifest(options.against)
+            return old, old.algorithm.name, False
+        if options.mode != "check":
+            raise UsageError(f"--{options.mode}: '{show(options.against)}' is no manifest")
+        name, self._expected = read_digests(options.against, options.algorithm)
+        return None, name, True
+
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
         if decided.whole:
+            from pcircle.fsum.whole import WholeTask
+
             whole = WholeTask(decided, self._expected)
             self.close = whole.close
             return whole
@@ -201,6 +212,9 @@ def _diff(typed: argparse.Namespace) -> int:
         raise UsageError("--diff takes two manifests, and nothing else")
     if detect(os.environ).rank:
         return 0
+    from pcircle.fsum.diffing import differences
+    from pcircle.fsum.publishing import read_manifest
+
     old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
     if old.algorithm.name != new.algorithm.name:
         raise UsageError("--diff: the manifests have digests of different algorithms")
@@ -210,6 +224,8 @@ def _diff(typed: argparse.Namespace) -> int:
 def _run(options: Options) -> int:
     try:
         if options.whole:
+            from pcircle.fsum.coreutils import new_hasher
+
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:
             algorithm(options.algorithm or "xxh128")

@@ -17,12 +17,9 @@ from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fs.sorting import Sorter
-from pcircle.fsum.coreutils import line_of
 from pcircle.fsum.counters import Totals, totals
-from pcircle.fsum.items import Difference, Done, Failure
-from pcircle.fsum.ledger import has_rotted
+from pcircle.fsum.items import Difference, Digest, Done, Failure
 from pcircle.fsum.plan import Plan
-from pcircle.fsum.publishing import publish
 from pcircle.fsum.report import (
     SCHEMA,
     Comparison,
@@ -36,11 +33,10 @@ from pcircle.fsum.report import (
     summary,
     verdict,
 )
-from pcircle.fsum.whole import Digest
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
-from pcircle.signature.manifest import BESIDE, Manifest, unpack
+from pcircle.signature.digests import BESIDE
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile, encode
 from pcircle.ui.names import show
@@ -164,7 +160,7 @@ class Console(Observer[Done]):
                 reasons.append(wrong)
             else:
                 texts = self._texts(outcome.result)
-        if not self._plan.whole:
+        if self._plan.detailed:
             code = self._end_manifests(code, total, outcome, reasons)
         elif self._differences:
             code = worst((code, IntegrityError.exit_code))
@@ -180,17 +176,13 @@ class Console(Observer[Done]):
         self, code: int, total: Totals, outcome: Outcome[Done], reasons: list[str]
     ) -> int:
         """Write the manifest that was asked for, or hold the root against the other one."""
-        plan, result = self._plan, outcome.result
-        good = not code and result is not None and bool(result.runs)
-        root = None
-        if good and result is not None and plan.detailed:
-            ((_, packed),) = entries_of(
-                result.runs[0], algorithm(plan.algorithm).size + BESIDE.size
-            )
-            root = unpack(b"0", packed, algorithm(plan.algorithm).size)
+        from pcircle.fsum.publishing import against_root, publish, root_of
+
+        plan = self._plan
+        root = None if code or outcome.result is None else root_of(plan, outcome.result)
         if plan.parts is not None:
-            ranks = max(1, len(outcome.reports))
             complete = root is not None and not total.failed
+            ranks = max(1, len(outcome.reports))
             try:
                 publish(plan, self._output, root if complete else None, ranks, total.signed)
             except OSError as error:
@@ -198,13 +190,8 @@ class Console(Observer[Done]):
                 return worst((code, StoppedEarly.exit_code))
             if not complete and not code:
                 self._progress.note("fsum: no manifest is written: entries of it failed")
-        elif plan.against is not None and root is not None:
-            old = Manifest(plan.against).root
-            if plan.mode != "rot" and (old.kind != root.kind or old.kind != b"d"):
-                if (old.kind, old.digest) != (root.kind, root.digest) and not total.failed:
-                    self._differences.append(Difference("changed", b"."))
-            elif plan.mode == "rot" and has_rotted(old, root):
-                self._differences.append(Difference("corrupt", b"."))
+        elif root is not None and not total.failed:
+            self._differences += against_root(plan, root)
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
@@ -299,6 +286,8 @@ class Console(Observer[Done]):
     def _results(self, report: Report) -> Iterator[bytes]:
         """The lines that were asked for."""
         yield from _lines(report.differences)
+        if self._plan.whole:
+            from pcircle.fsum.coreutils import line_of
         for record in self._digests.sorted():
             path, _, digest = record.rpartition(b"\0\0")
             yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"

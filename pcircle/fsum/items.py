@@ -83,6 +83,13 @@ class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
     path: bytes
 
 
+class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """The digest of a whole file, in hexadecimal; `path` as the user would name it."""
+
+    path: bytes
+    digest: bytes
+
+
 Notice: TypeAlias = Failure | Difference
 
 

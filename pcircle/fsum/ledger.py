@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pcircle.errors import StoppedEarly
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fsum.items import Difference
 from pcircle.fsum.plan import Plan
 from pcircle.signature import Signer
-from pcircle.signature.manifest import BESIDE, FAILED, Entry, Manifest, Part, Section, unpack
+from pcircle.signature.digests import BESIDE, FAILED
+from pcircle.signature.manifest import Entry, Manifest, Part, Section, unpack
 
 Known = Callable[[bytes], Entry | None]
 _TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
@@ -37,20 +39,19 @@ class Ledger:
 
     # ---- what is known ---------------------------------------------------------
 
-    def known(self, path: bytes) -> Known | None:
-        """What the manifest says of the names of a directory; None if all is to be read."""
+    def sparing(self, path: bytes) -> Callable[[bytes, int], bool] | None:
+        """A function that tells which names of a directory need not be read, see `spares`.
+
+        None if all are to be read.
+        """
         if self.old is None or self._plan.mode == "check":
             return None
+        if path == HOLDER:
+            root = self.old.root
+            return partial(self.spares, lambda name: root)
         if self._cached is None or self._cached[0] != path:
             self._cached = path, _lookup(self.old.section(path))
-        return self._cached[1]
-
-    def root_known(self) -> Known | None:
-        """As `known`, of a root that is no directory."""
-        if self.old is None or self._plan.mode == "check":
-            return None
-        root = self.old.root
-        return lambda name: root
+        return partial(self.spares, self._cached[1])
 
     def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
         """Whether a file need not be read; then its seal is made. OSError."""

@@ -6,8 +6,12 @@ import os
 
 from pcircle.errors import UsageError
 from pcircle.fsum.coreutils import Listed, read_list
+from pcircle.fsum.items import Difference, Done
+from pcircle.fsum.ledger import has_rotted
 from pcircle.fsum.plan import Plan
-from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove
+from pcircle.signature import algorithm, entries_of
+from pcircle.signature.digests import BESIDE
+from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
 from pcircle.ui.names import show
 
 
@@ -77,3 +81,23 @@ def publish(plan: Plan, output: bytes | None, root: Entry | None, ranks: int, en
             os.unlink(plan.parts)
     finally:
         remove(places)
+
+
+def root_of(plan: Plan, result: Done) -> Entry | None:
+    """The root's entry, of a job's result."""
+    if not result.runs:
+        return None
+    size = algorithm(plan.algorithm).size
+    ((name, packed),) = entries_of(result.runs[0], size + BESIDE.size)
+    return unpack(name, packed, size)
+
+
+def against_root(plan: Plan, root: Entry) -> list[Difference]:
+    """How the root itself differs from what the manifest says; directories tell by themselves."""
+    assert plan.against is not None
+    old = Manifest(plan.against).root
+    if plan.mode == "rot":
+        return [Difference("corrupt", b".")] if has_rotted(old, root) else []
+    if old.kind == root.kind == b"d" or (old.kind, old.digest) == (root.kind, root.digest):
+        return []
+    return [Difference("changed", b".")]

@@ -22,7 +22,7 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.signature import Signer
-from pcircle.signature.manifest import BESIDE
+from pcircle.signature.digests import BESIDE
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -24,12 +24,14 @@ from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Batch, Chunk, Done, Failure, Identity, Item, Large, Notice, Tree
-from pcircle.fsum.ledger import Ledger
 from pcircle.fsum.plan import BLOCK_BYTES, Plan, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
 from pcircle.runtime import Here, Task
 from pcircle.signature import Signer
-from pcircle.signature.manifest import BESIDE, FAILED
+from pcircle.signature.digests import BESIDE, FAILED
+
+if TYPE_CHECKING:
+    from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
 _BATCH_NAMES = 512
@@ -63,7 +65,11 @@ class SumTask(Task[Item, Done]):
         self._plan = plan
         self._size = size
         self._signer = Signer(plan.algorithm, HOLDER, BESIDE.size if plan.detailed else 0)
-        self._ledger = Ledger(plan, rank, self._signer)
+        self._ledger: Ledger | None = None
+        if plan.detailed:
+            from pcircle.fsum.ledger import Ledger  # most runs need none
+
+            self._ledger = Ledger(plan, rank, self._signer)
         self._reader = Reader(plan, self.counters, self._signer)
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -73,7 +79,8 @@ class SumTask(Task[Item, Done]):
         self._directories.close()
 
     def finish(self) -> None:
-        self._ledger.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def measure(self) -> Sums:
         return self.counters.sums()
@@ -197,7 +204,8 @@ class SumTask(Task[Item, Done]):
     def _end_directory(
         self, item: Tree, status: os.stat_result, merged: Done, here: Here[Item]
     ) -> Done:
-        page = self._ledger.page(item.path, status, here.note) if self._plan.detailed else None
+        ledger = self._ledger
+        page = None if ledger is None else ledger.page(item.path, status, here.note)
         visit = None if page is None else page.see
         try:
             done = self._signer.directory(item.root, item.path, Done(), merged, visit)
@@ -241,11 +249,10 @@ class SumTask(Task[Item, Done]):
         large: list[Item] = []
         read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
         root, path = item.root, item.path
-        ledger = self._ledger
-        known = ledger.root_known() if path == HOLDER else ledger.known(path)
+        spares = None if self._ledger is None else self._ledger.sparing(path)
         for done, name in enumerate(files, 1):
             try:
-                if known is not None and ledger.spares(known, name, directory_fd):
+                if spares is not None and spares(name, directory_fd):
                     self.counters.sized += 1
                     whole = True
                 else:

@@ -21,7 +21,7 @@ from pcircle.fs.directories import HOLDER, join_path, working_directory
 from pcircle.fs.scan import blocks
 from pcircle.fsum.coreutils import Listed, new_hasher
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Difference, Failure, Identity
+from pcircle.fsum.items import Difference, Digest, Failure, Identity
 from pcircle.fsum.plan import Plan, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, check_same
 from pcircle.runtime import Here, Task
@@ -57,13 +57,6 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     paths: tuple[bytes, ...]
     digests: tuple[bytes, ...]
     weight: float  # of each
-
-
-class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
-    """The digest of a file, in hexadecimal; `path` as the user would name it."""
-
-    path: bytes
-    digest: bytes
 
 
 Item: TypeAlias = Folder | Files | Expected

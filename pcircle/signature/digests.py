@@ -9,6 +9,12 @@ from typing import NamedTuple
 
 from pcircle.signature.algorithms import Algorithm, algorithm
 
+BESIDE = struct.Struct(">Qqq")
+"""Beside an entry's digest, where wanted: size in bytes, times of modification and change in ns."""
+
+FAILED = b"!"
+"""In place of a kind: an entry that could not be read."""
+
 _SIZE = struct.Struct(">Q")
 _KINDS = {
     stat.S_IFREG: b"f",

@@ -23,7 +23,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO, NamedTuple
@@ -32,14 +31,9 @@ import xxhash
 
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.signature.algorithms import algorithm
+from pcircle.signature.digests import BESIDE
 
 VERSION = b"1"
-BESIDE = struct.Struct(">Qqq")
-"""Beside an entry's digest: its size in bytes, its times of modification and of change in ns."""
-
-FAILED = b"!"
-"""In place of a kind: an entry that could not be read."""
-
 _COPY_BYTES = 1 << 20
 _LONGEST_BYTES = 16 << 20  # of a line
 _FLUSH_BYTES = 1 << 20

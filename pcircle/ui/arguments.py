@@ -122,12 +122,13 @@ def run(
     speaks: bool,
 ) -> int:
     """Parse and carry out; returns the exit code. Of many ranks one `speaks`."""
-    name = parser().prog
+    built = parser()
+    name = built.prog
     try:
         try:
             if not speaks:
                 sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115
-            typed = parser().parse(arguments, bare)
+            typed = built.parse(arguments, bare)
             if not speaks:
                 sys.stdout.close()
                 sys.stdout = standard
@@ -136,7 +137,7 @@ def run(
         return carry_out(typed)
     except UsageError as error:
         if speaks:
-            _complain(name, f"{_explain(error, arguments, parser())}\nTry '{name} --help'.")
+            _complain(name, f"{_explain(error, arguments, built)}\nTry '{name} --help'.")
         return error.exit_code
     except PcircleError as error:
         _complain(name, str(error))
