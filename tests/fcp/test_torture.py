@@ -22,7 +22,7 @@ LEVELS = 3000
 @pytest.fixture(scope="module")
 def branch(shared_place: bytes) -> bytes:
     """3,000 levels; at every 500th a FIFO, attributes, a list, and a name of one file."""
-    root = build_deep_tree(make_directory(shared_place, b"torture") + b"/branch", LEVELS)
+    root = build_deep_tree(make_directory(shared_place, b"deep torture") + b"/branch", LEVELS)
     one = os.open(root + b"/file", os.O_RDONLY)
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     for level in range(LEVELS):
