@@ -93,6 +93,10 @@ def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
                     wanted = rng.choice((b"victim/secret", b"victim/f%d" % number))
                     os.symlink(os.path.join(place, wanted), link)
                 pairs.append((os.path.join(top, name), link))
+        for number in range(0, 40, 10):
+            link = os.path.join(bait, b"hard-d0-f%d" % number)
+            if os.path.exists(link):
+                pairs.append((os.path.join(top, b"d0/f%d" % number), link))
         link = os.path.join(bait, b"of-large")
         os.symlink(os.path.join(place, b"victim", b"secret"), link)
         pairs.append((os.path.join(top, b"large", b"file"), link))
@@ -146,8 +150,11 @@ def _count(reading: int) -> int:
 # ---- the place ---------------------------------------------------------------------------------
 
 
-def _build(place: bytes) -> None:
-    """A victim that is root's, and a source and an older copy of it that are nobody's."""
+def _build(place: bytes, *, hard_links: bool) -> None:
+    """A victim that is root's, and a source and an older copy of it that are nobody's.
+
+    With `hard_links` the attacker has second names of some of the victim's files.
+    """
     os.chmod(place, 0o755)
     victim = make_directory(place, b"victim")
     write_file(victim + b"/secret", SECRET * 3000, 0o600)
@@ -172,6 +179,9 @@ def _build(place: bytes) -> None:
         os.chown(top, NOBODY, NOBODY)
         bait = make_directory(place, b"bait-" + side)
         os.chown(bait, NOBODY, NOBODY)
+        for number in range(0, 40, 10) if hard_links else ():
+            own = write_file(victim + b"/hard-%b%d" % (side, number), b"linked elsewhere", 0o640)
+            os.link(own, bait + b"/hard-d0-f%d" % number)
     for name in os.listdir(place + b"/copy/d0"):  # so that -u has something to do
         os.utime(place + b"/copy/d0/" + name, ns=(0, 0))
 
@@ -187,11 +197,13 @@ def _portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
                 with open(path, "rb") as stream:
                     text = stream.read()
             names = os.listxattr(path, follow_symlinks=False)
+            # A name that the attacker has may be replaced, which takes it from the file.
+            linked = os.path.basename(path).startswith(b"hard-")
             found[path] = (
                 stat.S_IFMT(status.st_mode),
                 stat.S_IMODE(status.st_mode),
-                (status.st_uid, status.st_gid, status.st_nlink),
-                (status.st_mtime_ns, status.st_ctime_ns, status.st_ino),
+                (status.st_uid, status.st_gid, status.st_nlink * (not linked)),
+                (status.st_mtime_ns, status.st_ctime_ns * (not linked), status.st_ino),
                 tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names),
                 text,
             )
@@ -221,9 +233,10 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     AssertionError, with the seed, if fcp ends as it never should.
     """
     rng = Random(f"attack {seed}")
-    _build(place)
-    before = _portrait(place + b"/victim")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
+    # To write into what has the name is what --inplace is asked for, whoever has linked it.
+    _build(place, hard_links="--inplace" not in options)
+    before = _portrait(place + b"/victim")
     interrupted = launcher.jobs and rng.random() < 0.4
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
