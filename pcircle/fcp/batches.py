@@ -14,6 +14,7 @@ from pcircle.fcp.counters import of_names
 from pcircle.fcp.files import COPIED, LARGE, LINKED, special
 from pcircle.fcp.items import ANYWHERE, Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
+from pcircle.fcp.links import linked as linked_name
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER, join_path
@@ -65,7 +66,7 @@ class Batches:
                 undone.add(name)
             else:
                 if status is not None:
-                    linked.append(Linked(name, status.st_ino, status.st_nlink))
+                    linked.append(linked_name(name, status))
                 elif self._site.signer is not None:
                     self._site.signer.add(name)
         tried, tally = self._site.copier.files(
@@ -73,7 +74,7 @@ class Batches:
         )
         for name, doing, trouble in tally.failed:
             self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
-        linked += [Linked(name, s.st_ino, s.st_nlink) for name, s in tally.linked]
+        linked += [linked_name(name, s) for name, s in tally.linked]
         if told:
             undone.update(tally.large, [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
@@ -134,14 +135,15 @@ class Batches:
         partial = None if site.resumed is None else site.resumed.partial(number, HOLDER)
         if partial is None or site.recorder is None:
             return False
+        hashes = site.recorder.keys.names([root.source_name])
         kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
         if kind is not None and not site.target_is(number, b"", kind):
             return False
-        if not all(partial.are_done(site.recorder.keys.names([root.source_name]))):
+        if not all(partial.are_done(hashes)):
             return False
         partial = site.partial(number, HOLDER)
-        if partial is None:  # it can't be signed by what is known of it
-            return False
+        if partial is None or not all(partial.are_done(hashes)):
+            return False  # what is known of it is of another place, or does not sign it
         site.counters.found -= 1  # the seed has found it
         site.counters.resume(partial.counts)
         return True
@@ -179,7 +181,7 @@ class Batches:
                     here.spawn([Large(number, HOLDER, name, new, weight, place)])
                 elif outcome == LINKED:
                     status = self._site.copier.status
-                    linked = [Linked(name, status.st_ino, status.st_nlink)]
+                    linked = [linked_name(name, status)]
                     self._links.post((number, HOLDER, place), linked, weight, here)
                 if outcome != COPIED:
                     return False

@@ -24,7 +24,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 
@@ -174,18 +174,19 @@ class Checkpoint:
     def write_header(self, header: Header) -> None:
         """Set the header. OSError."""
         body = msgspec.msgpack.encode(header)
-        self.write(b"header", _MAGIC + _digest(body) + body)
+        self.write(b"header", [_MAGIC, _digest(body), body])
         self.header = header
 
-    def write(self, name: bytes, data: bytes) -> None:
+    def write(self, name: bytes, parts: Iterable[bytes]) -> None:
         """Replace a file of the checkpoint, whole or not at all. OSError."""
         with suppress(FileNotFoundError):
             os.unlink(name + b".new", dir_fd=self.fd)
         fd = os.open(name + b".new", _WRITE, 0o600, dir_fd=self.fd)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[os.write(fd, view) :]
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -308,7 +309,7 @@ class Guard:
     def _write(self) -> None:
         self._beat += 1
         lock = Lock(socket.gethostname(), _boot(), os.getpid(), self._token, self._beat)
-        self._checkpoint.write(b"lock", msgspec.json.encode(lock))
+        self._checkpoint.write(b"lock", [msgspec.json.encode(lock)])
 
     def check(self) -> None:
         """StoppedEarly if another job has taken the checkpoint."""

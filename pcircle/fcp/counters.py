@@ -102,6 +102,13 @@ class Counters:
         return Sums((*self.counts(), self.resumed, self.resumed_bytes), self.weight, 1)
 
 
+LENGTH = len(Counters().counts())
+"""How many the counts in a row are."""
+
+SUMS_LENGTH = len(Counters().sums().counts)
+"""The same, with what was resumed."""
+
+
 def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
     """The counts of some names that were done, between two looks at the counts of all.
 

@@ -255,7 +255,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     """An item's result. What was copied is in the ranks' counters; results say *that* it is.
 
     `cause` says for the chunks of a file, and for a name that others will be
-    linked to, why it failed, if it did; `made` which inode the copy is. Where a
+    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`). Where a
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
     `counts` that the item and its children came to.
     The rest is of `pcircle.fcp.signing`: packed entries of the directory that the

@@ -40,6 +40,7 @@ import msgspec
 import xxhash
 
 from pcircle.errors import NoSpace
+from pcircle.fcp.counters import LENGTH, SUMS_LENGTH
 from pcircle.fs.directories import HOLDER
 
 RECORDS, COMMIT = b"fcpR", b"fcpC"
@@ -57,21 +58,27 @@ Counts: TypeAlias = "tuple[int, ...]"
 class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A directory and all below it. `counts` are its part of the job's.
 
-    If the copy is signed it has a `digest`, and all that is below are `signed` entries.
+    `made` is the copy's inode. If the copy is signed it has a `digest`, and all that is
+    below are `signed` entries.
     """
 
     key: bytes
     counts: tuple[int, ...]
+    made: int
     digest: bytes = b""
     signed: int = 0
 
 
 class Names(msgspec.Struct, frozen=True, array_like=True, tag="n"):
-    """Names of one directory, as hashes in a row; their packed `entries` if the copy is signed."""
+    """Names of one directory, as hashes in a row; their packed `entries` if the copy is signed.
+
+    `made` is the inode of the directory's copy: in another one nothing of it is done.
+    """
 
     key: bytes
     hashes: bytes
     counts: tuple[int, ...]
+    made: int
     entries: bytes = b""
 
 
@@ -100,7 +107,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class Inode(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """The copy of an inode of several names, made under this one; `made` is the copy's inode."""
+    """The copy of an inode of several names, made under this one; `made` is the copy's mark."""
 
     key: bytes
     root: int
@@ -377,7 +384,9 @@ def read_record(data: bytes) -> Record:
         raise ValueError("a key is not of 16 bytes")
     numbers: tuple[int, ...] = ()
     if isinstance(record, Subtree | Names):
-        numbers = record.counts
+        if len(record.counts) != LENGTH:
+            raise ValueError("there are other counts than there should be")
+        numbers = (*record.counts, record.made >> 1)  # an inode may have all 64 bits
         if isinstance(record, Subtree):
             numbers += (record.signed,)
         if isinstance(record, Names) and len(record.hashes) % HASH_BYTES:
@@ -403,4 +412,7 @@ def is_below(path: bytes, name: bytes) -> bool:
 def read_counts(payload: bytes) -> Counts:
     """The counts of a commit. ValueError if they are none."""
     counts: Counts = _decode_counts(payload)
+    # A rank may have fewer than none: it takes back what others have counted.
+    if len(counts) != SUMS_LENGTH or any(abs(number) >> 62 for number in counts):
+        raise ValueError("these are no counts")
     return counts

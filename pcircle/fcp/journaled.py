@@ -105,7 +105,7 @@ class JournaledCopy(CopyTask):
         if resumed is None:
             return None
         record = resumed.subtree(item.root, item.path)
-        if record is None or not self._is_there(item):
+        if record is None or not self._is_there(item) or record.made != self._made_in(item):
             return None
         done = Done(counts=record.counts)
         signer = self._site.signer
@@ -130,11 +130,12 @@ class JournaledCopy(CopyTask):
         if isinstance(item, Tree):
             recorder.begin()  # one record says it all
             key, digest = recorder.keys.directory(item.root, item.path), self._seal_of(done)[1:]
-            recorder.add(Subtree(key, done.counts, digest, done.signed))
+            recorder.add(Subtree(key, done.counts, self._made_in(item), digest, done.signed))
         elif isinstance(item, Large):
             if not item.linked:
                 where = item.root, item.path, [item.name]
-                recorder.names(*where, _of_one(done.counts), b"".join(done.runs))
+                counts, entries = _of_one(done.counts), b"".join(done.runs)
+                recorder.names(*where, counts, self._made_in(item), entries)
         elif isinstance(item, Links):
             self._name(item.one, done)
             # The first name's own record may be lost with its rank: this one must do alone.
@@ -148,7 +149,11 @@ class JournaledCopy(CopyTask):
 
     def _name(self, one: One, done: Done) -> None:
         where = one.root, one.path, [one.name]
-        self._recorder.names(*where, _of_one(done.counts), b"".join(done.runs))
+        counts, entries = _of_one(done.counts), b"".join(done.runs)
+        self._recorder.names(*where, counts, self._made_in(one), entries)
+
+    def _made_in(self, item: Tree | Large | One) -> int:
+        return self._site.copy_inode(item.root, item.path)
 
     def _inode(self, inode: tuple[int, int], one: One, made: int, seal: bytes) -> None:
         key = self._recorder.keys.inode(*inode)

@@ -242,6 +242,7 @@ class LargeFiles:
             ):
                 names = (source.fd, item.name, lease.fd)
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
+                made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
                 self._site.sync_holder(item.path, lease)
         except Taken:
             self._site.counters.sized -= 1  # it was counted when it began
@@ -256,7 +257,7 @@ class LargeFiles:
         self._site.counters.files += 1
         if self._site.signer is not None:
             self._site.signer.large(own.source.st_size, own.blocks, own.known + merged.blocks)
-        return self._signed(item, Done(made=own.identity[1]))
+        return self._signed(item, Done(made=target.mark_of(made)))
 
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""

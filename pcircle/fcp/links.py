@@ -20,9 +20,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
+
+import xxhash
 
 from pcircle.fcp import target
 from pcircle.fcp.existing import Existing, Taken
@@ -39,6 +42,7 @@ from pcircle.fcp.items import (
     Place,
     target_of,
 )
+from pcircle.fcp.journal import Inode as Journaled
 from pcircle.fcp.registry import Inode, Key, Registry
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
@@ -55,6 +59,16 @@ class Linked(NamedTuple):
     name: bytes
     inode: int
     names: int
+
+
+def linked(name: bytes, status: os.stat_result) -> Linked:
+    """A name of an inode, which goes by its content's size and time as well.
+
+    Numbers of inodes are given again when files are removed, between two runs
+    or within one.
+    """
+    stamp = struct.pack("<QQq", status.st_ino, status.st_size, status.st_mtime_ns)
+    return Linked(name, xxhash.xxh3_64_intdigest(stamp) >> 1, status.st_nlink)
 
 
 class HardLinks:
@@ -142,19 +156,35 @@ class HardLinks:
     def _inode(self, key: Key, one: One) -> Inode:
         """A new inode, or one that an earlier run has made a copy of."""
         inode = Inode(key[1])
-        known = None if self._site.resumed is None else self._site.resumed.inode(*key)
-        if known is not None and 0 <= known.root < len(self._site.plan.roots):
-            # How its directories are known may have changed since: its inode alone is held to.
-            inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE)
-            signer = self._site.signer
-            if signer is None or signer.is_digest(known.seal[1:]):
+        resumed = self._site.resumed
+        for known in () if resumed is None else resumed.inodes(*key):
+            # How its directories are known may have changed since: its mark alone is held to.
+            if self._stands(known):
+                inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE)
                 inode.made, inode.seal = known.made, known.seal
+                break
         self._inodes.add(key, inode)
         return inode
 
+    def _stands(self, known: Journaled) -> bool:
+        """Whether the copy that an earlier run has made is there, and signed if it must be."""
+        signer = self._site.signer
+        if not 0 <= known.root < len(self._site.plan.roots):
+            return False
+        if signer is not None and not signer.is_digest(known.seal[1:]):
+            return False
+        try:
+            name = self._site.target_name(known.root, known.path, known.name)
+            with self._site.targets.lease(known.root, known.path) as lease:
+                status = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return target.mark_of(status) == known.made
+
     def _perhaps_forget(self, key: Key, inode: Inode, names: int) -> None:
-        # Among several sources one may hold another, and a name come twice.
-        alone = len(self._site.plan.roots) == 1
+        # Among several sources one may hold another, and a name come twice; so it may
+        # and where links are followed.
+        alone = len(self._site.plan.roots) == 1 and not self._site.plan.follow
         if alone and inode.seen >= names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
 
@@ -192,7 +222,7 @@ class HardLinks:
                     here.spawn([Large(*where, item.weight, item.place, linked=True)])
                     return Done()
                 site.sync_holder(item.path, lease)
-                made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False).st_ino
+                made = target.mark_of(os.stat(name, dir_fd=lease.fd, follow_symlinks=False))
                 if site.signer is not None:
                     site.signer.add_at(item.root, item.path, item.name)
         except OSError as error:
@@ -202,7 +232,8 @@ class HardLinks:
             site.fail(item.root, path, None, error, here)
             return Done(site.failure(item.root, path, None, error))
         site.counters.weight += item.weight
-        if site.plan.existing.stays and site.counters.skipped != skipped:
+        others = site.plan.existing.stays or site.plan.existing.newer
+        if others and site.counters.skipped != skipped:
             return Done()  # somebody else's file, which is nothing to link to
         if site.waiting is not None:
             site.waiting.names((item.root, item.path, item.place), [item.name], (), b"", here)
@@ -221,6 +252,7 @@ class HardLinks:
                 ) as first,
                 site.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
+                self._refuse_taken(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
                 mode = self._make_link_anyway(*names, item.made)
                 site.sync_holder(one.path, lease)
@@ -260,6 +292,14 @@ class HardLinks:
         if site.signer is not None:
             site.signer.add_at(one.root, one.path, one.name)
 
+    def _refuse_taken(self, one: One, target_fd: int, name: bytes) -> None:
+        """Taken if what has a link's name is newer than the source, and that matters."""
+        site = self._site
+        if site.plan.existing.newer:
+            with site.sources.lease(one.root, one.path, one.place.source) as source:
+                if target.stays(site.plan, source.fd, one.name, target_fd, name) is not None:
+                    raise Taken
+
     def _make_link_anyway(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
         """As `_make_link`, also of a file whose inode flags forbid it: these are lifted for it."""
         try:
@@ -292,7 +332,7 @@ class HardLinks:
                 existing = Existing()
             if existing.stays:
                 raise Taken from None
-            if old.st_ino == made:
+            if target.mark_of(old) == made:
                 if existing.decides:
                     raise Taken from None
                 return old.st_mode  # of an earlier run
@@ -306,7 +346,7 @@ class HardLinks:
             raise
         try:
             status = os.stat(written, dir_fd=fd, follow_symlinks=False)
-            if status.st_ino != made:
+            if target.mark_of(status) != made:
                 raise Changed("its copy was replaced while it was made")
             if written != name:
                 os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -329,7 +369,7 @@ def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory_fd)
     try:
-        if os.fstat(fd).st_ino != made:
+        if target.mark_of(os.fstat(fd)) != made:
             raise Changed("its copy was replaced while it was made")
         present = read_flags(fd)
         lifted = present & FORBIDDING

@@ -94,15 +94,17 @@ class Recorder(Disk):
         path: bytes,
         names: Sequence[bytes],
         counts: Counts,
+        made: int,
         entries: bytes = b"",
     ) -> None:
         """The item has done these names of a directory, which came to these counts.
 
+        `made` is the inode of the directory's copy;
         `entries` are these names' own, packed, if the copy is signed.
         """
         if names:
             key = self.keys.directory(root, path)
-            self._some.append(Names(key, self.keys.names(names), counts, entries))
+            self._some.append(Names(key, self.keys.names(names), counts, made, entries))
 
     def part(self, chunk: Chunk, length: int, blocks: bytes = b"") -> None:
         """The item has copied so much of a chunk; `blocks` are its digests, if it is signed."""

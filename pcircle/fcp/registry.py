@@ -29,7 +29,7 @@ Key: TypeAlias = "tuple[int, int]"
 class Inode(msgspec.Struct):
     """What its home knows of an inode: how many names have come, and what has become of it.
 
-    `number` is the source's, `made` the copy's; `first` the name that it was
+    `number` is the source's, `made` the copy's mark; `first` the name that it was
     copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
     that are held, and for which name.
     """

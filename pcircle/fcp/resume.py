@@ -30,7 +30,7 @@ from pcircle.fcp.counters import totals
 from pcircle.fcp.items import Remark
 from pcircle.fcp.journal import Counts, Keys
 from pcircle.fcp.plan import DIRECTORY, FILE, JournalPlan, Plan, Root
-from pcircle.fcp.resumed import History, is_litter_of, read_history, write_index
+from pcircle.fcp.resumed import Entries, History, is_litter_of, read_history, write_index
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
 
@@ -172,7 +172,7 @@ def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish) -> 
         )
     if wish.restart:
         _forget(checkpoint)
-        entries = bytearray()
+        entries = Entries(bytearray(), {})
         history = History(0, False, (), ())
         was = msgspec.structs.replace(was, copies=header.copies, options=header.options)
     refuse_other(was, header, checkpoint.path)

@@ -4,7 +4,7 @@ Rank 0 reads all journals once, keeps what was committed, and writes where each
 record lies, in the order of the records' keys, to the file `index` of the
 checkpoint. Every rank maps that file and finds by bisection what it wants to
 know of the directory at hand. So a resumed rank's memory does not grow with
-what was done before; rank 0 needs 44 bytes a record while it sorts.
+what was done before; rank 0 needs some 80 bytes a record while it sorts.
 
 What the journals say is a hint where to save work. It names no place to write
 to, but for two names: that of a temporary file, and that of a copy to make
@@ -19,8 +19,8 @@ import os
 import re
 import struct
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -53,6 +53,9 @@ _ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a rec
 _SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch
 _NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
 _TEMPORARY = re.compile(rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+")
+_MOST_OPEN = 32
+_TOTAL_BITS = 62
+_WRITE_ROWS = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 T = TypeVar("T")
@@ -87,15 +90,22 @@ class History(NamedTuple):
     trouble: tuple[str, ...]
 
 
-def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, bytearray]:
+class Entries(NamedTuple):
+    """Where records lie that were found, in a row, and which epoch each run has committed."""
+
+    seen: bytearray
+    commits: dict[int, int]
+
+
+def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
     """Read all journals; the second value is what `write_index` wants. OSError."""
-    seen = bytearray()
-    commits: dict[int, int] = {}
+    entries = Entries(bytearray(), {})
     counts: dict[int, list[Counts]] = {}
     trouble: list[str] = []
+    reader = _Reader(entries.seen)
     names = sorted(map(os.fsencode, os.listdir(checkpoint.fd)))
     for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
-        reader = _Reader(run, rank, seen)
+        reader.begin(run, rank)
         try:
             fd = os.open(name, _READ, dir_fd=checkpoint.fd)
         except OSError as error:
@@ -106,27 +116,31 @@ def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, bytearray
                 reader.take(found)
         finally:
             os.close(fd)
-        commits[run] = max(commits.get(run, 0), reader.committed)
+        entries.commits[run] = max(entries.commits.get(run, 0), reader.committed)
         counts.setdefault(run, []).append(reader.counts)
         if reader.lost_bytes:
             lost = f"{reader.lost_bytes} bytes of {name.decode()} are damaged"
             trouble.append(f"{lost}; what they tell of is copied again")
-    sums = [tuple(map(sum, zip(*each, strict=False))) for each in counts.values()]
-    last = max(commits, default=0)
-    history = History(last, any(commits.values()), max(sums, default=()), tuple(trouble))
-    return history, _trusted(seen, commits)
+    # A rank that committed nothing has none.
+    sums = [tuple(map(sum, zip(*filter(None, each), strict=True))) for each in counts.values()]
+    last = max(entries.commits, default=0)
+    committed = any(entries.commits.values())
+    return History(last, committed, max(sums, default=()), tuple(trouble)), entries
 
 
 class _Reader:
-    """Takes in the frames of one journal."""
+    """Takes in the frames of one journal after another."""
 
-    def __init__(self, run: int, rank: int, seen: bytearray) -> None:
+    def __init__(self, seen: bytearray) -> None:
+        self._seen = seen
+        self._total = 0
+
+    def begin(self, run: int, rank: int) -> None:
         self.committed = 0
         self.lost_bytes = 0
         self.counts: Counts = ()
         self._run = run
         self._rank = rank
-        self._seen = seen
 
     def take(self, found: Frame | Damage) -> None:
         if isinstance(found, Damage):
@@ -145,30 +159,35 @@ class _Reader:
             self.lost_bytes += len(found.payload)
 
     def _see(self, record: Record, offset: int, length: int, epoch: int) -> None:
-        if isinstance(record, Made):
+        if isinstance(record, Subtree | Names):
+            total = self._total + sum(record.counts)
+            if total >> _TOTAL_BITS:
+                raise ValueError("there is no data set of so much")
+            self._total = total
+        elif isinstance(record, Made):
             epoch = 0
         keys = [record.key, record.where] if isinstance(record, Begun) else [record.key]
         for key in keys:
             self._seen += _SEEN.pack(key, self._run, self._rank, offset, length, epoch)
 
 
-def _trusted(seen: bytearray, commits: dict[int, int]) -> bytearray:
-    """The entries of records that were committed."""
-    kept = bytearray()
-    for key, run, rank, offset, length, epoch in _SEEN.iter_unpack(seen):
-        if epoch <= commits[run]:
-            kept += _ENTRY.pack(key, run, rank, offset, length)
-    return kept
-
-
-def write_index(checkpoint: Checkpoint, entries: bytearray) -> None:
-    """Write the index. OSError."""
+def write_index(checkpoint: Checkpoint, entries: Entries) -> None:
+    """Write the index of the records that were committed. OSError."""
     import numpy as np  # few runs resume, and it takes long to import
 
-    layout = np.dtype([("high", ">u8"), ("low", ">u8"), ("place", f"V{_ENTRY.size - 16}")])
-    table = np.frombuffer(bytes(entries), dtype=layout)
-    order = np.lexsort((table["low"], table["high"]))
-    checkpoint.write(b"index", table[order].tobytes())
+    fields = [("high", ">u8"), ("low", ">u8"), ("run", "<u4"), ("rest", "V16"), ("epoch", "<u8")]
+    table = np.frombuffer(entries.seen, dtype=np.dtype(fields))
+    trusted = np.zeros(len(table), dtype=bool)
+    for run, epoch in entries.commits.items():
+        trusted |= (table["run"] == run) & (table["epoch"] <= epoch)
+    order = np.flatnonzero(trusted)
+    order = order[np.lexsort((table["low"][order], table["high"][order]))]
+    rows = np.frombuffer(entries.seen, dtype=np.uint8).reshape(-1, _SEEN.size)
+    starts = range(0, len(order), _WRITE_ROWS)
+    checkpoint.write(
+        b"index",
+        (rows[order[at : at + _WRITE_ROWS], : _ENTRY.size].tobytes() for at in starts),
+    )
 
 
 class Partial:
@@ -203,7 +222,7 @@ class Resumed:
         self._keys = keys
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._journals: dict[tuple[int, int], int | None] = {}
+        self._journals: dict[tuple[int, int], int] = {}  # open ones, the one used last at the end
         fd = os.open(b"index", _READ, dir_fd=self._fd)
         try:
             size = os.fstat(fd).st_size
@@ -230,15 +249,19 @@ class Resumed:
         """The temporary files that a large file was begun under, and what is in them."""
         key = self._keys.file(root, path, name)
         parts = list(self._of(Part, key))
+        times = Counter(begun.temporary for begun in self._of(Begun, key) if begun.key == key)
+        # What was begun twice under one name, in place, was begun anew: whose parts are these?
         return [
             (begun, [part for part in parts if part.temporary == begun.temporary])
             for begun in self._of(Begun, key)
-            if begun.key == key and self._is_safe(begun.temporary, name)
+            if begun.key == key
+            and times[begun.temporary] == 1
+            and self._is_safe(begun.temporary, name)
         ]
 
-    def inode(self, file_system: int, inode: int) -> Inode | None:
-        """The copy of an inode of several names."""
-        return next(self._of(Inode, self._keys.inode(file_system, inode)), None)
+    def inodes(self, file_system: int, inode: int) -> Iterator[Inode]:
+        """The copies of an inode of several names that were made, one in each run or none."""
+        return self._of(Inode, self._keys.inode(file_system, inode))
 
     def is_stale(self, name: bytes) -> bool:
         """Whether a name in the target is of a temporary file of an earlier run."""
@@ -251,7 +274,7 @@ class Resumed:
 
     def close(self) -> None:
         """Let go of the journals."""
-        for fd in filter(None, (*self._journals.values(), self._fd)):
+        for fd in (*self._journals.values(), self._fd):
             os.close(fd)
         self._journals.clear()
 
@@ -274,16 +297,20 @@ class Resumed:
 
     def _read(self, run: int, rank: int, offset: int, length: int) -> Record | None:
         """A record; None, as if it were not there, if it can't be read any more."""
-        if (run, rank) not in self._journals:
-            with suppress(OSError):
-                self._journals[run, rank] = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
-        fd = self._journals.setdefault((run, rank), None)
-        if fd is None:
-            return None
         try:
-            return read_record(os.pread(fd, length, offset))
+            return read_record(os.pread(self._journal(run, rank), length, offset))
         except (OSError, ValueError, msgspec.DecodeError):
             return None
+
+    def _journal(self, run: int, rank: int) -> int:
+        """A journal's descriptor, one of a few that stay open. OSError."""
+        fd = self._journals.pop((run, rank), None)
+        if fd is None:
+            fd = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
+            if len(self._journals) == _MOST_OPEN:
+                os.close(self._journals.pop(next(iter(self._journals))))
+        self._journals[run, rank] = fd
+        return fd
 
 
 def remaining(blocks: Iterable[Block], partial: Partial, keys: Keys) -> Iterator[Block]:

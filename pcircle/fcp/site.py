@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
@@ -69,7 +70,8 @@ class Site:
         if self.waiting is not None and self.waiting.names(where, names, counts, entries, here):
             return  # it is recorded when it is verified
         if self.recorder is not None:
-            self.recorder.names(*where[:2], names, counts, entries)
+            made = self.copy_inode(*where[:2])
+            self.recorder.names(*where[:2], names, counts, made, entries)
 
     def partial(self, root: int, path: bytes) -> Partial | None:
         """What an earlier run has done of a directory; if it is signed, its entries are the item's.
@@ -78,8 +80,22 @@ class Site:
         """
         if self.resumed is None:
             return None
-        trust = None if self.signer is None else self._keep_entries
+        made = self.copy_inode(root, path)
+
+        def trust(record: Names) -> bool:
+            # In a directory that was made anew nothing of what was in the old one is done.
+            same = bool(made) and record.made == made
+            return same and (self.signer is None or self._keep_entries(record))
+
         return self.resumed.partial(root, path, trust)
+
+    def copy_inode(self, root: int, path: bytes) -> int:
+        """The inode of a directory's copy; 0 if there is none."""
+        try:
+            with self.targets.lease(root, path) as lease:
+                return lease.identity[1]
+        except OSError:
+            return 0
 
     def _keep_entries(self, record: Names) -> bool:
         """Take over the entries of a record; false if they are not what it tells of."""
@@ -96,7 +112,10 @@ class Site:
         """Where an earlier run may have finished files, let them be replaced."""
         if self.resumed is not None and self.plan.keep.flags:
             for name in names:
-                lift_flags(target_fd, name)
+                with suppress(OSError):  # it is not there
+                    # Others' files stay as protected as they are.
+                    if self.plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
+                        lift_flags(target_fd, name)
 
     def target_is(self, root: int, path: bytes, kind: int) -> bool:
         """Whether the copy of what has this path is there, and of this kind of `st_mode`."""

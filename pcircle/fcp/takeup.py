@@ -74,7 +74,10 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
 
 def temporary_of(
-    begun: Sequence[tuple[Begun, list[Part]]], source: os.stat_result, directory_fd: int
+    begun: Sequence[tuple[Begun, list[Part]]],
+    source: os.stat_result,
+    directory_fd: int,
+    name: bytes,
 ) -> tuple[bytes, os.stat_result, list[Part]] | None:
     """The temporary file to go on with, its status, and what is in it; None if there is none.
 
@@ -89,9 +92,13 @@ def temporary_of(
             continue
         same = record.source == (source.st_ino, source.st_size, source.st_mtime_ns)
         ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
+        # An inode number may be had again: what others could have made is not gone on with.
+        private = status.st_uid == os.geteuid() and status.st_nlink == 1
+        private = private and not status.st_mode & 0o022
+        ours = ours and (private or record.temporary == name)
         if chosen is None and same and ours and status.st_size == source.st_size and parts:
             chosen = record.temporary, status, parts
-        elif ours and record.temporary.startswith(b".fcp-"):
+        elif ours and record.temporary != name:
             target.discard(record.temporary, directory_fd, (status.st_dev, status.st_ino))
     return chosen
 
@@ -123,7 +130,7 @@ def take_up(
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):
-        found = temporary_of(begun, status, target_fd)
+        found = temporary_of(begun, status, target_fd, name)
         if found is None:
             return None
         written, made, parts = found

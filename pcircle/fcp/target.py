@@ -12,9 +12,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
+
+import xxhash
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.existing import Taken, file_stays
@@ -155,7 +158,8 @@ def _create_in_place(
 ) -> Creation:
     """Create a file under its own name, or empty the one that has it.
 
-    A link is not followed: it is replaced, as ever.
+    A link is not followed: it is replaced, as ever. So is a file that has other names: these may
+    be where other copies go, or out of the destination altogether.
     """
     try:
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
@@ -163,12 +167,15 @@ def _create_in_place(
         if plan.existing.stays and not _is_ours(plan, directory_fd, name):
             raise Taken from None
     old = replaceable(directory_fd, name)
-    if old is None or stat.S_ISLNK(old.st_mode):
+    if old is not None:
+        _refuse_source(old, source)
+    if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
         return _create_temporary(directory_fd, name, source, plan, names, make)
     try:
         fd = os.open(name, _REWRITE, dir_fd=directory_fd)
     except OSError:
-        if not plan.existing.force:
+        # An earlier run may have given it a mode that forbids it.
+        if not (plan.existing.force or plan.is_ours(old)):
             raise
         os.unlink(name, dir_fd=directory_fd)
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
@@ -185,12 +192,18 @@ def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
     old = os.fstat(fd)
     if not stat.S_ISREG(old.st_mode):
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
-    if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
-        raise FileExistsError(errno.EEXIST, "it and its copy are the same file")
+    _refuse_source(old, source)
+    if old.st_nlink > 1:
+        raise FileExistsError(errno.EEXIST, "it was given another name meanwhile")
     if plan.keep.mode:
         # Whom the source will not let read must not read meanwhile.
         os.fchmod(fd, old.st_mode & source.st_mode & 0o777 | 0o600)
     os.ftruncate(fd, 0)
+
+
+def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
+    if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
+        raise FileExistsError(errno.EEXIST, "it and its copy are the same file")
 
 
 def stays(
@@ -282,6 +295,14 @@ def publish(creation: Creation, directory_fd: int, plan: Plan) -> None:
 
 def _is_ours(plan: Plan, directory_fd: int, name: bytes) -> bool:
     return plan.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+
+
+def mark_of(status: os.stat_result) -> int:
+    """What a finished copy is known again by: 63 bits of its inode and owner.
+
+    A number of an inode alone may be had by whoever may remove the copy.
+    """
+    return xxhash.xxh3_64_intdigest(struct.pack("<QQ", status.st_ino, status.st_uid)) >> 1
 
 
 def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = None) -> None:

@@ -149,7 +149,7 @@ class Trees:
             try:
                 os.mkdir(name, mode, dir_fd=holder.fd)
             except FileExistsError:
-                if self._site.resumed is not None:
+                if self._site.resumed is not None and self._is_ours(holder.fd, name):
                     open_again(holder.fd, name, flags=self._site.plan.keep.flags)
                 return False
             except OSError as error:
@@ -163,6 +163,11 @@ class Trees:
         if item.above is not None:
             copy, epoch = item.above.copy, max(epoch, item.above.epoch)
         return Place(source.identity, lease.identity, copy, number, epoch)
+
+    def _is_ours(self, holder_fd: int, name: bytes) -> bool:
+        """Whether a directory that is there was changed by this job, rather than by others."""
+        status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        return self._site.plan.is_ours(status)
 
     def _is_made(self, item: Tree) -> bool:
         """Whether an earlier run has made the directory, and should it matter."""

@@ -109,11 +109,12 @@ class Verifier:
         recorder = self._site.recorder
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
-            recorder.names(item.root, item.path, done, item.counts, item.entries)
+            made_in = self._site.copy_inode(item.root, item.path)
+            recorder.names(item.root, item.path, done, item.counts, made_in, item.entries)
         return Done(cause, made)
 
     def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> int | None:
-        """Verify a file; the inode of its copy if that was made again."""
+        """Verify a file; the mark of its copy if that was made again."""
         site = self._site
         own = site.target_name(item.root, item.path, name)
         with site.targets.lease(item.root, item.path, target_of(item.place)) as lease:
@@ -154,7 +155,7 @@ class Verifier:
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
-        return made.st_ino
+        return target.mark_of(made)
 
     def _fail(
         self, item: Verify, name: bytes, error: OSError | NoSpace, here: Here[Item]

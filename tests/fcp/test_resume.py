@@ -149,7 +149,7 @@ def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, place: bytes) -> None:
-    with Run(launcher, *SLOWLY, flat, place + b"/copy") as run:
+    with Run(launcher, *SLOWLY, "--ops-limit", "400", flat, place + b"/copy") as run:
         while not is_committed(place):
             assert run.process.poll() is None
             time.sleep(0.01)

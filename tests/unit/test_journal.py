@@ -42,11 +42,12 @@ from pcircle.fcp.resumed import Resumed, journal_name, read_history, write_index
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
-COUNTS = (1,) * 15
+COUNTS = (1,) * 16
+SUMS = (1,) * 18
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
-    Subtree(b"k" * 16, COUNTS, b"digest", 12),
-    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, b"entries"),
+    Subtree(b"k" * 16, COUNTS, 5, b"digest", 12),
+    Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, 6, b"entries"),
     Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1)),
     Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20, b"blocks"),
     Inode(b"i" * 16, 0, b"a/b", b"one", 78, b"seal"),
@@ -91,7 +92,7 @@ def _resumed(checkpoint: Checkpoint) -> Iterator[Resumed]:
 def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
     journal.add(ALL, 3)
-    journal.commit(3, COUNTS)
+    journal.commit(3, SUMS)
     journal.close()
     records, commit = _frames(_path(checkpoint))
     assert isinstance(records, Frame)
@@ -155,16 +156,16 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
 
 def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
     """By any rank of the run, and of this run only."""
-    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS), KEYS.directory(0, b"late")
+    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS, 7), KEYS.directory(0, b"late")
     first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
     first.add([done], 2)
     first.flush()
-    first.add([Subtree(late, COUNTS), Made(late)], 3)
+    first.add([Subtree(late, COUNTS, 7), Made(late)], 3)
     first.close()  # killed before its own commit
-    second.commit(2, COUNTS)
+    second.commit(2, SUMS)
     second.close()
     other = _journal(checkpoint, 2, 0)
-    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS)], 1)
+    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS, 7)], 1)
     other.close()
     with _resumed(checkpoint) as resumed:
         assert resumed.subtree(0, b"done") == done
@@ -175,7 +176,7 @@ def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
 
 def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
-    journal.commit(1, COUNTS)
+    journal.commit(1, SUMS)
     journal.close()
     assert os.stat(_path(checkpoint)).st_size > journal.bytes
     history, _ = read_history(checkpoint, KEYS)
@@ -190,9 +191,9 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     journal = _journal(checkpoint)
     names = [b"%d" % number for number in range(40)]
     for number, name in enumerate(names):
-        journal.add([Subtree(KEYS.directory(0, name), COUNTS)], number // 8 + 1)
+        journal.add([Subtree(KEYS.directory(0, name), COUNTS, 7)], number // 8 + 1)
         journal.flush()
-    journal.commit(9, COUNTS)
+    journal.commit(9, SUMS)
     journal.close()
     data = bytearray(Path(_path(checkpoint)).read_bytes())
     at = rng.randrange(journal.bytes)
@@ -206,7 +207,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     Path(_path(checkpoint)).write_bytes(data)
     # Another rank has the mark as well.
     other = _journal(checkpoint, 1, 1)
-    other.commit(9, COUNTS)
+    other.commit(9, SUMS)
     other.close()
     with _resumed(checkpoint) as resumed:
         found = [resumed.subtree(0, name) is not None for name in names]
@@ -223,22 +224,25 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
     stranger = Keys(b"another!")
     journal = Journal(checkpoint.fd, journal_name(1, 0), stranger)
-    journal.add([Subtree(KEYS.directory(0, b""), COUNTS)], 1)
-    journal.commit(1, COUNTS)
+    journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7)], 1)
+    journal.commit(1, SUMS)
     journal.close()
     history, entries = read_history(checkpoint, KEYS)
     assert not history.committed
-    assert not entries
+    assert not entries.seen
     assert history.trouble
 
 
 HOSTILE = (
     b"",
     b"\xc1",
-    msgspec.msgpack.encode(["d", b"short", COUNTS]),
-    msgspec.msgpack.encode(["d", b"k" * 16, ["x"]]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [-1]]),
-    msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS]),
+    msgspec.msgpack.encode(["d", b"short", COUNTS, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * 16, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * 16, 1]),
+    msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1], 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1] * 17, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * 16, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", -4096, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", 1 << 63, 1]),
     msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1]),
@@ -260,7 +264,34 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
     Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x90"))
     history, entries = read_history(checkpoint, KEYS)
     assert history.trouble
-    assert not entries
+    assert not entries.seen
+
+
+def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
+    """Counts that each could be, but not all of them together."""
+    journal = _journal(checkpoint)
+    for number in range(8):
+        journal.add([Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * 16, 1)], 1)
+        journal.flush()
+    journal.commit(1, SUMS)
+    journal.close()
+    history, entries = read_history(checkpoint, KEYS)
+    assert history.trouble
+    assert 0 < len(entries.seen) < 8 * 44
+
+
+def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
+    """However many runs and ranks there were."""
+    for rank in range(100):
+        journal = _journal(checkpoint, 1, rank)
+        journal.add([Subtree(KEYS.directory(0, b"%d" % rank), COUNTS, 1)], 1)
+        journal.commit(1, SUMS)
+        journal.close()
+    with _resumed(checkpoint) as resumed:
+        before = len(os.listdir("/proc/self/fd"))
+        for rank in range(100):
+            assert resumed.subtree(0, b"%d" % rank) is not None
+        assert len(os.listdir("/proc/self/fd")) - before < 40
 
 
 def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
@@ -281,7 +312,7 @@ def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoin
     journal = _journal(checkpoint)
     for name in (b"../../etc/passwd", b"other", b".fcp-76543210-0-1", b".fcp-01234567-0-1"):
         journal.add([Begun(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1))], 1)
-    journal.commit(1, COUNTS)
+    journal.commit(1, SUMS)
     journal.close()
     with _resumed(checkpoint) as resumed:
         begun = resumed.begun(0, b"", b"big")
@@ -326,12 +357,12 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
     assert [int(offset, 16) for offset, _ in lines] == [
-        *range(0, 0x58, 16),
-        *range(0x58, len(example), 16),
+        *range(0, 0x59, 16),
+        *range(0x59, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
     counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0)
-    names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts)
+    names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
     journal.add([names], 3)
     journal.commit(3, (2, 2, 1, 1, *counts[4:], 0, 0))
