@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -138,6 +139,8 @@ class Checkpoint:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return None
             raise UsageError(f"the checkpoint '{show(path)}': {error.strerror}") from None
         found = cls(path, fd)
         status = os.fstat(fd)
@@ -149,8 +152,13 @@ class Checkpoint:
 
     @classmethod
     def make(cls, path: bytes) -> Checkpoint:
-        """Make an empty one. OSError if it can't be."""
-        os.mkdir(path, 0o700)
+        """Make an empty one. OSError if it can't be, UsageError if somebody has just made one."""
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            raise UsageError(
+                f"another fcp is at work on it: '{show(path)}' was just made"
+            ) from None
         return cls(path, os.open(path, _OWN))
 
     def close(self) -> None:
@@ -158,7 +166,7 @@ class Checkpoint:
         os.close(self.fd)
 
     def _read_header(self) -> Header | None:
-        """The header; None if the run that was to write it came to nothing."""
+        """The header; None if the run that was to write it came to nothing, or it is damaged."""
         data = self.read(b"header")
         body = data[len(_MAGIC) + 16 :]
         if data[: len(_MAGIC)] != _MAGIC or _digest(body) != data[len(_MAGIC) : -len(body) or None]:
@@ -204,10 +212,17 @@ class Checkpoint:
     def now_ns(self) -> int:
         """The time as the checkpoint's file system has it."""
         probe = b"now.new"
+        with suppress(FileNotFoundError):
+            os.unlink(probe, dir_fd=self.fd)
         os.close(os.open(probe, _WRITE, 0o600, dir_fd=self.fd))
         status = os.stat(probe, dir_fd=self.fd)
         os.unlink(probe, dir_fd=self.fd)
         return status.st_ctime_ns
+
+    def age_s(self, name: bytes) -> float:
+        """How long ago a file of the checkpoint was written. OSError."""
+        written_ns = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mtime_ns
+        return (self.now_ns() - written_ns) / 1e9
 
     def remove(self, *, keep_times: bool = False) -> None:
         """Remove it; `keep_times` of the directory that it is in. OSError if that fails."""
@@ -215,9 +230,23 @@ class Checkpoint:
         before = os.stat(holder)
         for name in os.listdir(self.fd):
             os.unlink(name, dir_fd=self.fd)
-        os.rmdir(self.path)
+        with suppress(FileNotFoundError):
+            os.unlink(b"lock", dir_fd=self.fd)  # there may have been a beat just now
+        try:
+            os.rmdir(self.path)
+        except PermissionError:
+            # It is in the copy, which has the source's mode by now.
+            os.chmod(holder, before.st_mode | stat.S_IRWXU)
+            try:
+                os.rmdir(self.path)
+            finally:
+                os.chmod(holder, stat.S_IMODE(before.st_mode))
         if keep_times:
             os.utime(holder, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def has_journals(self) -> bool:
+        """Whether a run has recorded anything."""
+        return any(name.startswith("journal-") for name in os.listdir(self.fd))
 
 
 def _digest(body: bytes) -> bytes:
@@ -259,13 +288,14 @@ class Guard:
             pass  # a file system without locks: the heartbeat must do
         lock = self._read()
         if lock is not None and not _is_of_this_host(lock):
-            self._watch(lock, busy)
+            if checkpoint.age_s(b"lock") < _DEAD_AFTER_S:
+                self._watch(lock, busy)
         elif lock is not None and not locked and _is_alive(lock):
             raise UsageError(f"{busy} by process {lock.process}")
         self._write()
 
     def _watch(self, lock: Lock, busy: str) -> None:
-        """Wait for a beat of a job on another host."""
+        """Wait for a beat of a job on what may be another host."""
         until_s = time.monotonic() + _DEAD_AFTER_S
         while time.monotonic() < until_s:
             time.sleep(_BEAT_S / 10)
@@ -326,11 +356,12 @@ def _boot() -> str:
 
 
 def _is_of_this_host(lock: Lock) -> bool:
-    return lock.host == socket.gethostname()
+    """Whether the lock's process would be one of ours: containers may share a name."""
+    return lock.host == socket.gethostname() and lock.boot == _boot()
 
 
 def _is_alive(lock: Lock) -> bool:
-    if lock.boot != _boot() or lock.process == os.getpid():
+    if lock.process == os.getpid():
         return False
     try:
         os.kill(lock.process, 0)

@@ -8,11 +8,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import Any, Literal
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
@@ -118,10 +119,12 @@ class CopyProgram(Program):
             jsonout.check(options.json)
         rules = rules_of(options.filters, show, null=options.null)
         here = working_directory()
-        failed = None if options.retry_from is None else read_log(options.retry_from)
-        roots = self._meant(self._roots(failed or (), here), here)
-        if failed is not None:
-            self._lists = select(failed, roots, here)
+        log = options.retry_from
+        entries = iter(()) if log is None else read_log(log)
+        failed = list(islice(entries, 1))
+        roots = self._meant(self._roots(failed, here), here)
+        if log is not None:
+            self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
             self._lists = _listed(options, options.files_from, roots)
         chunk = options.chunk_bytes
@@ -158,6 +161,10 @@ class CopyProgram(Program):
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = ErrorLog(open_log(options.error_log), roots, here)
         return msgspec.msgpack.encode(plan)
+
+    def withdraw(self) -> None:
+        if self._kept is not None:
+            self._kept.withdraw()
 
     def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
         """Where each SRC goes.
@@ -202,9 +209,7 @@ class CopyProgram(Program):
             self.close = dry.close
             return dry
         if decided.journal is not None:
-            from pcircle.fcp.journaled import JournaledCopy
-
-            task: CopyTask = JournaledCopy(decided, rank, size, self._kept, lists)
+            task = _journaled(decided, rank, size, self._kept, lists)
         else:
             task = CopyTask(decided, rank, size, lists)
         self.close = task.close
@@ -257,6 +262,20 @@ def _run(options: Options) -> int:
         # A worker that is stuck may go on some day, and must not find numbers used anew.
         if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
             program.close()
+
+
+def _journaled(
+    plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
+) -> CopyTask:
+    """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
+    from pcircle.fcp.journaled import JournaledCopy
+
+    try:
+        return JournaledCopy(plan, rank, size, kept, lists)
+    except OSError as error:
+        assert plan.journal is not None
+        text = f"rank {rank} can't use the checkpoint '{show(plan.journal.path)}'"
+        raise StoppedEarly(f"{text}, which all ranks must see: {error.strerror}") from error
 
 
 def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:

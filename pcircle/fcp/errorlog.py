@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -24,8 +25,11 @@ from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
 from pcircle.fcp.lists import Lists, record_of, sort
 from pcircle.fcp.plan import DIRECTORY, Root
+from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.ui.errorlog import LogFile, decode, encode
 from pcircle.ui.names import show
+
+_KEY_BYTES = 8
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -90,26 +94,24 @@ class Failed(msgspec.Struct, frozen=True):
     entry: bytes
 
 
-def read_log(path: str) -> list[Failed]:
+def read_log(path: str) -> Iterator[Failed]:
     """The entries of a log; UsageError if it can't be read or is not one of fcp."""
     shown = show(os.fsencode(path))
-    failed = []
     try:
-        with open(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
+        with open(path, "rb") as stream:
+            for number, line in enumerate(pieces(stream, b"\n"), 1):
                 if line.strip():
-                    failed.append(_read_line(line, f"line {number} of '{shown}'"))
+                    yield _read_line(line, f"line {number} of '{shown}'")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--retry-from: cannot read '{shown}': {reason}") from None
-    return failed
 
 
 def _read_line(data: bytes, where: str) -> Failed:
     try:
         line = msgspec.json.decode(data, type=Line)
         failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError(f"--retry-from: {where} is not of a failed entry: {error}") from None
     parts = failed.entry.split(b"/") if failed.entry else []
     if b"\0" in failed.entry or not {b"", b".", b".."}.isdisjoint(parts):
@@ -117,10 +119,16 @@ def _read_line(data: bytes, where: str) -> Failed:
     return failed
 
 
-def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
+def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
     """What is to be done again; UsageError if some of it is of no such root."""
+    keyed = sorted_records(_keyed(failed, roots, directory))
+    by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
+    return sort((int(key, 16), (each[_KEY_BYTES:] for each in some)) for key, some in by_root)
+
+
+def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:
+    """The records of entries, behind the numbers of their roots."""
     numbers = {sides(root, directory): number for number, root in enumerate(roots)}
-    wanted: dict[int, list[bytes]] = {}
     for entry in failed:
         number = numbers.get((entry.source, entry.target))
         if number is None:
@@ -130,5 +138,4 @@ def select(failed: Sequence[Failed], roots: Sequence[Root], directory: bytes) ->
             )
         if entry.entry and roots[number].kind != DIRECTORY:
             raise UsageError(f"--retry-from: '{show(entry.source)}' is not a directory any more")
-        wanted.setdefault(number, []).append(record_of(entry.entry, whole=True))
-    return sort(sorted(wanted.items()))
+        yield b"%0*x" % (_KEY_BYTES, number) + record_of(entry.entry, whole=True)

@@ -100,8 +100,8 @@ class LargeFiles:
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[BegunFile | None, Sequence[Part]]:
         """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
-        site = self._site
-        begun = [] if site.resumed is None else site.resumed.begun(item.root, item.path, source)
+        site, where = self._site, (item.root, item.path)
+        begun = [] if site.resumed is None else site.resumed.begun(*where, source, name)
         if site.signer is not None:
             begun = [(record, usable(site.signer, parts)) for record, parts in begun]
         found = begun and take_up(

@@ -88,10 +88,10 @@ class LinkCopier:
                 self.doing = "set the attributes of the copy of"
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
                 held = self._extras.of_name(source_fd, source) if self._extras.any else None
-                if held is not None and held.values:
-                    with held_by_path(target_fd, written, stat.S_IFLNK) as path:
+                with held_by_path(target_fd, written, stat.S_IFLNK) as path:
+                    if held is not None and held.values:
                         self._extras.account(give_attributes(path, held))
-                settle_link(written, target_fd, status, keep)
+                    settle_link(path, status, keep)
             if written != name:
                 self.doing = "put in place the copy of"
                 os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)

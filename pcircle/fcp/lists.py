@@ -120,26 +120,24 @@ class Lists:
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     """Sort the records of some roots, whose numbers ascend. StoppedEarly without the space."""
+    try:
+        return _sort(lists)
+    except OSError as error:
+        text = "the list can't be kept in the temporary directory"
+        raise StoppedEarly(f"{text}: {error.strerror}") from error
+
+
+def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     import tempfile  # few copies have a list, and it takes long to import
 
     parts = []
     with tempfile.TemporaryFile(prefix="fcp-list-") as stream:
         for root, records in lists:
             begin, record = stream.tell(), b""
-            try:
-                for record in _once(sorted_records(records, _SORT_BYTES)):
-                    stream.write(record + _SLASH)
-            except OSError as error:
-                raise _unkept(error) from error
+            for record in _once(sorted_records(records, _SORT_BYTES)):
+                stream.write(record + _SLASH)
             parts.append(Part(root, None if record == _NUL else Listed(b"", begin, stream.tell())))
-        try:
-            return Lists(stream, tuple(parts))
-        except OSError as error:
-            raise _unkept(error) from error
-
-
-def _unkept(error: OSError) -> StoppedEarly:
-    return StoppedEarly(f"the list can't be kept in the temporary directory: {error.strerror}")
+        return Lists(stream, tuple(parts))
 
 
 def _once(records: Iterable[bytes]) -> Iterator[bytes]:

@@ -67,6 +67,13 @@ class Kept(NamedTuple):
         """The copy is complete: remove the checkpoint. OSError."""
         self.checkpoint.remove(keep_times=self.inside)
 
+    def withdraw(self) -> None:
+        """The copy is not to begin after all: leave no checkpoint that was made for it."""
+        if self.plan.run == 1:
+            with suppress(OSError):
+                self.remove()
+        self.close()
+
     def close(self) -> None:
         """Give up the lock, and let go."""
         self.guard.end()
@@ -113,8 +120,11 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
     if checkpoint is None:
         return None
     guard = Guard(checkpoint, plan.token)
+    ours = False
     try:
         guard.take()
+        ours = made
+        guard.begin()  # to read what was done may take long
         header = Header(
             VERSION,
             os.urandom(8),
@@ -125,19 +135,19 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
             plan.large_bytes,
         )
         kept = _begin(checkpoint, guard, header, wish)
-    except OSError as error:
+    except BaseException as error:
+        if ours:
+            with suppress(OSError):
+                checkpoint.remove(keep_times=checkpoint.path == inside)
         guard.end()
         checkpoint.close()
-        raise UsageError(
-            f"the checkpoint '{show(checkpoint.path)}' can't be written: {error.strerror}"
-        ) from error
-    except BaseException:
-        guard.end()
-        checkpoint.close()
+        if isinstance(error, OSError):
+            raise UsageError(
+                f"the checkpoint '{show(checkpoint.path)}' can't be written: {error.strerror}"
+            ) from error
         raise
     if not kept.plan.resumed:  # else some of it may be gone on with
         _sweep_holders(plan, kept.plan.stale)
-    guard.begin()
     return kept
 
 
@@ -160,9 +170,10 @@ def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish) -> 
     was = checkpoint.header
     inside = checkpoint.path == place(header.copies, None)[1]
     if was is None:  # new, or its first run ended before it began
+        remarks = _forget_damaged(checkpoint, wish) if checkpoint.has_journals() else []
         checkpoint.write_header(header)
         plan = JournalPlan(checkpoint.path, header.secret, 1, wish.interval_s, header.begun_ns)
-        return Kept(checkpoint, guard, plan, (), inside, header.large_bytes)
+        return Kept(checkpoint, guard, plan, tuple(remarks), inside, header.large_bytes)
     keys = Keys(was.secret)
     history, entries = read_history(checkpoint, keys)
     if not (wish.resume or wish.restart):
@@ -174,7 +185,9 @@ def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish) -> 
         _forget(checkpoint)
         entries = Entries(bytearray(), {})
         history = History(0, False, (), ())
-        was = msgspec.structs.replace(was, copies=header.copies, options=header.options)
+        was = msgspec.structs.replace(
+            was, copies=header.copies, options=header.options, large_bytes=header.large_bytes
+        )
     refuse_other(was, header, checkpoint.path)
     write_index(checkpoint, entries)
     stale = was.tokens
@@ -200,6 +213,18 @@ def how_far(counts: Counts) -> str:
         return "nothing is sure to be on disk yet"
     done = totals(counts)
     return f"{format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
+
+
+def _forget_damaged(checkpoint: Checkpoint, wish: Wish) -> list[Remark]:
+    """Let a checkpoint begin anew whose header can't be read. UsageError unless it is asked for."""
+    if not (wish.resume or wish.restart):
+        raise UsageError(
+            f"an interrupted copy has left the checkpoint '{show(checkpoint.path)}', which is "
+            "damaged: its header can't be read; --resume or --restart begin anew"
+        )
+    _forget(checkpoint)
+    text = "is damaged: nothing of it can be gone on from, and temporary files are left"
+    return [Remark(checkpoint.path, text)]
 
 
 def _forget(checkpoint: Checkpoint) -> None:

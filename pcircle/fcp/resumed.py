@@ -21,6 +21,7 @@ import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -245,8 +246,10 @@ class Resumed:
         """Whether this job has made the directory, or was about to."""
         return any(self._of(Made, self._keys.directory(root, path)))
 
-    def begun(self, root: int, path: bytes, name: bytes) -> list[tuple[Begun, list[Part]]]:
-        """The temporary files that a large file was begun under, and what is in them."""
+    def begun(
+        self, root: int, path: bytes, name: bytes, own: bytes
+    ) -> list[tuple[Begun, list[Part]]]:
+        """What a large file was begun under, temporary names or its `own`, and what is in it."""
         key = self._keys.file(root, path, name)
         parts = list(self._of(Part, key))
         times = Counter(begun.temporary for begun in self._of(Begun, key) if begun.key == key)
@@ -256,7 +259,7 @@ class Resumed:
             for begun in self._of(Begun, key)
             if begun.key == key
             and times[begun.temporary] == 1
-            and self._is_safe(begun.temporary, name)
+            and (begun.temporary == own or self.is_stale(begun.temporary))
         ]
 
     def inodes(self, file_system: int, inode: int) -> Iterator[Inode]:
@@ -277,10 +280,6 @@ class Resumed:
         for fd in (*self._journals.values(), self._fd):
             os.close(fd)
         self._journals.clear()
-
-    def _is_safe(self, temporary: bytes, name: bytes) -> bool:
-        match = _TEMPORARY.fullmatch(temporary)
-        return temporary == name or (match is not None and match[1] in self._stale)
 
     def _of(self, kind: type[T], key: bytes) -> Iterator[T]:
         at = bisect_left(range(self._count), key, key=self._key_at)
@@ -333,10 +332,13 @@ def still(text: bytes, partial: Partial, keys: Keys) -> bytes:
     )
 
 
-def without_checkpoint(blocks: Iterable[Block], path: bytes) -> Iterator[Block]:
+def without_checkpoint(blocks: Iterable[Block], directory_fd: int, path: bytes) -> Iterator[Block]:
     """The blocks of a directory without the checkpoint at `path`, should a source hold it."""
     own = os.fsdecode(os.path.basename(path))
     for block in blocks:
         if own in block.directories:
-            block.directories.remove(own)
+            with suppress(OSError):  # it is gone, or was never there
+                found = os.stat(own, dir_fd=directory_fd, follow_symlinks=False)
+                if os.path.samestat(found, os.stat(path)):
+                    block.directories.remove(own)
         yield block

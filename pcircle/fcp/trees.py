@@ -312,7 +312,7 @@ class Trees:
         else:
             blocks = self._blocks(item.path, source_fd)
         if self._site.plan.journal is not None:
-            blocks = without_checkpoint(blocks, self._site.plan.journal.path)
+            blocks = without_checkpoint(blocks, source_fd, self._site.plan.journal.path)
         if partial is None or self._site.recorder is None:
             return blocks
         self._site.counters.resume(partial.counts)

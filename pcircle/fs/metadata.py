@@ -93,13 +93,12 @@ def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
     return (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
 
 
-def settle_link(name: bytes, dir_fd: int, source: os.stat_result, keep: Keep) -> None:
-    """Give a symbolic link itself the attributes to keep; a link has no mode."""
+def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
+    """Give a symbolic link the attributes to keep; `path` leads to itself. It has no mode."""
     if keep.ownership:
-        _chown_name(name, dir_fd, source)
+        _chown_file(path, source)
     if keep.timestamps:
-        times = (source.st_atime_ns, source.st_mtime_ns)
-        os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
+        os.utime(path, ns=(source.st_atime_ns, source.st_mtime_ns))
 
 
 def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:

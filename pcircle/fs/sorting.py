@@ -6,11 +6,14 @@ A record is bytes without a slash, which ends it in the files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import merge
 from typing import BinaryIO
 
 RUN_BYTES = 32 << 20
 _READ_BYTES = 1 << 20
+MOST_BYTES = 16 << 20
+"""Of a record: what has no ends for so long is no list."""
 END = b"/"
 
 
@@ -48,7 +51,8 @@ class Sorter:
     def close(self) -> None:
         """Give the space back."""
         for run in self._runs:
-            run.close()
+            with suppress(OSError):  # it may still have something to write
+                run.close()
         self._runs.clear()
 
 
@@ -64,10 +68,15 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
 
 
 def pieces(stream: BinaryIO, end: bytes) -> Iterator[bytes]:
-    """What stands in a file, piece by piece, each ended by `end`. OSError."""
+    """What stands in a file, piece by piece, each ended by `end`. OSError.
+
+    ValueError if a piece is longer than it may be.
+    """
     rest = b""
     while data := stream.read(_READ_BYTES):
         *whole, rest = (rest + data).split(end)
         yield from whole
+        if len(rest) > MOST_BYTES:
+            raise ValueError(f"it holds a name of more than {MOST_BYTES:,} bytes")
     if rest:
         yield rest

@@ -14,14 +14,13 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from signal import SIGINT
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Tree
-from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, Terminated
+from pcircle.errors import Defect, PcircleError, StoppedEarly
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
@@ -49,6 +48,9 @@ class Program(ABC):
 
         May raise a `PcircleError`: the job ends with its code before it began.
         """
+
+    def withdraw(self) -> None:  # noqa: B027
+        """On rank 0: undo what `prepare` did; it raised, or was made to by a signal."""
 
     @abstractmethod
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
@@ -108,8 +110,10 @@ def _open(
     else:
         early = []
         try:
-            opening = _Opening(0, program.prepare(transport.nodes))
+            with signals.raised():
+                opening = _Opening(0, program.prepare(transport.nodes))
         except PcircleError as error:
+            program.withdraw()
             program.complain(str(error))
             opening = _Opening(error.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
@@ -126,10 +130,8 @@ def _hear(transport: Transport, signals: Signals) -> tuple[bytes, list[Delivery 
     while True:
         for arrival in transport.poll(None):
             early.append(arrival)
-        if signals.pending is not None:
-            # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
-            error = Interrupted if signals.pending is SIGINT else Terminated
-            raise error(f"stopped by {signals.pending.name} before the job began")
+        # Rank 0 doesn't know, so this rank must be missed rather than leave in good order.
+        signals.check()
         for place, arrival in enumerate(early):
             if isinstance(arrival, Lost):
                 return _ending(StoppedEarly.exit_code), []

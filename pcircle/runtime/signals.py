@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ class Signals:
         self.pending: signal.Signals | None = None
         self._wake = wake
         self._since_s = 0.0
+        self._raises = False
         self._former: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -60,6 +62,24 @@ class Signals:
             self._since_s = now_s
             self.pending = signal.Signals(number)
         self._wake()
+        if self._raises:
+            self.check()
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """What is within ends with the signal's error: it may wait long, and has no loop."""
+        self.check()
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def check(self) -> None:
+        """Interrupted or Terminated if a stop signal came before the job began."""
+        if self.pending is not None:
+            error = Interrupted if self.pending is signal.SIGINT else Terminated
+            raise error(f"stopped by {self.pending.name} before the job began")
 
     @property
     def code(self) -> int | None:

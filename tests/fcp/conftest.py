@@ -7,6 +7,7 @@ removed by our own remover, because pytest's can't delete the deep ones.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ..fusefs.fixture import fuse
-from .trees import build_deep_tree, build_odd_tree, remove_tree
+from .trees import build_deep_tree, build_odd_tree, make_directory, remove_tree, write_file
 
 __all__ = ["fuse"]
 
@@ -87,3 +88,35 @@ def mount_tmpfs(place: bytes) -> Iterator[Callable[[str], bytes]]:
     yield mount
     for path in reversed(mounted):
         subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.fixture
+def mount(place: bytes) -> Iterator[Callable[..., bytes]]:
+    """A function that mounts an empty file system of a kind and returns its path (root only)."""
+    mounted: list[bytes] = []
+
+    def run(*command: str | bytes) -> None:
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]!r} is not installed")
+        finished = subprocess.run(command, check=False, capture_output=True)
+        if finished.returncode != 0:
+            pytest.skip(f"{command!r} does not work here: {finished.stderr!r}")
+
+    def mount(kind: str, size_bytes: int = 0) -> bytes:
+        if os.geteuid() != 0:
+            pytest.skip("only root may mount")
+        path = make_directory(place, b"mount %d" % len(mounted))
+        if not size_bytes:
+            run("mount", "-t", kind, kind, path)
+        else:
+            image = place + b"/image %d" % len(mounted)
+            write_file(image, b"")
+            os.truncate(image, size_bytes)
+            run(f"mkfs.{kind}", "-q", image)
+            run("mount", "-o", "loop", image, path)
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in reversed(mounted):
+        subprocess.run(["umount", path], check=True)

@@ -172,13 +172,15 @@ def test_hostile_entries_are_refused(entry: bytes, place: bytes) -> None:
         _line(b"/s", b"/t", "%61"),
         _line(b"/s", b"/t", "\u00e9"),
         _line(b"/s", b"/t", b"a")[:-20],
+        b'{"path":"x","y":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n",
     ],
+    ids=range(12),
 )
 def test_what_is_no_log_is_refused(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(line)
     with pytest.raises(UsageError, match="line 1 "):
-        read_log(str(path))
+        list(read_log(str(path)))
 
 
 def test_every_name_survives_the_log() -> None:

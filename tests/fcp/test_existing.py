@@ -432,6 +432,28 @@ def test_in_place_follows_no_link_and_spares_the_source(launcher: Launcher, plac
     assert os.stat(source + b"/same %d" % LARGE_BYTES).st_size == LARGE_BYTES
 
 
+@some_launchers
+@pytest.mark.parametrize("options", [[], ["-s", "--verify"], ["-a"]], ids=["plain", "-s", "-a"])
+def test_in_place_files_of_several_names_are_replaced(
+    launcher: Launcher, options: list[str], place: bytes
+) -> None:
+    """Else what is written into one is in the others: copies of other files, or none at all."""
+    source, target = make_directory(place, b"source"), make_directory(place, b"target")
+    precious = write_file(place + b"/precious", b"precious")
+    for size in (SMALL_BYTES, LARGE_BYTES):
+        for number in range(4):
+            write_file(source + b"/%d %d" % (number, size), content(number + size, size))
+        first = write_file(target + b"/0 %d" % size, b"old")
+        os.link(first, target + b"/1 %d" % size)
+        os.link(source + b"/3 %d" % size, target + b"/2 %d" % size)
+        os.link(precious, target + b"/3 %d" % size)
+    before = _read(source + b"/3 %d" % LARGE_BYTES)
+    copy(launcher, "--inplace", "-T", "--chunksize", "4M", *options, source, target)
+    assert _read(precious) == b"precious"
+    assert _read(source + b"/3 %d" % LARGE_BYTES) == before
+    assert differences(source, target, CONTENT) == []
+
+
 @pytest.mark.parametrize("size", [SMALL_BYTES, LARGE_BYTES])
 def test_force_removes_what_cannot_be_opened(size: int, place: bytes) -> None:
     """As cp: without -f a read-only file is a failure, with it another one takes its place."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -197,3 +198,30 @@ def test_a_killed_copy_of_a_list_is_resumed(source: bytes, place: bytes) -> None
     assert document(place + b"/result")["resumed"] > 0
     _by_rsync(source, place + b"/expected", [b"-0", b"--files-from=" + listed])
     _compare(place + b"/expected", target, source)
+
+
+@pytest.mark.parametrize("launcher", [ONE, Launcher(jobs=2)], ids=str)
+def test_no_room_for_the_list(
+    launcher: Launcher, place: bytes, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    """In the temporary directory: stopped, and said what is full."""
+    room = mount_tmpfs("size=64k")
+    source = make_directory(place, b"source")
+    name = b"d%d/" + b"x" * 60
+    listed = _write_list(place, [name % number for number in range(300_000)])
+    options: list[str | bytes] = ["--files-from", listed, "-0", source, place + b"/copy"]
+    finished = run_fcp(launcher, *options, environment={"TMPDIR": os.fsdecode(room)})
+    assert finished.code == 4, finished.said[-300:]
+    assert "temporary directory" in finished.said
+    assert "Traceback" not in finished.said
+    assert not os.path.exists(place + b"/copy")
+
+
+def test_what_is_no_list_is_refused(place: bytes) -> None:
+    """A file without a single end of a name, larger than any name: at once, not in hours."""
+    source = make_directory(place, b"source")
+    with open(place + b"/zeros", "wb") as stream:
+        stream.truncate(1 << 30)
+    finished = run_fcp(ONE, "--files-from", place + b"/zeros", source, place + b"/copy")
+    assert finished.code == 2
+    assert "a name of more than" in finished.said

@@ -151,3 +151,19 @@ def test_a_name_outside_of_the_copy_is_none_in_it(place: bytes) -> None:
     os.link(place + b"/outside", source + b"/inside")
     copy(TWO, LINKS, source, place + b"/copy")
     assert os.stat(place + b"/copy/inside").st_nlink == 1
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_followed_links_are_names_as_well(launcher: Launcher, place: bytes) -> None:
+    """With -L an inode has more names than it counts itself; as of cp -aL all are one file."""
+    source = make_directory(place, b"source")
+    folders = [make_directory(source, b"%d" % number) for number in range(8)]
+    for number in range(20):
+        first = write_file(folders[0] + b"/%d" % number, b"content")
+        os.link(first, folders[1] + b"/%d" % number)
+        for folder in folders[2:]:
+            os.symlink(b"../0/%d" % number, folder + b"/%d" % number)
+    copy(launcher, "-a", "-L", "-T", source, place + b"/copy")
+    for number in range(20):
+        paths = [place + b"/copy/%d/%d" % (folder, number) for folder in range(8)]
+        assert len({os.stat(path, follow_symlinks=False).st_ino for path in paths}) == 1

@@ -13,7 +13,7 @@ import shutil
 import stat
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -374,36 +374,6 @@ def test_a_file_without_write_permission_gets_its_attributes(place: bytes) -> No
 
 
 # ---- what the destination can't hold -------------------------------------------------------------
-
-
-@pytest.fixture
-def mount(place: bytes) -> Iterator[Callable[..., bytes]]:
-    """A function that mounts an empty file system of a kind and returns its path (root only)."""
-    mounted: list[bytes] = []
-
-    def run(*command: str | bytes) -> None:
-        if shutil.which(command[0]) is None:
-            pytest.skip(f"{command[0]!r} is not installed")
-        finished = subprocess.run(command, check=False, capture_output=True)
-        if finished.returncode != 0:
-            pytest.skip(f"{command!r} does not work here: {finished.stderr!r}")
-
-    def mount(kind: str, size_bytes: int = 0) -> bytes:
-        path = make_directory(place, b"mount %d" % len(mounted))
-        if not size_bytes:
-            run("mount", "-t", kind, kind, path)
-        else:
-            image = place + b"/image %d" % len(mounted)
-            write_file(image, b"")
-            os.truncate(image, size_bytes)
-            run(f"mkfs.{kind}", "-q", image)
-            run("mount", "-o", "loop", image, path)
-        mounted.append(path)
-        return path
-
-    yield mount
-    for path in reversed(mounted):
-        subprocess.run(["umount", path], check=True)
 
 
 @as_root

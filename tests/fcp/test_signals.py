@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -188,3 +189,42 @@ def test_killed_rank_under_mpirun(victim: bytes, many_files: bytes, place: bytes
     finished, _target = _interrupt(Launcher(ranks=4), many_files, place, strike)
     assert killed
     assert finished.code != 0
+
+
+@pytest.mark.parametrize("launcher", launchers([1, 2], [2]))
+@pytest.mark.parametrize("option", ["--files-from", "--retry-from", "--exclude-from"])
+@signals
+def test_while_a_list_is_waited_for(
+    option: str, number: signal.Signals, launcher: Launcher, place: bytes
+) -> None:
+    """The list is a pipe that nobody has written to yet; nothing is made before it is read."""
+    source = build_flat_tree(place + b"/source", 1, 3, 10)
+    pipe = place + b"/pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    try:
+        with Run(launcher, option, pipe, source, place + b"/copy") as run:
+            deadline_s = time.monotonic() + 60
+            while not any(_has_open(pid, pipe) for pid in run.processes()):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+            run.signal(number)
+            finished = run.finish(timeout_s=15)
+            assert run.wait_until_gone() == []
+    finally:
+        os.close(end)
+    if launcher.jobs:
+        assert finished.code == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], finished.said
+    else:
+        assert finished.code != 0
+    assert "Traceback" not in finished.said
+    assert sorted(os.listdir(place)) == [b"pipe", b"source"]
+
+
+def _has_open(pid: int, path: bytes) -> bool:
+    """Whether a process has a file open."""
+    folder = b"/proc/%d/fd/" % pid
+    try:
+        return any(os.readlink(folder + fd) == path for fd in os.listdir(folder))
+    except OSError:
+        return False  # it has just ended, or has just closed one

@@ -315,7 +315,7 @@ def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoin
     journal.commit(1, SUMS)
     journal.close()
     with _resumed(checkpoint) as resumed:
-        begun = resumed.begun(0, b"", b"big")
+        begun = resumed.begun(0, b"", b"big", b"big")
     assert [record.temporary for record, _ in begun] == [b".fcp-01234567-0-1"]
 
 

@@ -86,9 +86,9 @@ def test_a_link_gets_the_attributes_itself(tmp_path: Path) -> None:
     for name in ("source", "copy"):
         (tmp_path / name).symlink_to("victim")
     source = mark(tmp_path / "source", 0o777)
-    fd = os.open(tmp_path, os.O_RDONLY)
+    fd = os.open(tmp_path / "copy", os.O_PATH | os.O_NOFOLLOW)
     try:
-        settle_link(b"copy", fd, source, ALL)
+        settle_link(b"/proc/self/fd/%d" % fd, source, ALL)
     finally:
         os.close(fd)
     copy = (tmp_path / "copy").lstat()
@@ -171,9 +171,5 @@ def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
     os.close(fd)
     with pytest.raises(OSError, match="descriptor"):
         settle_file(fd, source, ALL)
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        with pytest.raises(FileNotFoundError):
-            settle_link(b"missing", fd, source, ALL)
-    finally:
-        os.close(fd)
+    with pytest.raises(FileNotFoundError):
+        settle_link(b"/proc/self/fd/missing", source, ALL)

@@ -1,0 +1,109 @@
+"""The lock of a checkpoint where the file system has none: by heartbeat, between hosts."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fcp import checkpoint as module
+from pcircle.fcp.checkpoint import Checkpoint, Guard
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    made = Checkpoint.make(os.fsencode(tmp_path / "checkpoint"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats of a tenth of a second, on a file system without locks."""
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(module, "_BEAT_S", 0.1)
+    monkeypatch.setattr(module, "_DEAD_AFTER_S", 1.0)
+
+
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """From here on this is another host, or another boot of what has the same name."""
+    if what == "host":
+        monkeypatch.setattr("socket.gethostname", lambda: "another")
+    else:
+        monkeypatch.setattr(module, "_boot", lambda: "another")
+
+
+@pytest.mark.parametrize("what", ["host", "boot"])
+def test_a_job_that_beats_elsewhere_is_alive(
+    what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Guard(checkpoint, b"first")
+    first.take()
+    first.begin()
+    try:
+        # Its beats go on under the name that it had.
+        lock = checkpoint.read(b"lock")
+        assert b"another" not in lock
+        other = Guard(checkpoint, b"other")
+        with monkeypatch.context() as context:
+            _elsewhere(context, what)
+            with pytest.raises(UsageError, match="another fcp is at work"):
+                other.take()
+        other.end()
+        first.check()
+    finally:
+        first.end()
+
+
+@pytest.mark.parametrize("what", ["host", "boot"])
+def test_a_job_that_beats_no_more_is_dead(
+    what: str, checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watched for a while if it may have beaten just now; else at once."""
+    guards = [Guard(checkpoint, token) for token in (b"first", b"second", b"third")]
+    guards[0].take()
+    _elsewhere(monkeypatch, what)
+    guards[1].take()
+    path = Path(os.fsdecode(checkpoint.path)) / "lock"
+    os.utime(path, (0, 0))
+    monkeypatch.setattr(Guard, "_watch", None)  # not called
+    monkeypatch.setattr("socket.gethostname", lambda: "a third")
+    guards[2].take()
+    for guard in guards:
+        guard.end()
+
+
+def test_who_was_taken_for_dead_stops(
+    checkpoint: Checkpoint, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Guard(checkpoint, b"first")
+    first.take()
+    os.utime(Path(os.fsdecode(checkpoint.path)) / "lock", (0, 0))
+    with monkeypatch.context() as context:
+        _elsewhere(context, "host")
+        second = Guard(checkpoint, b"second")
+        second.take()
+    first.begin()
+    deadline_s = time.monotonic() + 10
+    while not first.taken and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    with pytest.raises(StoppedEarly, match="taken over"):
+        first.check()
+    first.end()
+    assert checkpoint.read(b"lock"), "it is the other's"
+    second.end()
+
+
+def test_made_by_two_at_once(checkpoint: Checkpoint) -> None:
+    with pytest.raises(UsageError, match="another fcp is at work"):
+        Checkpoint.make(checkpoint.path)
