@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from pcircle.errors import NoSpace
+from pcircle.errors import StoppedEarly
 from pcircle.signature.algorithms import algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
@@ -27,6 +27,7 @@ PART = struct.Struct(">QQ")
 """Before digests of blocks: the number of the first one, and how many they are."""
 
 _READ_BYTES = 512 << 10
+_SPACE = "digests can't be {} in the temporary directory: {}"
 
 
 class Result(Protocol):
@@ -178,7 +179,7 @@ class Signer:
     def keep(self, entries: bytes, names: Callable[[list[bytes]], bool]) -> None:
         """Entries that an earlier run has made, one of each of its `names`.
 
-        ValueError if they are not these. NoSpace if they can't be kept.
+        ValueError if they are not these. StoppedEarly if they can't be kept.
         """
         found = list(entries_of(entries, self.algorithm.size))
         if not names([name for name, _ in found]):
@@ -206,7 +207,7 @@ class Signer:
         return _with(done, runs, signed, blocks)
 
     def gather(self, done: D, a: D, b: D) -> D:
-        """`done` with the entries and blocks of two results. NoSpace if they can't be kept."""
+        """`done` with the entries and blocks of two results. StoppedEarly if they can't be kept."""
         runs = self._add(Runs(a.runs, a.shelved), Runs(b.runs, b.shelved))
         return _with(done, runs, a.signed + b.signed, a.blocks + b.blocks)
 
@@ -214,19 +215,19 @@ class Signer:
         try:
             return self._shelf.add(a, b)
         except OSError as error:
-            raise NoSpace(f"digests can't be kept in the temporary directory: {error}") from error
+            raise StoppedEarly(_SPACE.format("kept", error.strerror)) from error
 
     def directory(
         self, root: int, path: bytes, done: D, merged: D, visit: Visitor | None = None
     ) -> D:
         """`done` as the result of a directory, of all that is in it, which `visit` is shown.
 
-        ValueError if a name comes twice. NoSpace if it can't be read back.
+        ValueError if a name comes twice. StoppedEarly if it can't be read back.
         """
         try:
             digest, _ = self._shelf.digest(Runs(merged.runs, merged.shelved), visit)
         except OSError as error:
-            raise NoSpace(f"digests can't be read in the temporary directory: {error}") from error
+            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
         runs = Runs((self.directory_entry(root, path, digest),))
         return _with(done, runs, merged.signed + 1, b"")
 
