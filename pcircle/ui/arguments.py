@@ -68,9 +68,10 @@ class Parser(argparse.ArgumentParser):
         return typed
 
 
-def add_filters(p: argparse.ArgumentParser, root: str) -> None:
+def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
     """The options that choose what of the directories is meant; `root` is what they are in."""
-    add = p.add_argument_group("what of the directories", FILTERS.format(root=root)).add_argument
+    group = p.add_argument_group("what of the directories", FILTERS.format(root=root))
+    add = group.add_argument
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -94,6 +95,7 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> None:
         help=f"only the paths below {root} that FILE names; - is stdin",
     )
     add("-0", "--null", action="store_true", help="what stands in such a FILE ends with NUL")
+    return group
 
 
 def add_launch(add: Callable[..., object]) -> None:
