@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fs.lists import Listed
+from pcircle.fs.listed import Listed
 
 Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""

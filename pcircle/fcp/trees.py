@@ -25,7 +25,8 @@ from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.lists import Listed, Lists, Picked, groups
+from pcircle.fs.listed import Listed
+from pcircle.fs.lists import Lists, Picked, groups
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block

@@ -20,10 +20,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-import msgspec
 import xxhash
 
 from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, pieces, sorted_records
 
@@ -71,24 +71,6 @@ def read_paths(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
-
-
-class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a list names below a directory: the text itself, or a range.
-
-    A range, from `begin` to `end`, is of the list that rank 0 keeps, where the first
-    `skip` bytes of each record lead to the directory.
-    """
-
-    text: bytes = b""
-    begin: int = 0
-    end: int = 0
-    skip: int = 0
-
-    @property
-    def is_range(self) -> bool:
-        """Whether it is for rank 0."""
-        return self.end > self.begin
 
 
 class Part(NamedTuple):
@@ -256,17 +238,13 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
 
 
 class Picked(Block):
-    """Names of one directory that a text lists.
+    """Names of one directory that a text lists."""
 
-    `below` is what is wanted of each that is a directory, None: all.
-    """
-
-    __slots__ = ("below",)
+    __slots__ = ()
 
     def __init__(self, directory_fd: int, text: bytes, *, follow: bool) -> None:
         super().__init__()
         self.last = True
-        self.below: dict[str, Listed | None] = {}
         for group in groups(text, 0, len(text)):
             name = os.fsdecode(group.name)
             self.below[name] = group.inner()

@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.fs.sorting import Sorter
 from pcircle.fsum.counters import Totals, totals
 from pcircle.fsum.items import Difference, Digest, Done, Failure
 from pcircle.fsum.plan import Plan
@@ -43,6 +42,9 @@ from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
+
+if TYPE_CHECKING:
+    from pcircle.fs.sorting import Sorter
 
 _PERIOD_S = 0.2
 _TOGETHER = 4096  # lines that are written at once
@@ -77,7 +79,11 @@ class Console(Observer[Done]):
     ) -> None:
         self._plan = plan
         self._output = output
-        self._digests = Sorter()  # of whole files
+        self._digests: Sorter | None = None  # of whole files
+        if plan.whole:
+            from pcircle.fs.sorting import Sorter  # most runs need none
+
+            self._digests = Sorter()
         self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
         self._differences: list[Difference] = []
         self._quiet = quiet
@@ -99,10 +105,11 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        for value in values:
-            if isinstance(value, Digest):
-                key = value.path.replace(b"/", b"\0")
-                self._digests.add(key + b"\0\0" + value.digest)
+        if self._digests is not None:
+            for value in values:
+                if isinstance(value, Digest):
+                    key = value.path.replace(b"/", b"\0")
+                    self._digests.add(key + b"\0\0" + value.digest)
         self._differences += [value for value in values if isinstance(value, Difference)]
         failures = [value for value in values if isinstance(value, Failure)]
         for failure in failures:
@@ -271,7 +278,8 @@ class Console(Observer[Done]):
         except OSError as error:
             self._progress.note(f"fsum: cannot write standard output: {error.strerror}")
             code = worst((code, EntriesFailed.exit_code))
-        self._digests.close()
+        if self._digests is not None:
+            self._digests.close()
         for signed in report.signatures if self._signs else ():
             if signed.signature is None and report.exit_code in (0, EntriesFailed.exit_code):
                 self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
@@ -286,11 +294,12 @@ class Console(Observer[Done]):
     def _results(self, report: Report) -> Iterator[bytes]:
         """The lines that were asked for."""
         yield from _lines(report.differences)
-        if self._plan.whole:
+        if self._digests is not None:
             from pcircle.fsum.coreutils import line_of
-        for record in self._digests.sorted():
-            path, _, digest = record.rpartition(b"\0\0")
-            yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
+
+            for record in self._digests.sorted():
+                path, _, digest = record.rpartition(b"\0\0")
+                yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
         for signed in report.signatures if self._signs else ():
             if signed.signature is not None:
                 yield f"{signed.signature}  {signed.path}\n".encode()

@@ -21,7 +21,7 @@ from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
-from pcircle.fs.lists import Listed, Lists, Picked, groups
+from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import (
@@ -43,6 +43,7 @@ from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 
 if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
     from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
@@ -232,8 +233,10 @@ class SumTask(Task[Item, Done]):
             self._choose(block, item.path)
             yield block
 
-    def _picked(self, path: bytes, text: bytes, lease: Lease) -> Picked:
-        block = Picked(lease.fd, text, follow=False)
+    def _picked(self, path: bytes, text: bytes, lease: Lease) -> Block:
+        from pcircle.fs.lists import Picked
+
+        block: Block = Picked(lease.fd, text, follow=False)
         self._choose(block, path)
         if self._ledger is not None:
             self._ledger.leave_missing(block, path, lease.fd)
@@ -279,6 +282,8 @@ class SumTask(Task[Item, Done]):
                 self._names(batch, lease.fd, here)
         except OSError as error:
             self.counters.weight += item.weight
+            from pcircle.fs.lists import groups
+
             for group in groups(item.text, 0, len(item.text)):
                 self.counters.found += 1
                 self._fail(item.root, join_path(item.path, group.name), "reach", error, here)
@@ -294,7 +299,7 @@ class SumTask(Task[Item, Done]):
         here: Here[Item],
     ) -> None:
         self.counters.scans_due += len(block.directories)
-        only = block.below if isinstance(block, Picked) else {}
+        only = block.below
         here.spawn(
             [
                 Tree(root, join_path(path, os.fsencode(name)), each, identity, only.get(name))
@@ -307,6 +312,8 @@ class SumTask(Task[Item, Done]):
         if only is None:
             return None
         if not only.is_range:
+            from pcircle.fs.lists import groups
+
             return (group.name for group in groups(only.text, 0, len(only.text)))
         assert self._lists is not None
         return (group.name for group in self._lists.below(only))

@@ -18,7 +18,8 @@ import msgspec
 from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, join_path, working_directory
-from pcircle.fs.lists import Listed, Lists, Picked
+from pcircle.fs.listed import Listed
+from pcircle.fs.lists import Lists, Picked
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.coreutils import Listed as Line
 from pcircle.fsum.coreutils import new_hasher
@@ -186,7 +187,7 @@ class WholeTask(Task[Item, bool]):
         weight = item.weight
         for block in self._blocks(item, fd):
             self._choose(block, item.path)
-            only = block.below if isinstance(block, Picked) else {}
+            only = block.below
             files = [os.fsencode(name) for name in block.files]
             folders = [(os.fsencode(name), only.get(name)) for name in block.directories]
             share = weight if block.last else weight / 2

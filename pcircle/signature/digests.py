@@ -25,7 +25,7 @@ _KINDS = {
     stat.S_IFCHR: b"c",
     stat.S_IFBLK: b"b",
 }
-_TEXT = re.compile(r"pcsig1:([a-z0-9]+):([0-9a-f]+)")
+_TEXT = r"pcsig1:([a-z0-9]+):([0-9a-f]+)"
 
 
 class Signature(NamedTuple):
@@ -66,7 +66,7 @@ def text_of(algorithm: Algorithm, digest: bytes) -> str:
 
 def parse_text(text: str) -> Signature:
     """Take a signature's text apart. ValueError if it is none that this version knows."""
-    match = _TEXT.fullmatch(text)
+    match = re.fullmatch(_TEXT, text)
     if match is None:
         raise ValueError(f"'{text}' is no signature of the form pcsig1:ALGORITHM:HEX")
     if len(match[2]) != 2 * algorithm(match[1]).size:

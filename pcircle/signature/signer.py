@@ -161,7 +161,7 @@ class Signer:
         def add_small(name: bytes, data: memoryview) -> None:
             head = pack_size(b"file\0", len(data))
             sealed = digest(head + digest(data) if data else head)
-            append(b"%b%bf%b" % (len(name).to_bytes(2, "big"), name, sealed))
+            append(len(name).to_bytes(2, "big") + name + b"f" + sealed)
 
         return add_small
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pcircle.errors import UsageError
 from pcircle.fs import lists
-from pcircle.fs.lists import Group, Listed, Lists, Picked, groups, read_paths, record_of, sort
+from pcircle.fs.listed import Listed
+from pcircle.fs.lists import Group, Lists, Picked, groups, read_paths, record_of, sort
 from pcircle.ui.names import show
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
