@@ -15,7 +15,7 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.fsum.console import Console, tell_differences
-from pcircle.fsum.plan import LARGE_BYTES, Against, Plan, resolve
+from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
@@ -80,34 +80,57 @@ class SumProgram(Program):
         self._log: LogFile | None = None
         self._expected: Sequence[Listed] = ()  # on rank 0
         self._lists: Lists | None = None  # on rank 0
+        self._output: bytes | None = None
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
         Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
+        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
+        options = self._options
+        if options.output is not None:
+            plan = self._prepare_output(options.output, plan)
+        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
+            try:
+                self._log = LogFile(open_log(options.error_log))
+            except UsageError:
+                if plan.parts is not None:
+                    os.unlink(plan.parts)
+                raise
+        return msgspec.msgpack.encode(plan)
+
+    def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
+        """The plan with a place for the parts of a manifest, which is looked for last."""
+        from pcircle.fsum.publishing import destination_of, own_files, place_for
+
+        self._output = destination_of(output, plan.directory)
+        parts = place_for(self._output)
+        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
+        found = own_files(plan.roots[0], plan.directory, own)
+        return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))
+
+    def _decide(self, ranks: int, *, one_node: bool) -> Plan:
+        """What is to be done, without a manifest that is to be written."""
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
         chunk = options.chunk_bytes
         old, name, listed = self._compared()
         here = working_directory()
-        parts = None
-        if options.output is not None:
-            from pcircle.fsum.publishing import place_for
-
-            parts = place_for(options.output, here)
+        against = None if old is None else os.path.join(here, options.against or b"")
         plan = Plan(
             roots=resolve(options.paths or _recorded(old)),
             algorithm=name,
             large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
             chunk_bytes=chunk,
             directory=here,
-            one_node=len(set(nodes)) == 1,
+            one_node=one_node,
+            ranks=ranks,
             rules=rules_of(options.filters, show, null=options.null),
             one_file_system=options.one_file_system,
-            parts=parts,
-            against=None if old is None else os.path.join(here, options.against or b""),
+            listing=options.files_from is not None,
+            against=against,
             mode=options.mode,
             whole=options.whole or listed,
             listed=listed,
@@ -116,9 +139,12 @@ class SumProgram(Program):
             raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
         if options.files_from is not None:
             self._lists = _listed(options, options.files_from, plan)
-        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = LogFile(open_log(options.error_log))
-        return msgspec.msgpack.encode(plan)
+        if against is not None:
+            from pcircle.fsum.publishing import own_files
+
+            found = own_files(plan.roots[0], here, [Own(*os.path.split(against))])
+            plan = msgspec.structs.replace(plan, own=found)
+        return plan
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
         """The manifest to compare with, the algorithm, and whether it is a list of digests."""
@@ -165,7 +191,7 @@ class SumProgram(Program):
             interval_s=options.interval_s,
             json=options.json,
             log=self._log,
-            output=options.output,
+            output=self._output,
         )
 
 

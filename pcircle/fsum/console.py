@@ -175,7 +175,7 @@ class Console(Observer[Done]):
             code = worst((code, EntriesFailed.exit_code))
         if self._by_errno:
             self._progress.note(f"fsum: {failures_by_kind(self._by_errno)}")
-        for reason in reasons:
+        for reason in dict.fromkeys(reasons):
             self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
@@ -189,16 +189,16 @@ class Console(Observer[Done]):
         root = None if code or outcome.result is None else root_of(plan, outcome.result)
         if plan.parts is not None:
             complete = root is not None and not total.failed
-            ranks = max(1, len(outcome.reports))
+            assert self._output is not None
             try:
-                publish(plan, self._output, root if complete else None, ranks, total.signed)
+                publish(plan, self._output, root if complete else None, total.signed)
             except OSError as error:
                 reasons.append(f"the manifest can't be written: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
             if not complete and not code:
                 self._progress.note("fsum: no manifest is written: entries of it failed")
         elif root is not None and not total.failed:
-            self._differences += against_root(plan, root)
+            self._differences += against_root(plan, root, told=bool(self._differences))
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
@@ -257,7 +257,7 @@ class Console(Observer[Done]):
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
             entries_per_s=round(total.signed / elapsed_s, 3),
-            reasons=reasons,
+            reasons=tuple(dict.fromkeys(reasons)),
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),
             differences=describe(self._differences),
@@ -268,7 +268,7 @@ class Console(Observer[Done]):
         code = report.exit_code
         if self._json is not None:
             try:
-                jsonout.write(report, self._json, sys.stdout.buffer)
+                jsonout.write(report, self._json, getattr(sys.stdout, "buffer", None))
             except OSError as error:
                 self._progress.note(f"fsum: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))
@@ -285,7 +285,7 @@ class Console(Observer[Done]):
                 self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self._quiet:
-            self._progress.note(f"fsum: {verdict(report.differences)}")
+            self._progress.note(f"fsum: {verdict(report.differences, report.failed)}")
         if self._verbose:
             self._progress.note(shares(report.ranks, report.entries, self._verbose).rstrip("\n"))
             self._progress.note(summary(report))
@@ -311,7 +311,12 @@ def tell_differences(found: Iterable[Difference], json: str | None) -> int:
     code = IntegrityError.exit_code if told else 0
     if json is not None:
         jsonout.check(json)
-        jsonout.write(Comparison(SCHEMA, "fsum", __version__, code, told), json, sys.stdout.buffer)
+        document = Comparison(SCHEMA, "fsum", __version__, code, told)
+        try:
+            jsonout.write(document, json, getattr(sys.stdout, "buffer", None))
+        except OSError as error:
+            Output(sys.stderr).line(f"fsum: cannot write '{json}': {error.strerror}")
+            code = worst((code, EntriesFailed.exit_code))
     try:
         _write(sys.stderr if json == "-" else sys.stdout, _lines(told))
     except OSError as error:
@@ -324,8 +329,10 @@ def _lines(differences: Iterable[Told]) -> Iterator[bytes]:
     return (f"{each.what}  {each.path}\n".encode() for each in differences)
 
 
-def _write(stream: TextIO, lines: Iterator[bytes]) -> None:
+def _write(stream: TextIO | None, lines: Iterator[bytes]) -> None:
     """Write results. OSError if that can't be done."""
+    if stream is None:  # it was closed when the process began
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     stream.flush()
     while some := b"".join(islice(lines, _TOGETHER)):
         left = memoryview(some)

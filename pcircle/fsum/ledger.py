@@ -81,7 +81,9 @@ class Ledger:
         block.directories = list(filter(there, block.directories))
 
     def is_meant(self, path: bytes, entry: Entry) -> bool:
-        """Whether the rules leave an entry of a directory in."""
+        """Whether the rules leave an entry of a directory in, and it is no file of this run."""
+        if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
+            return False
         if self._chooser is None:
             return True
         name = entry.name if self._chooser.by_name else join_path(path, entry.name)

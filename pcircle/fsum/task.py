@@ -230,14 +230,21 @@ class SumTask(Task[Item, Done]):
             yield self._picked(item.path, item.only.text, lease)
             return
         for block in blocks(lease.fd):
-            self._choose(block, item.path)
+            self._leave_out(block, item.path)
             yield block
+
+    def _leave_out(self, block: Block, path: bytes) -> None:
+        """Forget what is not meant of a directory's names."""
+        self._choose(block, path)
+        for own in self._plan.own:
+            if own.directory == path:
+                block.files = [n for n in block.files if not own.names(os.fsencode(n))]
 
     def _picked(self, path: bytes, text: bytes, lease: Lease) -> Block:
         from pcircle.fs.lists import Picked
 
         block: Block = Picked(lease.fd, text, follow=False)
-        self._choose(block, path)
+        self._leave_out(block, path)
         if self._ledger is not None:
             self._ledger.leave_missing(block, path, lease.fd)
         return block

@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from pcircle.errors import Defect, PcircleError, UsageError
+from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
 
 FILTERS = """\
 Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
@@ -55,6 +55,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write help or a version; argparse's own way drops the error if that can't be done."""
+        if file is not None and message:
+            file.write(message)
+            file.flush()
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Options and `operands` in any order; behind `--` all are operands.
@@ -136,6 +142,9 @@ def run(
                 sys.stdout = standard
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
+        except OSError as error:  # what they have to say
+            _complain(name, f"cannot write standard output: {error.strerror}")
+            return EntriesFailed.exit_code
         return carry_out(typed)
     except UsageError as error:
         if speaks:
