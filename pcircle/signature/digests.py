@@ -7,7 +7,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from pcircle.signature.algorithms import Algorithm, algorithm
+from pcircle.signature.algorithms import Algorithm, Hasher, algorithm
 
 BESIDE = struct.Struct(">Qqq")
 """Beside an entry's digest, where wanted: size in bytes, times of modification and change in ns."""
@@ -46,6 +46,13 @@ def kind_of(mode: int) -> bytes:
 def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
     """The digest of a regular file of `size` bytes, from those of its blocks, one after another."""
     return algorithm.digest(b"file\0" + _SIZE.pack(size) + blocks)
+
+
+def file_hasher(algorithm: Algorithm, size: int) -> Hasher:
+    """As `file_digest` of very many blocks, whose digests are to be added."""
+    hasher = algorithm.new()
+    hasher.update(b"file\0" + _SIZE.pack(size))
+    return hasher
 
 
 def link_digest(algorithm: Algorithm, text: bytes) -> bytes:
