@@ -102,9 +102,10 @@ class SumProgram(Program):
 
     def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
         """The plan with a place for the parts of a manifest, which is looked for last."""
-        from pcircle.fsum.publishing import destination_of, own_files, place_for
+        from pcircle.fsum.publishing import destination_of, own_files, place_for, refuse_data
 
         self._output = destination_of(output, plan.directory)
+        refuse_data(self._output, plan)
         parts = place_for(self._output)
         own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
         found = own_files(plan.roots[0], plan.directory, own)

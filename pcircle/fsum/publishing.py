@@ -19,6 +19,8 @@ from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
 from pcircle.ui.names import show
 
+_BEGIN = b"pcmanifest "
+
 
 def read_manifest(path: bytes) -> Manifest:
     """A manifest, all of which was looked at. UsageError if it can't be believed."""
@@ -68,6 +70,29 @@ def destination_of(output: bytes, here: bytes) -> bytes:
     if not stat.S_ISREG(mode):
         raise UsageError(f"--output: '{shown}' is there and no regular file")
     return path
+
+
+def refuse_data(destination: bytes, plan: Plan) -> None:
+    """UsageError if a manifest would replace what is to be signed, and no manifest itself."""
+    root = plan.roots[0]
+    if root.name:
+        full = os.path.join(plan.directory, root.holder, root.name)
+        lost = os.path.realpath(destination) == os.path.realpath(full)
+    else:
+        below = own_files(root, plan.directory, [Own(*os.path.split(destination))])
+        lost = bool(below) and not _may_be_replaced(destination)
+    if lost:
+        raise UsageError(f"--output: '{show(destination)}' is to be signed, and would be replaced")
+
+
+def _may_be_replaced(destination: bytes) -> bool:
+    try:
+        with open(destination, "rb") as stream:
+            return stream.read(len(_BEGIN)) in (b"", _BEGIN)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # nobody knows what it is
 
 
 def place_for(destination: bytes) -> bytes:

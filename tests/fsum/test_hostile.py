@@ -280,3 +280,17 @@ def test_what_could_not_be_read_is_not_told_to_be_as_it_was(tree: Path) -> None:
     assert checked.code == 1
     assert "all is as" not in checked.said
     assert "could be read" in checked.said
+
+
+@pytest.mark.parametrize(
+    ("output", "path"),
+    [("tree/a", "tree/a"), ("link", "tree/a"), ("tree/d/b", "tree"), ("tree/d/../a", "tree")],
+)
+def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> None:
+    """Data is no manifest: to write one in its place would lose it, and leave it out."""
+    (tree.parent / "link").symlink_to("tree/a")
+    finished = run_fsum(TWO, "-o", output, path, cwd=os.fsencode(tree.parent))
+    assert (finished.code, finished.out) == (2, b""), finished.said
+    assert "is to be signed" in finished.said
+    assert ((tree / "a").read_text(), (tree / "d" / "b").read_text()) == ("a", "d/b")
+    assert sorted(os.listdir(tree.parent)) == ["link", "tree"]
