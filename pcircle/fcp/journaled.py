@@ -168,6 +168,13 @@ class JournaledCopy(CopyTask):
         if not isinstance(value, LargeFile):
             super().abandon(item, value)
 
+    def finish(self) -> None:
+        """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
+        super().finish()
+        self._recorder.journal.close()
+        if self._site.resumed is not None:
+            self._site.resumed.let_go()
+
     # ---- epochs ----------------------------------------------------------------
 
     def commit(self, epoch: int) -> None:
