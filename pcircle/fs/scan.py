@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 BLOCK_ENTRIES = 1 << 16
 _BLOCK_S = 0.2
@@ -40,20 +41,26 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     block = Block()
     until_s = time.monotonic() + _BLOCK_S
     with os.scandir(directory_fd) as entries:
-        for count, entry in enumerate(entries, 1):
-            if entry.is_file(follow_symlinks=False):
-                block.files.append(entry.name)
-            elif entry.is_dir(follow_symlinks=False):
-                block.directories.append(entry.name)
-            elif entry.is_symlink():
-                block.links.append(entry.name)
-            else:
-                block.specials.append(entry.name)
-            if not count % _LOOK_EVERY and (
-                not count % BLOCK_ENTRIES or time.monotonic() > until_s
-            ):
+        while some := list(islice(entries, _LOOK_EVERY)):
+            # Most are files, and a comprehension sorts these out faster than a loop does.
+            files = [entry.name for entry in some if entry.is_file(follow_symlinks=False)]
+            block.files += files
+            if len(files) < len(some):
+                _add_others(block, some)
+            if len(block) >= BLOCK_ENTRIES or time.monotonic() > until_s:
                 yield block
                 block = Block()
                 until_s = time.monotonic() + _BLOCK_S
     block.last = True
     yield block
+
+
+def _add_others(block: Block, entries: Sequence[os.DirEntry[str]]) -> None:
+    """Add what is no regular file."""
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            block.directories.append(entry.name)
+        elif entry.is_symlink():
+            block.links.append(entry.name)
+        elif not entry.is_file(follow_symlinks=False):
+            block.specials.append(entry.name)

@@ -76,6 +76,7 @@ class Rank:
         self._code: int | None = None
         self._unheard = False
         self._message_bytes = 0
+        self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
         self._engine: Engine[Any, Any] = Engine(
@@ -87,6 +88,7 @@ class Rank:
             nodes=transport.nodes,
             measure=task.measure,
             report=self._report,
+            kept=lambda: self._kept,
         )
         self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping)
         self._act: dict[type, Any] = {
@@ -309,6 +311,8 @@ class Rank:
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))
         result = account.value if conclude.result is None else conclude.result
+        if account.value is not None and conclude.result is not None:
+            result = self._merge(conclude.result, account.value)
         reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
         reasons = _without_echoes(account.reasons)
         outcome = Outcome(code, reasons, silent, reports, result)
@@ -351,7 +355,7 @@ class Rank:
         counts: tuple[int, ...] = ()
         try:
             if not self._engine.reasons:
-                self._task.finish()
+                self._kept = self._task.finish()
         except Exception as error:
             self._late.append(_explain(error, "finishing the work"))
         try:

@@ -159,11 +159,13 @@ class Task(ABC, Generic[I, R]):
     def commit(self, epoch: int) -> None:
         """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
 
-    def finish(self) -> None:
+    def finish(self) -> R | None:
         """All work of the job has ended, and ended well: hand over what this rank has kept.
 
-        Called on the main thread, before this rank's account is taken.
+        Called on the main thread, before this rank's account is taken. What it
+        returns is merged, up the tree, into the job's result.
         """
+        return None
 
     def measure(self) -> Sums:
         """This rank's counters for the progress rounds; called on the main thread."""
