@@ -79,8 +79,9 @@ class Engine(Generic[I, R]):
 
     `merge` combines two results and must be associative and commutative.
     `measure` gives this rank's progress counters, `report` its encoded report
-    for the final account, then `kept` what it adds to the result, when asked. Call an event method, then carry
-    out what `take` returns; call `tick` no later than `wakeup_s`.
+    for the final account, then `kept` what it adds to the result, when asked.
+    Call an event method, then carry out what `take` returns; call `tick` no
+    later than `wakeup_s`.
     """
 
     def __init__(

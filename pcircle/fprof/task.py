@@ -1,0 +1,453 @@
+"""Profiling as a task: how a tree is walked, and how the sums of directories come together.
+
+A directory is read once and its files looked up at once, in blocks. Then whoever reads it goes on
+with its subdirectories, depth first, for some milliseconds; what is left then, at all levels,
+becomes items that others can steal, the largest first. Names of a large directory become batches.
+
+A directory is complete when all below it is, wherever that was walked. What a rank has added up
+(`pcircle.fprof.collect`) stays there until the end of the job and is then merged up the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import xxhash
+
+from pcircle.circle import Sums
+from pcircle.fprof.collect import Collector, Files
+from pcircle.fprof.counters import Counters
+from pcircle.fprof.inodes import Claim, home_of, unpack
+from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Sum, Tree
+from pcircle.fprof.plan import Plan, open_roots
+from pcircle.fprof.profile import DirectoryRow, merge
+from pcircle.fs.choosing import choosing
+from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
+from pcircle.fs.scan import Block, blocks
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.runtime import Here, Task
+
+_ITEM_S = 0.01  # that an item goes on into subdirectories
+_FIRST_ITEM_S = 0.001
+_PARTS = 8  # that what is left in a directory is given away in
+_BATCH_S = 0.1
+_BATCH_NAMES = 2 * CAPACITY
+_MANY_NAMES = 4 * CAPACITY  # of a block: the rest is for others
+
+
+class Open:
+    """A directory that is not complete: what is known of it, and what of it is left."""
+
+    __slots__ = ("depth", "each", "mount", "own_bytes", "own_entries", "path", "pending", "sums")
+
+    def __init__(self, path: bytes, depth: int, mount: bytes) -> None:
+        self.path = path
+        self.depth = depth
+        self.mount = mount
+        self.own_entries = 0
+        self.own_bytes = 0
+        self.sums = [1, 0]  # entries, itself included, and bytes, with all below
+        self.pending: list[str] = []  # subdirectories
+        self.each = 0.0  # the weight of an entry
+
+    def add(self, part: Sequence[int]) -> None:
+        """Sums of a part have come: entries, bytes, and bytes of the directory itself."""
+        self.sums[0] += part[0]
+        self.sums[1] += part[1]
+        self.own_bytes += part[2]
+
+
+class ProfileTask(Task[Item, Done]):
+    """One rank's part of a profile."""
+
+    notice_type = Failure
+
+    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+        self.counters = Counters()
+        self._plan = plan
+        self._rank = rank
+        self._size = size
+        self._collector = Collector(plan.facets, plan.top, plan.edges)
+        self._stats = Stats(plan.threads)
+        self._directories = open_roots(plan, working_directory())
+        self._choose = choosing(plan.rules)
+        self._devices: dict[tuple[int, bytes], int] = {}  # of mount points, as this node has them
+        self._claims: defaultdict[int, list[Claim]] = defaultdict(list)
+
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        self._stats.close()
+        self._directories.close()
+
+    def measure(self) -> Sums:
+        return self.counters.sums()
+
+    def finish(self) -> Done:
+        profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
+        profile.failed = self.counters.failed
+        profile.unreadable = self.counters.unreadable
+        return Done(profile=profile)
+
+    def seed(self) -> Iterator[Item]:
+        weight = 1.0 / len(self._plan.roots)
+        self.counters.found += len(self._plan.roots)
+        for number, root in enumerate(self._plan.roots):
+            if root.name:
+                yield self._single(number, root.name, weight)
+            else:
+                self.counters.scans_due += 1
+                yield Tree(number, b"", b"", weight, number)
+
+    def _single(self, number: int, name: bytes, weight: float) -> Batch:
+        holder = self._plan.roots[number].holder
+        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+        files = name if stat.S_ISREG(mode) else b""
+        return Batch(number, HOLDER, files, b"", b"" if files else name, weight, number)
+
+    # ---- one item --------------------------------------------------------------
+
+    def process(self, item: Item, here: Here[Item]) -> Any:
+        began_s = time.perf_counter()
+        if isinstance(item, Tree):
+            own: Any = self._tree(item, here)
+        elif isinstance(item, Batch):
+            own = self._batch(item, here)
+        else:
+            for claim in unpack(item.packed):
+                self._collector.claim(claim)
+            own = Done()
+        for home, claims in self._claims.items():
+            here.post(home, [Claims(b"".join(map(Claim.pack, claims)))])
+        self._claims.clear()
+        self.counters.work_s += time.perf_counter() - began_s
+        if here.spawned and isinstance(own, Done):
+            return [], own
+        return own
+
+    def merge(self, a: Done, b: Done) -> Done:
+        profile = a.profile or b.profile
+        if a.profile is not None and b.profile is not None:
+            profile = merge(a.profile, b.profile)
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            slots[slot] = _added(slots[slot], part) if slot in slots else part
+        return Done(slots, profile)
+
+    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        opened, done = own
+        if not opened:
+            # Of a batch: what it has given back to be done counts where it counts itself.
+            parts = [*done.slots.values(), *merged.slots.values()]
+            return Done({item.slot: _sum(parts)}) if isinstance(item, Batch) and parts else done
+        assert isinstance(item, Tree)
+        for slot, part in merged.slots.items():
+            opened[slot].add(part)
+        while len(opened) > 1:
+            part = self._complete(item.root, opened.pop())
+            opened[-1].add(part)
+        return Done({item.slot: (*opened[0].sums, 0)})
+
+    # ---- directories -----------------------------------------------------------
+
+    def _tree(self, item: Tree, here: Here[Item]) -> Any:
+        """Walk for a while. Directories that are open then are what the join gets.
+
+        The lowest of them is the one that the item's are in, of which nothing else is known.
+        """
+        until_s = time.monotonic() + (_ITEM_S if item.names else _FIRST_ITEM_S)
+        depth = item.path.count(b"/") + 1 if item.path else 0
+        stack = [Open(item.path, depth, item.mount)]
+        stack[0].sums[0] = 0
+        stack[0].each = item.weight
+        go_on = True
+        if item.names:
+            stack[0].pending = _split(item.names)
+        else:
+            stack.append(Open(b"", 0, b""))
+            go_on = self._enter(item.root, stack[1], item.weight, 1, here)
+        while go_on and time.monotonic() < until_s:
+            top = stack[-1]
+            if top.pending:
+                path = join_path(top.path, os.fsencode(top.pending.pop()))
+                stack.append(Open(path, top.depth + 1, top.mount))
+                go_on = self._enter(item.root, stack[-1], top.each, len(stack) - 1, here)
+                continue
+            if len(stack) == 1:
+                break
+            part = self._complete(item.root, stack.pop())
+            stack[-1].add(part)
+        here.spawn(
+            [tree for slot, each in enumerate(stack) for tree in _left(item.root, each, slot)]
+        )
+        own = (stack, Done())
+        return own if here.spawned else self.join(item, own, Done(), here)
+
+    def _complete(self, root: int, opened: Open) -> Sum:
+        """A directory and all below it are done: its sums, as its parent wants them."""
+        entries, size = opened.sums
+        self._collector.directory(
+            DirectoryRow(
+                root,
+                opened.path,
+                opened.depth,
+                entries,
+                size,
+                opened.own_entries,
+                opened.own_bytes,
+            )
+        )
+        return entries, size, 0
+
+    def _enter(self, root: int, opened: Open, weight: float, slot: int, here: Here[Item]) -> bool:
+        """Read a directory; false if most of it was given away, so that nobody waits for more."""
+        counters = self.counters
+        counters.scans_done += 1
+        try:
+            lease = self._directories.lease(root, opened.path)
+        except OSError as error:
+            counters.weight += weight
+            counters.failed += 1
+            self._note(root, opened.path, "reach", error, here)
+            return True
+        with lease:
+            status = os.fstat(lease.fd)
+            counters.directories += 1
+            self._collector.others("directory", (status.st_size,), (status.st_blocks,))
+            if self._is_mount_point(root, opened, status) and self._plan.one_file_system:
+                counters.weight += weight
+                return True
+            try:
+                return self._read(root, opened, weight, slot, lease, here)
+            except OSError as error:
+                counters.weight += weight if not opened.own_entries else 0.0
+                counters.unreadable += 1
+                self._note(root, opened.path, "read directory", error, here)
+                return True
+
+    def _is_mount_point(self, root: int, opened: Open, status: os.stat_result) -> bool:
+        """Whether it is on another file system than what it is in; notes that it is."""
+        key = (root, opened.mount)
+        if key not in self._devices:
+            with self._directories.lease(*key) as lease:
+                self._devices[key] = lease.identity[0]
+        if self._devices[key] == status.st_dev:
+            return False
+        opened.mount = opened.path
+        self._devices[root, opened.mount] = status.st_dev
+        return True
+
+    def _read(
+        self, root: int, opened: Open, weight: float, slot: int, lease: Lease, here: Here[Item]
+    ) -> bool:
+        counters = self.counters
+        alone = True
+        if lease.searched:
+            os.close(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=lease.fd))  # says why not
+        scan = blocks(lease.fd)
+        while True:
+            began_s = time.perf_counter()
+            block = next(scan, None)
+            counters.readdir_s += time.perf_counter() - began_s
+            if block is None:
+                return alone
+            self._choose(block, opened.path)
+            count = len(block)
+            # Of a directory whose end is not in sight nobody knows the share of a name.
+            share = weight if block.last else weight / 2
+            weight -= share
+            counters.found += count
+            opened.own_entries += count
+            opened.sums[0] += count - len(block.directories)
+            if not count:
+                counters.weight += share
+                continue
+            opened.each = share / count
+            counters.scans_due += len(block.directories)
+            opened.pending += block.directories
+            alone = self._names_of(root, opened, slot, block, lease.fd, here) and alone
+            if not block.last:
+                here.spawn(_left(root, opened, slot))
+                alone = False
+            if here.stopping:
+                return False
+
+    def _names_of(
+        self, root: int, opened: Open, slot: int, block: Block, fd: int, here: Here[Item]
+    ) -> bool:
+        """Look at what of a block is no directory, or have others do it."""
+        names = len(block) - len(block.directories)
+        if names <= _MANY_NAMES and block.last:
+            where = Batch(root, opened.path, b"", b"", b"", opened.each, slot, opened.mount)
+            part = self._names(where, block.files, block.links, block.specials, fd, here)
+            opened.add((0, *part))
+            return True
+        for kind in ("files", "links", "specials"):
+            listed = getattr(block, kind)
+            here.spawn(
+                [
+                    msgspec.structs.replace(
+                        Batch(root, opened.path, b"", b"", b"", opened.each, slot, opened.mount),
+                        **{kind: _pack(listed[start : start + _BATCH_NAMES])},
+                    )
+                    for start in range(0, len(listed), _BATCH_NAMES)
+                ]
+            )
+        return False
+
+    # ---- names -----------------------------------------------------------------
+
+    def _batch(self, item: Batch, here: Here[Item]) -> Done:
+        files, links, specials = map(_split, (item.files, item.links, item.specials))
+        try:
+            with self._directories.lease(item.root, item.path) as lease:
+                part = self._names(item, files, links, specials, lease.fd, here)
+        except OSError as error:
+            for name in files + links + specials:
+                self._lost(item, name, error, here)
+            return Done()
+        return Done({item.slot: (0, *part)})
+
+    def _names(
+        self,
+        item: Batch,
+        files: Sequence[str],
+        links: Sequence[str],
+        specials: Sequence[str],
+        fd: int,
+        here: Here[Item],
+    ) -> tuple[int, int]:
+        """Look names up and add them: the bytes that count for their directory, twice.
+
+        What takes too long is handed back, in two parts.
+        """
+        until_s = time.monotonic() + _BATCH_S
+        total = 0
+        for start in range(0, len(files), CAPACITY):
+            if start and (time.monotonic() > until_s or here.stopping):
+                self._hand_back(item, files[start:], here)
+                break
+            total += self._files(item, files[start : start + CAPACITY], fd, here)
+        for kind, names in (("link", links), ("special", specials)):
+            for start in range(0, len(names), CAPACITY):
+                some = self._looked_up(item, names[start : start + CAPACITY], fd, here)
+                if some:
+                    self._others(kind, len(some))
+                    total += sum(self._stats.column("size", 0, len(some)))
+        return total, total
+
+    def _others(self, kind: str, count: int) -> None:
+        sizes = self._stats.column("size", 0, count)
+        self._collector.others(kind, sizes, self._stats.column("blocks", 0, count))
+        self.counters.bytes += sum(sizes)
+        if kind == "link":
+            self.counters.links += count
+        else:
+            self.counters.special += count
+
+    def _files(self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]) -> int:
+        names = self._looked_up(item, names, fd, here)
+        if not names:
+            return 0
+        depth = 0 if item.path in (b"", HOLDER) else item.path.count(b"/") + 1
+        if item.path == HOLDER:
+            depth = -1  # a PATH that is a file is its own root
+        files = Files(self._stats, names, 0, len(names), (item.root, item.path, depth))
+        total, claims = self._collector.files(files)
+        self.counters.files += len(names)
+        self.counters.bytes += total
+        for claim in claims:
+            self._claim(item, claim)
+        return total
+
+    def _claim(self, item: Batch, claim: Claim) -> None:
+        """Ask the home of a file of several names, which may be this rank."""
+        if not self._plan.one_node:
+            # Nodes number devices each in their own way.
+            volume = self._plan.volumes[item.root]
+            if item.mount:
+                volume = xxhash.xxh64_intdigest(b"%d/%b" % (volume, item.mount))
+            claim = claim._replace(volume=volume)
+        home = home_of(claim, self._size)
+        if home == self._rank:
+            self._collector.claim(claim)
+        else:
+            self._claims[home].append(claim)
+
+    def _looked_up(
+        self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]
+    ) -> Sequence[str]:
+        """Have names looked up. Those that can't be fail, and are not among those returned."""
+        began_s = time.perf_counter()
+        self.counters.weight += item.weight * len(names)
+        try:
+            self._stats.look(fd, names)
+        except Failed as failed:
+            for place, error in failed.errors.items():
+                self.counters.weight -= item.weight
+                self._lost(item, names[place], error, here)
+            names = [name for place, name in enumerate(names) if place not in failed.errors]
+            # The others again, side by side: this is rare.
+            self.counters.weight -= item.weight * len(names)
+            return self._looked_up(item, names, fd, here)
+        self.counters.stat_s += time.perf_counter() - began_s
+        return names
+
+    def _hand_back(self, item: Batch, files: Sequence[str], here: Here[Item]) -> None:
+        """Spawn what a slow batch has left, in two parts."""
+        half = (len(files) + 1) // 2
+        change = msgspec.structs.replace
+        here.spawn(
+            [
+                change(item, files=_pack(part), links=b"", specials=b"")
+                for part in (files[:half], files[half:])
+                if part
+            ]
+        )
+
+    # ---- failures --------------------------------------------------------------
+
+    def _lost(self, item: Batch, name: str, error: OSError, here: Here[Item]) -> None:
+        """An entry that can't be looked at."""
+        self.counters.weight += item.weight
+        self.counters.failed += 1
+        self._note(item.root, join_path(item.path, os.fsencode(name)), "look up", error, here)
+
+    def _note(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Item]) -> None:
+        base = self._plan.roots[root]
+        entry = b"" if base.name else path
+        shown = os.path.join(base.shown, entry) if entry else base.shown
+        reason = error.strerror or str(error)
+        here.note([Failure(shown, doing, error.errno or 0, reason, root, entry)])
+
+
+def _left(root: int, opened: Open, slot: int) -> list[Item]:
+    """What is left of an open directory, to be given away."""
+    names, opened.pending = opened.pending, []
+    some = -(-len(names) // _PARTS) or 1
+    parts = [_pack(names[start : start + some]) for start in range(0, len(names), some)]
+    return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
+
+
+def _added(a: Sum, b: Sum) -> Sum:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _sum(parts: Sequence[Sum]) -> Sum:
+    total = (0, 0, 0)
+    for part in parts:
+        total = _added(total, part)
+    return total
+
+
+def _split(packed: bytes) -> list[str]:
+    return list(map(os.fsdecode, packed.split(b"\0"))) if packed else []
+
+
+def _pack(names: Sequence[str]) -> bytes:
+    return os.fsencode("\0".join(names))
