@@ -131,24 +131,32 @@ def smallest_first(row: FileRow) -> tuple[int, int, bytes]:
     return row.value, row.root, row.path
 
 
-def by_bytes(row: DirectoryRow) -> tuple[int, int, int, bytes]:
+Order = tuple[int | bytes, ...]
+
+
+def by_bytes(row: DirectoryRow) -> Order:
     """By all bytes; a directory never comes before the one that it is in."""
-    return -row.size_bytes, row.depth, row.root, row.path
+    return -row.size_bytes, row.depth, *_all(row)
 
 
-def by_entries(row: DirectoryRow) -> tuple[int, int, int, bytes]:
+def by_entries(row: DirectoryRow) -> Order:
     """By all entries; a directory never comes before the one that it is in."""
-    return -row.entries, row.depth, row.root, row.path
+    return -row.entries, row.depth, *_all(row)
 
 
-def by_own_bytes(row: DirectoryRow) -> tuple[int, int, bytes]:
+def by_own_bytes(row: DirectoryRow) -> Order:
     """By the bytes in it, without what is below."""
-    return -row.own_bytes, row.root, row.path
+    return -row.own_bytes, *_all(row)
 
 
-def by_own_entries(row: DirectoryRow) -> tuple[int, int, bytes]:
+def by_own_entries(row: DirectoryRow) -> Order:
     """By the entries in it, without what is below."""
-    return -row.own_entries, row.root, row.path
+    return -row.own_entries, *_all(row)
+
+
+def _all(row: DirectoryRow) -> Order:
+    """Of rows of one path, too, there is only one order."""
+    return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
 
 
 FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
