@@ -55,8 +55,20 @@ def parser() -> Parser:
         "dirsize; a list, or the option again")  # fmt: skip
     add("--top", metavar="N", help="also the N largest, newest and oldest files, and the N "
         "directories that hold most")  # fmt: skip
+    add(
+        "--blocks",
+        metavar="LIST",
+        help="the space that files would take in blocks of each SIZE, or SIZE/SUBBLOCK",
+    )
+    add("--data-in-inode", metavar="SIZE", help="files up to SIZE would take no blocks")
     add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
     add_filters(p, "PATH")
+    add = p.add_argument_group("where it is told").add_argument
+    add("--save", metavar="FILE", help="keep the profile there, with all that fprof can tell")
+    add("--csv", metavar="DIR", help="the tables as CSV files in DIR")
+    add = p.add_argument_group("of kept profiles").add_argument
+    add("--merge", action="store_true", help="tell of what is in these FILEs together")
+    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="tell what has grown and shrunk")
     add = p.add_argument_group("how").add_argument
     add_launch(add)
     add(

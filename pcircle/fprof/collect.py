@@ -322,9 +322,10 @@ class Collector:
             place = bin_of(size)
             tally = bins.get(place)
             if tally is None:
-                tally = bins[place] = [0, 0]
+                tally = bins[place] = [0, 0, 0]
             tally[0] += number * names
             tally[1] += number * size
+            tally[2] += number
         if "blocks" in self._wanted:
             units = self.profile.unit_counts
             for place, bits in enumerate(UNITS):

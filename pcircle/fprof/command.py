@@ -7,20 +7,27 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
-from pcircle.errors import UsageError
+from pcircle import __version__
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.fprof import csvout, saved
 from pcircle.fprof.cli import DIMENSIONS
 from pcircle.fprof.console import Console
+from pcircle.fprof.outputs import Outputs, tell
 from pcircle.fprof.plan import Plan, resolve
+from pcircle.fprof.profile import merge
+from pcircle.fprof.report import Run, make
+from pcircle.fprof.storage import is_unit, subblock_of
 from pcircle.fprof.task import ProfileTask
 from pcircle.fprof.wishes import Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.runtime import Observer, Program, Task, run_program
-from pcircle.transport.launch import TransportOption
+from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
@@ -30,6 +37,8 @@ from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
 _MOST_TOP = 10_000
+KEPT_TOP = 100
+"""How long the lists of the best are in a profile that is kept."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = 10.0
     json: str | None = None
     error_log: str | None = None
+    csv: str | None = None
+    save: str | None = None
 
 
 class ProfileProgram(Program):
@@ -66,8 +77,7 @@ class ProfileProgram(Program):
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
-        if options.json is not None:
-            jsonout.check(options.json)
+        _check_outputs(options)
         roots, volumes = resolve(options.paths)
         plan = Plan(
             roots=roots,
@@ -77,7 +87,7 @@ class ProfileProgram(Program):
             rules=rules_of(options.filters, show, null=options.null),
             one_file_system=options.one_file_system,
             facets=tuple(sorted(options.wishes.facets())),
-            top=max(1, options.wishes.top),
+            top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
             edges=options.wishes.edges,
             threads=options.threads,
         )
@@ -99,7 +109,7 @@ class ProfileProgram(Program):
             verbose=options.verbose,
             progress_mode=options.progress,
             interval_s=options.interval_s,
-            json=options.json,
+            outputs=Outputs(json=options.json, csv=options.csv, save=options.save),
             log=self._log,
         )
 
@@ -108,26 +118,73 @@ def profile_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     if not all(typed.operands):
         raise UsageError("an empty name is no file's")
+    if typed.diff is not None:
+        return _diff(typed)
     if not typed.operands:
-        raise UsageError("nothing to profile: PATH is missing")
-    return _run(
-        Options(
-            paths=tuple(map(os.fsencode, typed.operands)),
-            wishes=_wishes(typed),
-            filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
-            null=typed.null,
-            one_file_system=typed.one_file_system,
-            threads=16 if typed.threads is None else _count("--threads", typed.threads, 1024),
-            jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
-            transport=typed.transport,
-            quiet=typed.quiet,
-            verbose=typed.verbose,
-            progress=typed.progress,
-            interval_s=interval_s("--interval", typed.interval),
-            json=typed.json,
-            error_log=typed.error_log,
-        )
+        raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
+    options = Options(
+        paths=tuple(map(os.fsencode, typed.operands)),
+        wishes=_wishes(typed),
+        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
+        null=typed.null,
+        one_file_system=typed.one_file_system,
+        threads=16 if typed.threads is None else _count("--threads", typed.threads, 1024),
+        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        verbose=typed.verbose,
+        progress=typed.progress,
+        interval_s=interval_s("--interval", typed.interval),
+        json=typed.json,
+        error_log=typed.error_log,
+        csv=typed.csv,
+        save=typed.save,
     )
+    return _merge(options) if typed.merge else _run(options)
+
+
+def _merge(options: Options) -> int:
+    """Tell of kept profiles; rank 0 of a launched job does, the others have nothing to do."""
+    if options.filters or options.one_file_system or options.error_log:
+        raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
+    if detect(os.environ).rank:
+        return 0
+    _check_outputs(options)
+    *_, merged = accumulate((saved.read(os.fsdecode(path)) for path in options.paths), merge)
+    wishes = options.wishes
+    missing = sorted(wishes.facets() - set(merged.facets))
+    if missing:
+        raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
+    note = Output(sys.stderr).line
+    code = EntriesFailed.exit_code if merged.failed or merged.unreadable else 0
+    report = make(merged, wishes, Run(exit_code=code))
+    outputs = Outputs(json=options.json, csv=options.csv, save=options.save)
+    return outputs.tell(merged, report, note, quiet=options.quiet)
+
+
+def _diff(typed: argparse.Namespace) -> int:
+    """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
+    if typed.operands or typed.merge or typed.save or typed.csv:
+        raise UsageError("--diff takes two kept profiles, and nothing else")
+    if detect(os.environ).rank:
+        return 0
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    from pcircle.fprof import diffing
+
+    old, new = typed.diff
+    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
+    parts = None if typed.quiet else lambda unicode: diffing.render(found)
+    return tell(found, parts, typed.json, Output(sys.stderr).line)
+
+
+def _check_outputs(options: Options) -> None:
+    """Refuse, before any work, what could not be written after it."""
+    for where in (options.json, options.save):
+        if where is not None:
+            jsonout.check(where)
+    if options.csv is not None:
+        csvout.check(options.csv)
 
 
 def _wishes(typed: argparse.Namespace) -> Wishes:
@@ -137,7 +194,11 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
         if word not in DIMENSIONS:
             raise UsageError(f"--by: '{word}' is none of {', '.join(DIMENSIONS)}")
     kind, edges = _bins(typed.bins)
+    inode = typed.data_in_inode
     return Wishes(
+        everything=typed.save is not None,
+        blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
+        in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
@@ -150,6 +211,19 @@ def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
         return text or "", ()
     edges = {int(number("--bins", word, parse_size)) for word in text.split(",")}
     return "", tuple(sorted(edges))
+
+
+def _block(text: str) -> tuple[int, int]:
+    """A block size and its subblock: 4M, or 4M/8k."""
+    first, _, second = text.partition("/")
+    block = int(number("--blocks", first, parse_size))
+    subblock = int(number("--blocks", second, parse_size)) if second else subblock_of(block)
+    for size in (block, subblock):
+        if not is_unit(size):
+            raise UsageError(f"--blocks: {size:,} bytes are no power of two from 512 to 64 MiB")
+    if subblock > block:
+        raise UsageError("--blocks: a subblock is larger than its block")
+    return block, subblock
 
 
 def _count(option: str, text: str, most: int) -> int:

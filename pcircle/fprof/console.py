@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,13 +15,14 @@ from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fprof.counters import Totals, totals
 from pcircle.fprof.items import Done, Failure
+from pcircle.fprof.outputs import Outputs
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.report import Report, Run, make
-from pcircle.fprof.text import balance, render, summary
+from pcircle.fprof.report import Run, make
+from pcircle.fprof.text import balance, summary
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
-from pcircle.ui import jsonout, progress
+from pcircle.ui import progress
 from pcircle.ui.errorlog import LogFile, encode
 from pcircle.ui.names import show
 from pcircle.ui.pace import Pace
@@ -55,14 +55,14 @@ class Console(Observer[Done]):
         verbose: int,
         progress_mode: progress.Mode,
         interval_s: float,
-        json: str | None,
+        outputs: Outputs,
         log: LogFile | None,
     ) -> None:
         self._plan = plan
         self._wishes = wishes
         self._quiet = quiet
         self._verbose = verbose
-        self._json = json
+        self._outputs = outputs
         self._log = log
         self._trouble = False  # of the log
         self._by_errno: Counter[int] = Counter()
@@ -148,42 +148,12 @@ class Console(Observer[Done]):
         )
         if profile is None:
             return code
-        return self._tell(make(profile, self._wishes, run))
-
-    def _tell(self, report: Report) -> int:
-        """Write what was asked for; a result that can't be written is a failure as well."""
-        code = report.exit_code
-        if self._json is not None:
-            try:
-                jsonout.write(report, self._json, sys.stdout.buffer)
-            except OSError as error:
-                self._progress.note(f"fprof: cannot write '{self._json}': {error.strerror}")
-                code = worst((code, EntriesFailed.exit_code))
-        # Standard output carries the JSON document then.
-        stream = sys.stderr if self._json == "-" else sys.stdout
-        if not self._quiet:
-            try:
-                write_text(stream, render(report, unicode=speaks_unicode(stream)))
-            except OSError as error:
-                self._progress.note(f"fprof: cannot write standard output: {error.strerror}")
-                code = worst((code, EntriesFailed.exit_code))
+        report = make(profile, self._wishes, run)
+        code = self._outputs.tell(profile, report, self._progress.note, quiet=self._quiet)
         if self._verbose:
             self._progress.note(balance(report, self._verbose).rstrip("\n"))
             self._progress.note(f"fprof: {summary(report)}")
         return code
-
-
-def speaks_unicode(stream: TextIO) -> bool:
-    """Whether bars may be drawn on it."""
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
-def write_text(stream: TextIO, parts: Iterable[str]) -> None:
-    """Write parts with empty lines between them. OSError if that can't be done."""
-    stream.flush()
-    left = memoryview("\n".join(parts).encode())
-    while left:
-        left = left[os.write(stream.fileno(), left) :]
 
 
 def _account(total: Totals, outcome: Outcome[Done]) -> str | None:

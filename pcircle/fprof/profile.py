@@ -64,7 +64,7 @@ Tallies = dict[int, list[int]]
 class Profile(msgspec.Struct, kw_only=True):
     """What is known of the trees below `roots`. Bytes are apparent sizes unless said otherwise.
 
-    Tallies are [number, bytes, allocated bytes]; those of `sizes` have no allocated bytes.
+    Tallies are [number, bytes, allocated bytes]; those of `sizes` [names, bytes, files].
     `kinds`: by kind of entry. `sizes`: by bin of size; `unit_counts`: in `UNITS`, how many would
     hold all files. `ages`: by the day of modification since 1970; `age_sizes`: by 64 times the week
     plus the octave of the size. `directory_sizes`: by bin of the number of entries, [directories,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import msgspec
 
 from pcircle import __version__
 from pcircle.fprof.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
 from pcircle.fprof.counters import totals
-from pcircle.fprof.profile import DirectoryRow, Profile
+from pcircle.fprof.groups import Directory, Group, Top, directory_of, groups, moment, share, top_of
+from pcircle.fprof.profile import Profile
+from pcircle.fprof.storage import Blocks, InInode, blocks_of, in_inode
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
@@ -71,16 +71,6 @@ class Sizes(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class Directory(msgspec.Struct, frozen=True):
-    """A directory: what is in it, and that with all below."""
-
-    path: str
-    entries: int
-    bytes: int
-    all_entries: int
-    all_bytes: int
-
-
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A profile as it is told. Times in seconds, sizes in bytes."""
 
@@ -93,6 +83,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     sizes: Sizes
     largest_directory: Directory | None
+    by: dict[str, tuple[Group, ...]] | None = None
+    top: Top | None = None
+    blocks: tuple[Blocks, ...] | None = None
+    data_in_inode: InInode | None = None
     elapsed_s: float
     entries_per_s: float
     reasons: tuple[str, ...]
@@ -119,11 +113,6 @@ def counts_of(profile: Profile) -> Counts:
         unreadable=profile.unreadable,
         failed=profile.failed,
     )
-
-
-def share(part: float, whole: float) -> float:
-    """A part of a whole, which may be nothing; to six digits."""
-    return round(part / whole, 6) if whole else 0.0
 
 
 def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
@@ -155,25 +144,20 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
     )
 
 
-def shown_path(roots: tuple[bytes, ...], row: DirectoryRow) -> str:
-    """A directory as the user knows it."""
-    root = roots[row.root]
-    return show(root.rstrip(b"/") + b"/" + row.path if row.path else root)
-
-
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """How a run went. Of a profile that was read from a file there is none."""
 
     exit_code: int
-    elapsed_s: float
-    reasons: tuple[str, ...]
-    failures: tuple[FailedEntry, ...]
-    reports: tuple[RankReport, ...]
+    elapsed_s: float = 0.0
+    reasons: tuple[str, ...] = ()
+    failures: tuple[FailedEntry, ...] = ()
+    reports: tuple[RankReport, ...] = ()
 
 
 def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
     """The report of a profile."""
     counts = counts_of(profile)
+    inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
     widest = profile.wide[0] if profile.wide else None
     return Report(
         schema=SCHEMA,
@@ -181,22 +165,20 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         version=__version__,
         exit_code=run.exit_code,
         roots=tuple(map(show, profile.roots)),
-        taken=datetime.fromtimestamp(profile.taken_s, timezone.utc).isoformat(),
+        taken=moment(profile.taken_s),
         counts=counts,
         sizes=sizes_of(profile, wishes.bins, wishes.edges),
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
+        by={each: groups(profile, each) for each in wishes.by} or None,
+        top=top_of(profile, wishes.top) if wishes.top else None,
+        blocks=blocks_of(profile, wishes.blocks, inode) or None,
+        data_in_inode=inode,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,
         failures=run.failures,
         ranks=tuple(map(rank_share, run.reports)),
     )
-
-
-def directory_of(roots: tuple[bytes, ...], row: DirectoryRow) -> Directory:
-    """A directory as it is told."""
-    path = shown_path(roots, row)
-    return Directory(path, row.own_entries, row.own_bytes, row.entries, row.size_bytes)
 
 
 def rank_share(report: RankReport) -> RankShare:

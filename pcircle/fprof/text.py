@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from pcircle.fprof.groups import Group, Top
 from pcircle.fprof.report import Amount, Report, Sizes
+from pcircle.fprof.storage import Blocks, InInode
 from pcircle.ui import table
 from pcircle.ui.report import plural, shares
 from pcircle.units import format_count, format_duration, format_size
 
+_ROWS = 20  # of a table that may have thousands
+_TITLES = {"ext": "extension", "dirsize": "size of directory", "age": "modified"}
 _BAR_CELLS = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -28,6 +32,14 @@ def render(report: Report, *, unicode: bool) -> Iterator[str]:
     yield _counts(report)
     yield _sizes(report.sizes, unicode=unicode)
     yield _epilogue(report)
+    for dimension, groups in (report.by or {}).items():
+        yield _groups(dimension, groups, unicode=unicode)
+    if report.top is not None:
+        yield from _top(report.top)
+    if report.data_in_inode is not None:
+        yield _in_inode(report.data_in_inode)
+    if report.blocks is not None:
+        yield _blocks(report.blocks)
 
 
 def _amount(name: str, amount: Amount) -> list[str]:
@@ -96,6 +108,78 @@ def _epilogue(report: Report) -> str:
     if counts.failed:
         rows.append(["failed", plural(counts.failed, "entry", "entries")])
     return table.render(rows, align="ll")
+
+
+def _groups(dimension: str, groups: Sequence[Group], *, unicode: bool) -> str:
+    of_directories = dimension == "dirsize"
+    rows = [
+        [
+            each.label,
+            format_count(each.number),
+            f"{each.number_share:.2%}",
+            bar(each.number_share, unicode=unicode).ljust(_BAR_CELLS),
+            format_count(each.bytes) if of_directories else format_size(each.bytes),
+            f"{each.bytes_share:.2%}",
+            bar(each.bytes_share, unicode=unicode),
+        ]
+        for each in groups[:_ROWS]
+    ]
+    first = _TITLES.get(dimension, dimension)
+    counted = ("directories", "", "", "entries") if of_directories else ("files", "", "", "bytes")
+    text = table.render(rows, align="lrrlrrl", header=(first, *counted, "", ""))
+    more = len(groups) - _ROWS
+    return text + (f"and {format_count(more)} more\n" if more > 0 else "")
+
+
+def _top(top: Top) -> Iterator[str]:
+    for title, files in (
+        ("largest files", top.largest),
+        ("newest files", top.newest),
+        ("oldest files", top.oldest),
+    ):
+        values = [[each.modified or format_size(each.bytes or 0), each.path] for each in files]
+        yield table.render(values, align="rl", header=(title, ""))
+    for title, listed in (
+        ("directories by bytes", top.directories_by_bytes),
+        ("directories by entries", top.directories_by_entries),
+    ):
+        rows = [
+            [
+                format_size(each.bytes),
+                format_count(each.entries),
+                format_size(each.all_bytes),
+                format_count(each.all_entries),
+                each.path,
+            ]
+            for each in listed
+        ]
+        header = ("in it", "entries", "with all below", "entries", title)
+        yield table.render(rows, align="rrrrl", header=header)
+
+
+def _in_inode(found: InInode) -> str:
+    files = plural(found.number, "file", "files")
+    return (
+        f"{files} ({found.number_share:.2%}) of at most {format_size(found.limit_bytes)} would lie "
+        f"within their inodes: {format_size(found.bytes)} ({found.bytes_share:.2%})\n"
+    )
+
+
+def _blocks(blocks: Sequence[Blocks]) -> str:
+    rows = [
+        [
+            format_size(each.block_bytes),
+            format_size(each.space_bytes),
+            f"{each.efficiency:.2%}",
+            format_size(each.subblock_bytes),
+            format_count(each.subblocks),
+            format_size(each.subblocks_space_bytes),
+            f"{each.subblocks_efficiency:.2%}",
+        ]
+        for each in blocks
+    ]
+    header = ("block", "whole blocks", "used", "subblock", "subblocks", "space", "used")
+    return table.render(rows, align="rrrrrrr", header=header)
 
 
 def summary(report: Report) -> str:

@@ -6,13 +6,20 @@ import msgspec
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """`bins`: the name of a histogram of sizes, or its `edges`; `by`: dimensions; `top`: how long
-    lists of the best are, 0 for none."""
+    """What to tell.
+
+    `bins`: the name of a histogram of sizes, or its `edges`; `by`: dimensions; `top`: how long
+    lists of the best are, 0 for none; `blocks`: pairs of block and subblock, and `in_inode` the
+    size up to which data would lie within inodes, all in bytes; `everything`: all that a profile
+    may know is to be added up.
+    """
 
     bins: str = ""
     edges: tuple[int, ...] = ()
     by: tuple[str, ...] = ()
     top: int = 0
+    blocks: tuple[tuple[int, int], ...] = ()
+    in_inode: int | None = None
     everything: bool = False
 
     def facets(self) -> set[str]:
@@ -21,4 +28,5 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
             from pcircle.fprof.collect import FACETS
 
             return set(FACETS)
-        return {*self.by, *(("top",) if self.top else ())}
+        some = {"top": bool(self.top), "blocks": bool(self.blocks)}
+        return {*self.by, *(name for name, wanted in some.items() if wanted)}
