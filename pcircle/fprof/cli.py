@@ -33,8 +33,6 @@ Without MPI, fprof starts its own processes on this machine: one per core up to 
 Exit codes: 0 all told; 1 some entries could not be looked at, each one named; 2 refused;
 4 stopped early (no space, a lost rank); 70 a defect of fprof; 130 and 143 interrupted."""
 
-DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
-
 BARE = {
     "--compress": "--compress=1024",
 }
@@ -65,6 +63,7 @@ def parser() -> Parser:
     add_filters(p, "PATH")
     add = p.add_argument_group("where it is told").add_argument
     add("--save", metavar="FILE", help="keep the profile there, with all that fprof can tell")
+    add("--html", metavar="FILE", help="a page with charts and a treemap, complete in itself")
     add("--csv", metavar="DIR", help="the tables as CSV files in DIR")
     add = p.add_argument_group("of kept profiles").add_argument
     add("--merge", action="store_true", help="tell of what is in these FILEs together")

@@ -15,7 +15,6 @@ import msgspec
 from pcircle import __version__
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fprof import csvout, saved
-from pcircle.fprof.cli import DIMENSIONS
 from pcircle.fprof.console import Console
 from pcircle.fprof.outputs import Outputs, tell
 from pcircle.fprof.plan import Plan, resolve
@@ -23,7 +22,7 @@ from pcircle.fprof.profile import merge
 from pcircle.fprof.report import Run, make
 from pcircle.fprof.storage import is_unit, subblock_of
 from pcircle.fprof.task import ProfileTask
-from pcircle.fprof.wishes import Wishes
+from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.runtime import Observer, Program, Task, run_program
@@ -60,6 +59,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     error_log: str | None = None
     csv: str | None = None
     save: str | None = None
+    html: str | None = None
+
+    def outputs(self) -> Outputs:
+        """What is to be written."""
+        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html)
 
 
 class ProfileProgram(Program):
@@ -109,7 +113,7 @@ class ProfileProgram(Program):
             verbose=options.verbose,
             progress_mode=options.progress,
             interval_s=options.interval_s,
-            outputs=Outputs(json=options.json, csv=options.csv, save=options.save),
+            outputs=options.outputs(),
             log=self._log,
         )
 
@@ -139,6 +143,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         error_log=typed.error_log,
         csv=typed.csv,
         save=typed.save,
+        html=typed.html,
     )
     return _merge(options) if typed.merge else _run(options)
 
@@ -157,14 +162,14 @@ def _merge(options: Options) -> int:
         raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
     note = Output(sys.stderr).line
     code = EntriesFailed.exit_code if merged.failed or merged.unreadable else 0
-    report = make(merged, wishes, Run(exit_code=code))
-    outputs = Outputs(json=options.json, csv=options.csv, save=options.save)
-    return outputs.tell(merged, report, note, quiet=options.quiet)
+    run = Run(exit_code=code)
+    report = make(merged, wishes, run)
+    return options.outputs().tell(merged, report, run, note, quiet=options.quiet)
 
 
 def _diff(typed: argparse.Namespace) -> int:
     """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    if typed.operands or typed.merge or typed.save or typed.csv:
+    if typed.operands or typed.merge or typed.save or typed.csv or typed.html:
         raise UsageError("--diff takes two kept profiles, and nothing else")
     if detect(os.environ).rank:
         return 0
@@ -180,7 +185,7 @@ def _diff(typed: argparse.Namespace) -> int:
 
 def _check_outputs(options: Options) -> None:
     """Refuse, before any work, what could not be written after it."""
-    for where in (options.json, options.save):
+    for where in (options.json, options.save, options.html):
         if where is not None:
             jsonout.check(where)
     if options.csv is not None:
@@ -196,7 +201,7 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
     kind, edges = _bins(typed.bins)
     inode = typed.data_in_inode
     return Wishes(
-        everything=typed.save is not None,
+        everything=typed.save is not None or typed.html is not None,
         blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
         in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
         bins=kind,

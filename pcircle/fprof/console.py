@@ -13,12 +13,13 @@ import msgspec
 
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.fprof import balance
 from pcircle.fprof.counters import Totals, totals
 from pcircle.fprof.items import Done, Failure
 from pcircle.fprof.outputs import Outputs
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.report import Run, make
-from pcircle.fprof.text import balance, summary
+from pcircle.fprof.text import summary
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
@@ -149,9 +150,10 @@ class Console(Observer[Done]):
         if profile is None:
             return code
         report = make(profile, self._wishes, run)
-        code = self._outputs.tell(profile, report, self._progress.note, quiet=self._quiet)
+        code = self._outputs.tell(profile, report, run, self._progress.note, quiet=self._quiet)
         if self._verbose:
-            self._progress.note(balance(report, self._verbose).rstrip("\n"))
+            shares = balance.render(report.ranks, report.counts.entries, self._verbose)
+            self._progress.note(shares.rstrip("\n"))
             self._progress.note(f"fprof: {summary(report)}")
         return code
 

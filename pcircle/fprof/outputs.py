@@ -16,7 +16,7 @@ import msgspec
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fprof import csvout, saved
 from pcircle.fprof.profile import Profile
-from pcircle.fprof.report import Report
+from pcircle.fprof.report import Report, Run, make
 from pcircle.fprof.text import render
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -39,15 +39,16 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     json: str | None = None
     csv: str | None = None
     save: str | None = None
+    html: str | None = None
 
-    def tell(self, profile: Profile, report: Report, note: Note, *, quiet: bool) -> int:
+    def tell(self, profile: Profile, report: Report, run: Run, note: Note, *, quiet: bool) -> int:
         """Write it all; returns the exit code. `note` says a line on standard error."""
-        codes = [_try(where, write, note) for where, write in self._writers(profile, report)]
+        codes = [_try(where, write, note) for where, write in self._writers(profile, report, run)]
         parts = None if quiet else partial(render, report)
         return worst((tell(report, parts, self.json, note), *codes))
 
     def _writers(
-        self, profile: Profile, report: Report
+        self, profile: Profile, report: Report, run: Run
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         if self.save is not None:
             # Kept without what only this run's histogram needed.
@@ -55,6 +56,11 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
             yield self.save, partial(saved.write, kept, self.save)
         if self.csv is not None:
             yield self.csv, partial(csvout.write, report, self.csv)
+        if self.html is not None:
+            from pcircle.fprof import page  # few runs want one
+
+            whole = make(profile, page.wishes(len(report.top.largest) if report.top else 0), run)
+            yield self.html, partial(page.write, profile, whole, self.html)
 
 
 def tell(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from pcircle import __version__
+from pcircle.fprof.balance import RankWork, rank_work
 from pcircle.fprof.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
-from pcircle.fprof.counters import totals
 from pcircle.fprof.groups import Directory, Group, Top, directory_of, groups, moment, share, top_of
 from pcircle.fprof.profile import Profile
 from pcircle.fprof.storage import Blocks, InInode, blocks_of, in_inode
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, RankShare
+from pcircle.ui.report import FailedEntry
 
 SCHEMA = 1
 
@@ -91,7 +91,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     entries_per_s: float
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
-    ranks: tuple[RankShare, ...]
+    ranks: tuple[RankWork, ...]
 
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -177,24 +177,5 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,
         failures=run.failures,
-        ranks=tuple(map(rank_share, run.reports)),
-    )
-
-
-def rank_share(report: RankReport) -> RankShare:
-    """A rank's share, of its report."""
-    counts = totals(report.counts)
-    return RankShare(
-        rank=report.rank,
-        node=report.node,
-        entries=counts.settled,
-        bytes=counts.bytes,
-        items=report.items,
-        steals_asked=report.steals_asked,
-        steals_got=report.steals_got,
-        messages=report.messages,
-        message_bytes=report.message_bytes,
-        spilled_items=report.spilled,
-        cpu_s=round(report.cpu_s, 3),
-        peak_rss_bytes=report.peak_rss_bytes,
+        ranks=tuple(map(rank_work, run.reports)),
     )

@@ -8,7 +8,7 @@ from pcircle.fprof.groups import Group, Top
 from pcircle.fprof.report import Amount, Report, Sizes
 from pcircle.fprof.storage import Blocks, InInode
 from pcircle.ui import table
-from pcircle.ui.report import plural, shares
+from pcircle.ui.report import plural
 from pcircle.units import format_count, format_duration, format_size
 
 _ROWS = 20  # of a table that may have thousands
@@ -187,8 +187,3 @@ def summary(report: Report) -> str:
     entries = plural(report.counts.entries, "entry", "entries")
     rate = format_count(round(report.entries_per_s))
     return f"profiled {entries} in {format_duration(report.elapsed_s)}: {rate} entries/s"
-
-
-def balance(report: Report, verbose: int) -> str:
-    """How the work was shared."""
-    return shares(report.ranks, report.counts.entries, verbose)

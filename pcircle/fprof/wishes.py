@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+DIMENSIONS = ("age", "owner", "group", "ext", "depth", "dirsize")
+
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What to tell.

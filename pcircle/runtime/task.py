@@ -183,7 +183,11 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """What one rank tells of itself at the end."""
+    """What one rank tells of itself at the end.
+
+    `sent` are the messages and their bytes by receiver, the first rank of a block of
+    `sent_block` ranks: where there are many ranks, they are summed by block.
+    """
 
     rank: int
     node: int
@@ -198,6 +202,8 @@ class RankReport(msgspec.Struct, frozen=True):
     spilled: int
     cpu_s: float
     peak_rss_bytes: int
+    sent: tuple[tuple[int, int, int], ...] = ()
+    sent_block: int = 1
 
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
