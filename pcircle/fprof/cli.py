@@ -59,11 +59,19 @@ def parser() -> Parser:
         help="the space that files would take in blocks of each SIZE, or SIZE/SUBBLOCK",
     )
     add("--data-in-inode", metavar="SIZE", help="files up to SIZE would take no blocks")
+    add("--sparse", action="store_true", help="files with holes, and what compression saves now")
+    add("--stripe", action="store_true", help="the Lustre layouts of files")
+    add(
+        "--compress",
+        metavar="SAMPLE",
+        help="how well files would compress, from that many pieces of them; with =; default: 1024",
+    )
     add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
     add_filters(p, "PATH")
     add = p.add_argument_group("where it is told").add_argument
     add("--save", metavar="FILE", help="keep the profile there, with all that fprof can tell")
     add("--html", metavar="FILE", help="a page with charts and a treemap, complete in itself")
+    add("--plot", metavar="FILE", help="a picture, .png, .svg or .pdf; needs matplotlib")
     add("--csv", metavar="DIR", help="the tables as CSV files in DIR")
     add = p.add_argument_group("of kept profiles").add_argument
     add("--merge", action="store_true", help="tell of what is in these FILEs together")

@@ -36,6 +36,7 @@ from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
 _MOST_TOP = 10_000
+_MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
 
@@ -60,10 +61,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     csv: str | None = None
     save: str | None = None
     html: str | None = None
+    plot: str | None = None
 
     def outputs(self) -> Outputs:
         """What is to be written."""
-        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html)
+        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html, plot=self.plot)
 
 
 class ProfileProgram(Program):
@@ -94,6 +96,7 @@ class ProfileProgram(Program):
             top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
             edges=options.wishes.edges,
             threads=options.threads,
+            pieces=options.wishes.pieces,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
@@ -144,6 +147,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         csv=typed.csv,
         save=typed.save,
         html=typed.html,
+        plot=typed.plot,
     )
     return _merge(options) if typed.merge else _run(options)
 
@@ -169,7 +173,7 @@ def _merge(options: Options) -> int:
 
 def _diff(typed: argparse.Namespace) -> int:
     """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    if typed.operands or typed.merge or typed.save or typed.csv or typed.html:
+    if typed.operands or any((typed.merge, typed.save, typed.csv, typed.html, typed.plot)):
         raise UsageError("--diff takes two kept profiles, and nothing else")
     if detect(os.environ).rank:
         return 0
@@ -185,9 +189,13 @@ def _diff(typed: argparse.Namespace) -> int:
 
 def _check_outputs(options: Options) -> None:
     """Refuse, before any work, what could not be written after it."""
-    for where in (options.json, options.save, options.html):
+    for where in (options.json, options.save, options.html, options.plot):
         if where is not None:
             jsonout.check(where)
+    if options.plot is not None:
+        from pcircle.fprof import plot  # few runs want one
+
+        plot.check(options.plot)
     if options.csv is not None:
         csvout.check(options.csv)
 
@@ -201,7 +209,10 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
     kind, edges = _bins(typed.bins)
     inode = typed.data_in_inode
     return Wishes(
-        everything=typed.save is not None or typed.html is not None,
+        sparse=typed.sparse,
+        stripe=typed.stripe,
+        pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
+        everything=any((typed.save, typed.html, typed.plot)),
         blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
         in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
         bins=kind,

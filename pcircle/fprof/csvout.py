@@ -49,7 +49,7 @@ def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
     if report.top is not None:
         found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
-    found += [("blocks", report.blocks or ())]
+    found += [("blocks", report.blocks or ()), ("stripes", report.stripes or ())]
     for name, rows in found:
         if rows:
             yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))

@@ -149,6 +149,7 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
     ),
     "depth": lambda p: _made([(str(depth), p.depths[depth]) for depth in sorted(p.depths)]),
     "dirsize": _directory_sizes,
+    "stripe": lambda p: _largest_first(p.stripes, (0, 0, 0), str),
 }
 
 

@@ -40,6 +40,7 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     csv: str | None = None
     save: str | None = None
     html: str | None = None
+    plot: str | None = None
 
     def tell(self, profile: Profile, report: Report, run: Run, note: Note, *, quiet: bool) -> int:
         """Write it all; returns the exit code. `note` says a line on standard error."""
@@ -59,8 +60,14 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
         if self.html is not None:
             from pcircle.fprof import page  # few runs want one
 
-            whole = make(profile, page.wishes(len(report.top.largest) if report.top else 0), run)
+            top = len(report.top.largest) if report.top else 0
+            whole = make(profile, page.wishes(top), run)
             yield self.html, partial(page.write, profile, whole, self.html)
+        if self.plot is not None:
+            from pcircle.fprof import page, plot
+
+            whole = make(profile, page.wishes(0), run)
+            yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
 
 
 def tell(

@@ -71,7 +71,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
 
     The report is one of `wishes`.
     """
-    data = Data(report, tuple(_nodes(profile)), _heat(profile), _sent(report))
+    data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
     # What ends a script, or begins a comment in it, can't be in it; in JSON it can be escaped.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
     template = files("pcircle.fprof").joinpath("page.html").read_text(encoding="utf-8")
@@ -112,7 +112,8 @@ def _numbers(rows: list[DirectoryRow]) -> tuple[int, int]:
     return sum(row.size_bytes for row in rows), sum(row.entries for row in rows)
 
 
-def _heat(profile: Profile) -> Heat:
+def heat_of(profile: Profile) -> Heat:
+    """The files of a profile by age and size."""
     today = profile.taken_s // DAY_S // 7
     octaves = 1 + max((place % 64 for place in profile.age_sizes), default=0)
     number = [[0] * octaves for _ in _AGE_LABELS]

@@ -30,8 +30,8 @@ class Plan(msgspec.Struct, frozen=True):
     choose what is counted of what is below the roots; `one_file_system`: of a mount point the
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
-    look-ups of a rank are under way at once where they take long. `sparse`, `stripes`: look
-    into such files; `pieces`: how many to compress, 0 for none.
+    look-ups of a rank are under way at once where they take long, `pieces` how many pieces of
+    files are to be compressed.
     """
 
     roots: tuple[Root, ...]
@@ -44,8 +44,6 @@ class Plan(msgspec.Struct, frozen=True):
     top: int = 1
     edges: tuple[int, ...] = ()
     threads: int = 16
-    sparse: bool = False
-    stripes: bool = False
     pieces: int = 0
 
 

@@ -8,7 +8,9 @@ from pcircle import __version__
 from pcircle.fprof.balance import RankWork, rank_work
 from pcircle.fprof.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
 from pcircle.fprof.groups import Directory, Group, Top, directory_of, groups, moment, share, top_of
+from pcircle.fprof.inspecting import Sparse
 from pcircle.fprof.profile import Profile
+from pcircle.fprof.sampling import Compression, compression_of
 from pcircle.fprof.storage import Blocks, InInode, blocks_of, in_inode
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import RankReport
@@ -87,6 +89,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     top: Top | None = None
     blocks: tuple[Blocks, ...] | None = None
     data_in_inode: InInode | None = None
+    sparse: Sparse | None = None
+    stripes: tuple[Group, ...] | None = None
+    compression: Compression | None = None
     elapsed_s: float
     entries_per_s: float
     reasons: tuple[str, ...]
@@ -173,6 +178,9 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         top=top_of(profile, wishes.top) if wishes.top else None,
         blocks=blocks_of(profile, wishes.blocks, inode) or None,
         data_in_inode=inode,
+        sparse=Sparse(*profile.sparse) if wishes.sparse else None,
+        stripes=groups(profile, "stripe") if wishes.stripe else None,
+        compression=compression_of(profile) if wishes.pieces else None,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,

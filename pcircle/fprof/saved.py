@@ -112,7 +112,7 @@ def _check(profile: Profile) -> None:
                 raise ValueError(f"a row of {name} is of no root")
     if profile.edges or profile.edge_tallies:
         raise ValueError("edges are not kept")
-    if any(piece.raw_bytes <= 0 or piece.packed_bytes < 0 for piece in profile.sample):
+    if any(piece.raw_bytes < 0 or piece.packed_bytes < 0 for piece in profile.sample):
         raise ValueError("a piece of the sample can't be")
     numbers = (profile.unreadable, profile.failed, profile.largest_bytes, profile.sampled)
     if min(numbers) < 0 or max(numbers) > _LARGEST or profile.top < 1:

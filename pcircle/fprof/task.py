@@ -24,9 +24,11 @@ from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
+from pcircle.fprof.inspecting import Layouts, find_holes
 from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Sum, Tree
 from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
+from pcircle.fprof.sampling import Sampler
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
 from pcircle.fs.scan import Block, blocks
@@ -74,6 +76,9 @@ class ProfileTask(Task[Item, Done]):
         self._rank = rank
         self._size = size
         self._collector = Collector(plan.facets, plan.top, plan.edges)
+        self._looks = {"sparse", "stripe", "compress"}.intersection(plan.facets)
+        self._layouts = Layouts()
+        self._sampler = Sampler(plan.pieces)
         self._stats = Stats(plan.threads)
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -90,6 +95,7 @@ class ProfileTask(Task[Item, Done]):
 
     def finish(self) -> Done:
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
+        profile.sampled, profile.sample = self._plan.pieces, self._sampler.sample()
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
         return Done(profile=profile)
@@ -363,7 +369,19 @@ class ProfileTask(Task[Item, Done]):
         self.counters.bytes += total
         for claim in claims:
             self._claim(item, claim)
+        if self._looks:
+            self._look_into(fd, files)
         return total
+
+    def _look_into(self, fd: int, files: Files) -> None:
+        """What only a look into files tells."""
+        profile = self._collector.profile
+        if "sparse" in self._looks:
+            find_holes(fd, files, profile)
+        if "stripe" in self._looks:
+            self._layouts.look(fd, files, profile)
+        if "compress" in self._looks:
+            self._sampler.look(fd, files)
 
     def _claim(self, item: Batch, claim: Claim) -> None:
         """Ask the home of a file of several names, which may be this rank."""

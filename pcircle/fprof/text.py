@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pcircle.fprof.groups import Group, Top
+from pcircle.fprof.inspecting import Sparse
 from pcircle.fprof.report import Amount, Report, Sizes
+from pcircle.fprof.sampling import Compression
 from pcircle.fprof.storage import Blocks, InInode
 from pcircle.ui import table
 from pcircle.ui.report import plural
 from pcircle.units import format_count, format_duration, format_size
 
 _ROWS = 20  # of a table that may have thousands
-_TITLES = {"ext": "extension", "dirsize": "size of directory", "age": "modified"}
+_TITLES = {
+    "stripe": "Lustre layout",
+    "ext": "extension",
+    "dirsize": "size of directory",
+    "age": "modified",
+}
 _BAR_CELLS = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -40,6 +47,12 @@ def render(report: Report, *, unicode: bool) -> Iterator[str]:
         yield _in_inode(report.data_in_inode)
     if report.blocks is not None:
         yield _blocks(report.blocks)
+    if report.sparse is not None:
+        yield _sparse(report.sparse)
+    if report.stripes is not None:
+        yield _groups("stripe", report.stripes, unicode=unicode)
+    if report.compression is not None:
+        yield _compression(report.compression)
 
 
 def _amount(name: str, amount: Amount) -> list[str]:
@@ -180,6 +193,29 @@ def _blocks(blocks: Sequence[Blocks]) -> str:
     ]
     header = ("block", "whole blocks", "used", "subblock", "subblocks", "space", "used")
     return table.render(rows, align="rrrrrrr", header=header)
+
+
+def _sparse(sparse: Sparse) -> str:
+    rows = [
+        ["files on less space", plural(sparse.number, "file", "files")],
+        ["their size", format_size(sparse.bytes)],
+        ["on disk", format_size(sparse.allocated_bytes)],
+        ["in holes", format_size(sparse.hole_bytes)],
+        ["compressed away", format_size(sparse.compressed_bytes)],
+    ]
+    if sparse.unknown:
+        rows.append(["not looked into", plural(sparse.unknown, "file", "files")])
+    return table.render(rows, align="lr")
+
+
+def _compression(found: Compression) -> str:
+    pieces = f"{format_count(found.pieces)} of {format_count(found.of_pieces)} pieces"
+    unread = f", {format_count(found.unread)} unread" if found.unread else ""
+    return (
+        f"Compressed ({found.method}), files would take {found.ratio:.1%} +- {found.error:.1%} of "
+        f"their bytes (95 % confidence),\nand save {format_size(found.saved_bytes)} +- "
+        f"{format_size(found.saved_error_bytes)}; told from {pieces}{unread}.\n"
+    )
 
 
 def summary(report: Report) -> str:

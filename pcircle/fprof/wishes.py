@@ -12,8 +12,9 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
     `bins`: the name of a histogram of sizes, or its `edges`; `by`: dimensions; `top`: how long
     lists of the best are, 0 for none; `blocks`: pairs of block and subblock, and `in_inode` the
-    size up to which data would lie within inodes, all in bytes; `everything`: all that a profile
-    may know is to be added up.
+    size up to which data would lie within inodes, all in bytes; `sparse`: files with holes,
+    `stripe`: layouts; `pieces`: how many to compress. `everything`: all that costs no look into
+    files is to be added up.
     """
 
     bins: str = ""
@@ -22,13 +23,23 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     top: int = 0
     blocks: tuple[tuple[int, int], ...] = ()
     in_inode: int | None = None
+    sparse: bool = False
+    stripe: bool = False
+    pieces: int = 0
     everything: bool = False
 
     def facets(self) -> set[str]:
         """What a walk has to add up for this; see `pcircle.fprof.collect.FACETS`."""
+        some = {
+            "top": bool(self.top),
+            "blocks": bool(self.blocks),
+            "sparse": self.sparse,
+            "stripe": self.stripe,
+            "compress": bool(self.pieces),
+        }
+        found = {*self.by, *(name for name, wanted in some.items() if wanted)}
         if self.everything:
             from pcircle.fprof.collect import FACETS
 
-            return set(FACETS)
-        some = {"top": bool(self.top), "blocks": bool(self.blocks)}
-        return {*self.by, *(name for name, wanted in some.items() if wanted)}
+            found |= set(FACETS)
+        return found

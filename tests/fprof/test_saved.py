@@ -169,7 +169,7 @@ def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
         {"top": 0},
         {"largest": [[5, 3, b"path"]]},
         {"weights": [[-1, b"", 0, 0, 0, 0, 0]]},
-        {"sample": [[1, 0, 1]]},
+        {"sample": [[1, -1, 1]]},
         {"kinds": "file"},
         {"taken_s": "now"},
         {"roots": ()},
