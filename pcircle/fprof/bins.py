@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 PER_OCTAVE = 64
+BINS = 3777
+"""How many bins there are, for all sizes below 2 ** 64."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 """How far a quantile may be off."""
 

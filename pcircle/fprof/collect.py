@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pcircle.fprof.bins import bin_of, octave_of
+from pcircle.fprof.bins import BINS, bin_of, octave_of
 from pcircle.fprof.inodes import Claim, Inodes
 from pcircle.fprof.profile import (
     DIRECTORY_LISTS,
@@ -80,6 +80,8 @@ class Collector:
         self._wanted = frozenset(facets)
         self._sizes: Counter[int] = Counter()
         self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
+        self._bins = [0] * BINS, [0] * BINS  # files and bytes
+        self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
         self._kinds = {kind: [0, 0, 0] for kind in KINDS}
         self._owners: Sums[int] = Sums(MOST_OWNERS, by_number)
         self._groups: Sums[int] = Sums(MOST_OWNERS, by_number)
@@ -125,9 +127,9 @@ class Collector:
         add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
         for add in self._more:
             add(files)
-        links = files.column("links")
-        if max(links) <= 1:
+        if files.stats.has_single_names(files.start, files.stop):
             return total, []
+        links = files.column("links")
         claims = list(self._claims(files, links))
         self.profile.names[0] += len(claims)
         for claim in claims:
@@ -292,6 +294,7 @@ class Collector:
         profile = self.profile
         profile.roots = roots
         profile.kinds = self._kinds
+        profile.sizes = self._in_bins()
         for name, table in (
             ("owners", self._owners),
             ("groups", self._groups),
@@ -311,21 +314,26 @@ class Collector:
         sizes, once = self._sizes, self._once
         profile = self.profile
         profile.largest_bytes = max(profile.largest_bytes, *sizes, 0)
-        self._fold_into_bins(sizes.items(), names=1)
-        self._fold_into_bins(once.items(), names=0)
+        self._fold_into_bins(sizes.items(), named=True)
+        self._fold_into_bins(once.items(), named=False)
         self._sizes, self._once = Counter(), Counter()
 
-    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], names: int) -> None:
-        """Add so many files of each size to the histograms: their bytes, and perhaps number."""
-        bins = self.profile.sizes
+    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
+        """Add so many files of each size to the histograms: bytes, and perhaps names."""
+        numbers, sizes = self._bins
         for size, number in counted:
-            place = bin_of(size)
-            tally = bins.get(place)
-            if tally is None:
-                tally = bins[place] = [0, 0, 0]
-            tally[0] += number * names
-            tally[1] += number * size
-            tally[2] += number
+            # This is `bin_of`, without the call.
+            below = size - 1
+            if below < 128:
+                place = size
+            else:
+                shift = below.bit_length() - 7
+                place = 1 + (shift << 6) + (below >> shift)
+            numbers[place] += number
+            sizes[place] += number * size
+        if not named:
+            for size, number in counted:
+                self._unnamed[bin_of(size)] -= number
         if "blocks" in self._wanted:
             units = self.profile.unit_counts
             for place, bits in enumerate(UNITS):
@@ -333,8 +341,18 @@ class Collector:
         if self._edges:
             for size, number in counted:
                 tally = self.profile.edge_tallies[bisect_left(self._edges, size)]
-                tally[0] += number * names
+                tally[0] += number * named
                 tally[1] += number * size
+
+    def _in_bins(self) -> dict[int, list[int]]:
+        """The histogram of sizes: names, bytes and files by bin."""
+        unnamed = self._unnamed
+        rows = zip(*self._bins, strict=True)
+        return {
+            place: [number + unnamed[place], size, number]
+            for place, (number, size) in enumerate(rows)
+            if number or unnamed[place]
+        }
 
 
 def extension_of(name: str) -> str:

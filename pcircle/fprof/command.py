@@ -7,26 +7,20 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgspec
 
-from pcircle import __version__
-from pcircle.errors import EntriesFailed, UsageError
-from pcircle.fprof import csvout, saved
+from pcircle.errors import UsageError
 from pcircle.fprof.console import Console
-from pcircle.fprof.outputs import Outputs, tell
+from pcircle.fprof.outputs import Outputs
 from pcircle.fprof.plan import Plan, resolve
-from pcircle.fprof.profile import merge
-from pcircle.fprof.report import Run, make
-from pcircle.fprof.storage import is_unit, subblock_of
 from pcircle.fprof.task import ProfileTask
 from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.runtime import Observer, Program, Task, run_program
-from pcircle.transport.launch import TransportOption, detect
+from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
@@ -34,6 +28,8 @@ from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
+
+# What only some runs need is imported where they need it: the start is a part of every run.
 
 _MOST_TOP = 10_000
 _MOST_PIECES = 1_000_000
@@ -83,7 +79,7 @@ class ProfileProgram(Program):
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
-        _check_outputs(options)
+        check_outputs(options)
         roots, volumes = resolve(options.paths)
         plan = Plan(
             roots=roots,
@@ -126,7 +122,9 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if not all(typed.operands):
         raise UsageError("an empty name is no file's")
     if typed.diff is not None:
-        return _diff(typed)
+        from pcircle.fprof.keeping import diff
+
+        return diff(typed)
     if not typed.operands:
         raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
     options = Options(
@@ -149,54 +147,25 @@ def profile_typed(typed: argparse.Namespace) -> int:
         html=typed.html,
         plot=typed.plot,
     )
-    return _merge(options) if typed.merge else _run(options)
+    if typed.merge:
+        from pcircle.fprof.keeping import tell_kept
+
+        return tell_kept(options)
+    return _run(options)
 
 
-def _merge(options: Options) -> int:
-    """Tell of kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    if options.filters or options.one_file_system or options.error_log:
-        raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
-    if detect(os.environ).rank:
-        return 0
-    _check_outputs(options)
-    *_, merged = accumulate((saved.read(os.fsdecode(path)) for path in options.paths), merge)
-    wishes = options.wishes
-    missing = sorted(wishes.facets() - set(merged.facets))
-    if missing:
-        raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
-    note = Output(sys.stderr).line
-    code = EntriesFailed.exit_code if merged.failed or merged.unreadable else 0
-    run = Run(exit_code=code)
-    report = make(merged, wishes, run)
-    return options.outputs().tell(merged, report, run, note, quiet=options.quiet)
-
-
-def _diff(typed: argparse.Namespace) -> int:
-    """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    if typed.operands or any((typed.merge, typed.save, typed.csv, typed.html, typed.plot)):
-        raise UsageError("--diff takes two kept profiles, and nothing else")
-    if detect(os.environ).rank:
-        return 0
-    if typed.json is not None:
-        jsonout.check(typed.json)
-    from pcircle.fprof import diffing
-
-    old, new = typed.diff
-    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
-    parts = None if typed.quiet else lambda unicode: diffing.render(found)
-    return tell(found, parts, typed.json, Output(sys.stderr).line)
-
-
-def _check_outputs(options: Options) -> None:
-    """Refuse, before any work, what could not be written after it."""
+def check_outputs(options: Options) -> None:
+    """Refuse, before any work, what could not be written after it: UsageError."""
     for where in (options.json, options.save, options.html, options.plot):
         if where is not None:
             jsonout.check(where)
     if options.plot is not None:
-        from pcircle.fprof import plot  # few runs want one
+        from pcircle.fprof import plot
 
         plot.check(options.plot)
     if options.csv is not None:
+        from pcircle.fprof import csvout
+
         csvout.check(options.csv)
 
 
@@ -231,6 +200,8 @@ def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
 
 def _block(text: str) -> tuple[int, int]:
     """A block size and its subblock: 4M, or 4M/8k."""
+    from pcircle.fprof.storage import is_unit, subblock_of
+
     first, _, second = text.partition("/")
     block = int(number("--blocks", first, parse_size))
     subblock = int(number("--blocks", second, parse_size)) if second else subblock_of(block)

@@ -14,7 +14,6 @@ from typing import Protocol, TextIO
 import msgspec
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fprof import csvout, saved
 from pcircle.fprof.profile import Profile
 from pcircle.fprof.report import Report, Run, make
 from pcircle.fprof.text import render
@@ -51,14 +50,19 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     def _writers(
         self, profile: Profile, report: Report, run: Run
     ) -> Iterator[tuple[str, Callable[[], None]]]:
+        # What only some runs need is imported by them.
         if self.save is not None:
+            from pcircle.fprof import saved
+
             # Kept without what only this run's histogram needed.
             kept = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
             yield self.save, partial(saved.write, kept, self.save)
         if self.csv is not None:
+            from pcircle.fprof import csvout
+
             yield self.csv, partial(csvout.write, report, self.csv)
         if self.html is not None:
-            from pcircle.fprof import page  # few runs want one
+            from pcircle.fprof import page
 
             top = len(report.top.largest) if report.top else 0
             whole = make(profile, page.wishes(top), run)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from pcircle import __version__
 from pcircle.fprof.balance import RankWork, rank_work
 from pcircle.fprof.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
 from pcircle.fprof.groups import Directory, Group, Top, directory_of, groups, moment, share, top_of
-from pcircle.fprof.inspecting import Sparse
 from pcircle.fprof.profile import Profile
-from pcircle.fprof.sampling import Compression, compression_of
-from pcircle.fprof.storage import Blocks, InInode, blocks_of, in_inode
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry
+
+if TYPE_CHECKING:  # what only some reports have is imported for them alone
+    from pcircle.fprof.inspecting import Sparse
+    from pcircle.fprof.sampling import Compression
+    from pcircle.fprof.storage import Blocks, InInode
 
 SCHEMA = 1
 
@@ -162,9 +166,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
     """The report of a profile."""
     counts = counts_of(profile)
-    inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
     widest = profile.wide[0] if profile.wide else None
-    return Report(
+    report = Report(
         schema=SCHEMA,
         tool="fprof",
         version=__version__,
@@ -176,14 +179,37 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         largest_directory=None if widest is None else directory_of(profile.roots, widest),
         by={each: groups(profile, each) for each in wishes.by} or None,
         top=top_of(profile, wishes.top) if wishes.top else None,
-        blocks=blocks_of(profile, wishes.blocks, inode) or None,
-        data_in_inode=inode,
-        sparse=Sparse(*profile.sparse) if wishes.sparse else None,
-        stripes=groups(profile, "stripe") if wishes.stripe else None,
-        compression=compression_of(profile) if wishes.pieces else None,
         elapsed_s=round(run.elapsed_s, 6),
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,
         failures=run.failures,
         ranks=tuple(map(rank_work, run.reports)),
     )
+    return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
+
+
+def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
+    """The report with what storing the files elsewhere would take."""
+    if not wishes.blocks and wishes.in_inode is None:
+        return report
+    from pcircle.fprof.storage import blocks_of, in_inode
+
+    inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
+    blocks = blocks_of(profile, wishes.blocks, inode) or None
+    return msgspec.structs.replace(report, blocks=blocks, data_in_inode=inode)
+
+
+def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
+    """The report with what a look into files has told."""
+    change = msgspec.structs.replace
+    if wishes.sparse:
+        from pcircle.fprof.inspecting import Sparse
+
+        report = change(report, sparse=Sparse(*profile.sparse))
+    if wishes.stripe:
+        report = change(report, stripes=groups(profile, "stripe"))
+    if wishes.pieces:
+        from pcircle.fprof.sampling import compression_of
+
+        report = change(report, compression=compression_of(profile))
+    return report

@@ -13,27 +13,28 @@ from __future__ import annotations
 import os
 import stat
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import xxhash
 
 from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
-from pcircle.fprof.inspecting import Layouts, find_holes
 from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Sum, Tree
 from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
-from pcircle.fprof.sampling import Sampler
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
 from pcircle.fs.scan import Block, blocks
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Here, Task
+
+if TYPE_CHECKING:
+    from pcircle.fprof.looks import Looks
 
 _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
@@ -76,9 +77,11 @@ class ProfileTask(Task[Item, Done]):
         self._rank = rank
         self._size = size
         self._collector = Collector(plan.facets, plan.top, plan.edges)
-        self._looks = {"sparse", "stripe", "compress"}.intersection(plan.facets)
-        self._layouts = Layouts()
-        self._sampler = Sampler(plan.pieces)
+        self._looks: Looks | None = None
+        if {"sparse", "stripe", "compress"}.intersection(plan.facets):
+            from pcircle.fprof.looks import Looks  # most runs need none
+
+            self._looks = Looks(plan)
         self._stats = Stats(plan.threads)
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -95,7 +98,8 @@ class ProfileTask(Task[Item, Done]):
 
     def finish(self) -> Done:
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
-        profile.sampled, profile.sample = self._plan.pieces, self._sampler.sample()
+        if self._looks is not None:
+            profile.sampled, profile.sample = self._plan.pieces, self._looks.sample()
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
         return Done(profile=profile)
@@ -369,19 +373,9 @@ class ProfileTask(Task[Item, Done]):
         self.counters.bytes += total
         for claim in claims:
             self._claim(item, claim)
-        if self._looks:
-            self._look_into(fd, files)
+        if self._looks is not None:
+            self._looks.look(fd, files, self._collector.profile)
         return total
-
-    def _look_into(self, fd: int, files: Files) -> None:
-        """What only a look into files tells."""
-        profile = self._collector.profile
-        if "sparse" in self._looks:
-            find_holes(fd, files, profile)
-        if "stripe" in self._looks:
-            self._layouts.look(fd, files, profile)
-        if "compress" in self._looks:
-            self._sampler.look(fd, files)
 
     def _claim(self, item: Batch, claim: Claim) -> None:
         """Ask the home of a file of several names, which may be this rank."""
@@ -389,7 +383,7 @@ class ProfileTask(Task[Item, Done]):
             # Nodes number devices each in their own way.
             volume = self._plan.volumes[item.root]
             if item.mount:
-                volume = xxhash.xxh64_intdigest(b"%d/%b" % (volume, item.mount))
+                volume = zlib.crc32(b"%d/%b" % (volume, item.mount)) << 16
             claim = claim._replace(volume=volume)
         home = home_of(claim, self._size)
         if home == self._rank:

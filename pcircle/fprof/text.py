@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from pcircle.fprof.groups import Group, Top
-from pcircle.fprof.inspecting import Sparse
-from pcircle.fprof.report import Amount, Report, Sizes
-from pcircle.fprof.sampling import Compression
-from pcircle.fprof.storage import Blocks, InInode
 from pcircle.ui import table
 from pcircle.ui.report import plural
 from pcircle.units import format_count, format_duration, format_size
+
+if TYPE_CHECKING:
+    from pcircle.fprof.groups import Group, Top
+    from pcircle.fprof.inspecting import Sparse
+    from pcircle.fprof.report import Amount, Report, Sizes
+    from pcircle.fprof.sampling import Compression
+    from pcircle.fprof.storage import Blocks, InInode
 
 _ROWS = 20  # of a table that may have thousands
 _TITLES = {

@@ -141,6 +141,9 @@ class Column:
     def column(self, name: str, start: int, stop: int) -> list[int]:
         return self._columns[name][start:stop]
 
+    def has_single_names(self, start: int, stop: int) -> bool:
+        return max(self._columns["links"][start:stop]) == 1
+
 
 file = st.tuples(
     st.integers(0, 10**7),

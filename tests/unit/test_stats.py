@@ -42,6 +42,8 @@ def test_columns_are_what_stat_says(tree: int, native: bool) -> None:
     assert stats.column("size", 0, count) == [each.st_size for each in want]
     assert stats.column("blocks", 0, count) == [each.st_blocks for each in want]
     assert stats.column("links", 0, count) == [each.st_nlink for each in want]
+    assert not stats.has_single_names(0, count)
+    assert stats.has_single_names(names.index("fifo"), names.index("fifo") + 1)
     assert stats.column("uid", 0, count) == [each.st_uid for each in want]
     assert stats.column("gid", 0, count) == [each.st_gid for each in want]
     assert stats.column("mode", 0, count) == [each.st_mode for each in want]
