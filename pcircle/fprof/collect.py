@@ -46,24 +46,35 @@ DEEPEST = 255
 
 
 class Files:
-    """A block of files of one directory: the columns from `start` to before `stop` of `stats`."""
+    """Files of one directory: their names, and the columns of the same order.
 
-    __slots__ = ("blocks", "depth", "names", "path", "root", "sizes", "start", "stats", "stop")
+    `places` are theirs among what was looked up; None if all that was are files.
+    """
+
+    __slots__ = ("blocks", "depth", "names", "path", "places", "root", "sizes", "stats")
 
     def __init__(
-        self, stats: Stats, names: Sequence[str], start: int, stop: int, where: Where
+        self, stats: Stats, names: Sequence[str], where: Where, places: Sequence[int] | None = None
     ) -> None:
         self.stats = stats
         self.names = names
-        self.start = start
-        self.stop = stop
+        self.places = places
         self.root, self.path, self.depth = where
-        self.sizes = stats.column("size", start, stop)
-        self.blocks = stats.column("blocks", start, stop)
+        self.sizes = self.column("size")
+        self.blocks = self.column("blocks")
 
     def column(self, name: str) -> list[int]:
         """A column of these files."""
-        return self.stats.column(name, self.start, self.stop)
+        if self.places is None:
+            return self.stats.column(name, 0, len(self.names))
+        column = self.stats.column(name, 0, self.places[-1] + 1)
+        return [column[place] for place in self.places]
+
+    def have_single_names(self) -> bool:
+        """Whether none of them is hard-linked."""
+        if self.places is None:
+            return self.stats.has_single_names(0, len(self.names))
+        return max(self.column("links")) <= 1
 
 
 Where = tuple[int, bytes, int]
@@ -127,7 +138,7 @@ class Collector:
         add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
         for add in self._more:
             add(files)
-        if files.stats.has_single_names(files.start, files.stop):
+        if files.have_single_names():
             return total, []
         links = files.column("links")
         claims = list(self._claims(files, links))
@@ -224,7 +235,7 @@ class Collector:
 
     def _by_extension(self, files: Files) -> None:
         add = self._extensions.add
-        extensions = list(map(extension_of, files.names[files.start : files.stop]))
+        extensions = list(map(extension_of, files.names))
         if len(set(extensions)) == 1:
             add(extensions[0], len(extensions), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
             return
@@ -248,7 +259,7 @@ class Collector:
             extreme = max(values) if sign < 0 else min(values)
             if sign * extreme > best.floor:
                 continue
-            for place, value in enumerate(values, files.start):
+            for place, value in enumerate(values):
                 if sign * value <= best.floor:
                     path = join_path(files.path, os.fsencode(files.names[place]))
                     best.add(FileRow(value, files.root, path[:LONGEST_PATH_BYTES]))

@@ -52,7 +52,7 @@ def find_holes(directory_fd: int, files: Files, profile: Profile) -> None:
         sums[1] += size // parts
         sums[2] += allocated // parts
         try:
-            data = _data_bytes(directory_fd, files.names[files.start + place], size)
+            data = _data_bytes(directory_fd, files.names[place], size)
         except OSError:
             sums[5] += 1
             continue
@@ -91,7 +91,7 @@ class Layouts:
         links = files.column("links")
         device = files.column("device_major")[0], files.column("device_minor")[0]
         for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
-            name = os.fsencode(files.names[files.start + place])
+            name = os.fsencode(files.names[place])
             label = NO_LAYOUT
             if device not in self._without:
                 label = self._label(b"/proc/self/fd/%d/%b" % (directory_fd, name), device)

@@ -59,7 +59,7 @@ class Sampler:
     def look(self, directory_fd: int, files: Files) -> None:
         """Draw lots for the pieces of files, and read those of the lowest."""
         rows = zip(files.sizes, files.column("inode"), files.column("links"), strict=True)
-        for place, (size, inode, links) in enumerate(rows, files.start):
+        for place, (size, inode, links) in enumerate(rows):
             if not size:
                 continue
             # A file of several names is met under each of them, and draws for a part each time.

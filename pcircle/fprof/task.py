@@ -29,7 +29,7 @@ from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
-from pcircle.fs.scan import Block, blocks
+from pcircle.fs.scan import Block, Listings, blocks
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Here, Task
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+_SPACE = ("size", "blocks")
 _PARTS = 8  # that what is left in a directory is given away in
 _BATCH_S = 0.1
 _BATCH_NAMES = 2 * CAPACITY
@@ -82,6 +84,7 @@ class ProfileTask(Task[Item, Done]):
             from pcircle.fprof.looks import Looks  # most runs need none
 
             self._looks = Looks(plan)
+        self._listings = Listings()
         self._stats = Stats(plan.threads)
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -233,6 +236,13 @@ class ProfileTask(Task[Item, Done]):
                 counters.weight += weight
                 return True
             try:
+                if lease.searched:
+                    # This says why it can't be read.
+                    os.close(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=lease.fd))
+                names = None if self._plan.rules else self._listed(lease.fd, status)
+                if names is not None:
+                    self._whole(root, opened, weight, names, lease.fd, here)
+                    return True
                 return self._read(root, opened, weight, slot, lease, here)
             except OSError as error:
                 counters.weight += weight if not opened.own_entries else 0.0
@@ -257,8 +267,6 @@ class ProfileTask(Task[Item, Done]):
     ) -> bool:
         counters = self.counters
         alone = True
-        if lease.searched:
-            os.close(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=lease.fd))  # says why not
         scan = blocks(lease.fd)
         while True:
             began_s = time.perf_counter()
@@ -286,6 +294,61 @@ class ProfileTask(Task[Item, Done]):
                 alone = False
             if here.stopping:
                 return False
+
+    def _listed(self, fd: int, status: os.stat_result) -> list[str] | None:
+        began_s = time.perf_counter()
+        names = self._listings.whole(fd, status)
+        self.counters.readdir_s += time.perf_counter() - began_s
+        return names
+
+    def _whole(
+        self,
+        root: int,
+        opened: Open,
+        weight: float,
+        names: list[str],
+        fd: int,
+        here: Here[Item],
+    ) -> None:
+        """Look at all names of a small directory; which kind each is of is found on the way."""
+        count = len(names)
+        self.counters.found += count
+        opened.own_entries += count
+        opened.sums[0] += count
+        if not count:
+            self.counters.weight += weight
+            return
+        opened.each = weight / count
+        item = Batch(root, opened.path, b"", b"", b"", opened.each, 0, opened.mount)
+        for start in range(0, count, CAPACITY):
+            if here.stopping:
+                return
+            some = self._looked_up(item, names[start : start + CAPACITY], fd, here)
+            if some:
+                self._sorted(item, opened, some, fd)
+
+    def _sorted(self, item: Batch, opened: Open, names: Sequence[str], fd: int) -> None:
+        """Add what was looked up, each name as what it is."""
+        modes = self._stats.column("mode", 0, len(names))
+        if all(map(stat.S_ISREG, set(modes))):
+            total = self._add_files(item, names, None, fd)
+            opened.add((0, total, total))
+            return
+        places: dict[str, list[int]] = {"file": [], "directory": [], "link": [], "special": []}
+        for place, mode in enumerate(modes):
+            places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
+        below = places["directory"]
+        opened.pending += [names[place] for place in below]
+        opened.sums[0] -= len(below)
+        self.counters.scans_due += len(below)
+        self.counters.weight -= item.weight * len(below)  # it is theirs to be done
+        total = 0
+        if files := places["file"]:
+            total += self._add_files(item, [names[place] for place in files], files, fd)
+        for kind in ("link", "special"):
+            if places[kind]:
+                total += self._others(kind, places[kind])
+        opened.add((0, total, total))
 
     def _names_of(
         self, root: int, opened: Open, slot: int, block: Block, fd: int, here: Here[Item]
@@ -347,27 +410,36 @@ class ProfileTask(Task[Item, Done]):
             for start in range(0, len(names), CAPACITY):
                 some = self._looked_up(item, names[start : start + CAPACITY], fd, here)
                 if some:
-                    self._others(kind, len(some))
-                    total += sum(self._stats.column("size", 0, len(some)))
+                    total += self._others(kind, range(len(some)))
         return total, total
 
-    def _others(self, kind: str, count: int) -> None:
-        sizes = self._stats.column("size", 0, count)
-        self._collector.others(kind, sizes, self._stats.column("blocks", 0, count))
-        self.counters.bytes += sum(sizes)
+    def _others(self, kind: str, places: Sequence[int]) -> int:
+        """Add links or special files that were looked up; their bytes."""
+        sizes, taken = (
+            [column[place] for place in places]
+            for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
+        )
+        self._collector.others(kind, sizes, taken)
+        total = sum(sizes)
+        self.counters.bytes += total
         if kind == "link":
-            self.counters.links += count
+            self.counters.links += len(places)
         else:
-            self.counters.special += count
+            self.counters.special += len(places)
+        return total
 
     def _files(self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]) -> int:
         names = self._looked_up(item, names, fd, here)
-        if not names:
-            return 0
+        return self._add_files(item, names, None, fd) if names else 0
+
+    def _add_files(
+        self, item: Batch, names: Sequence[str], places: Sequence[int] | None, fd: int
+    ) -> int:
+        """Add files that were looked up; the bytes that count for their directory."""
         depth = 0 if item.path in (b"", HOLDER) else item.path.count(b"/") + 1
         if item.path == HOLDER:
             depth = -1  # a PATH that is a file is its own root
-        files = Files(self._stats, names, 0, len(names), (item.root, item.path, depth))
+        files = Files(self._stats, names, (item.root, item.path, depth), places)
         total, claims = self._collector.files(files)
         self.counters.files += len(names)
         self.counters.bytes += total

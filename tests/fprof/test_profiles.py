@@ -166,7 +166,7 @@ def collected(directories: Sequence[tuple[str, list[tuple[tuple[int, ...], str]]
         names = [f"{number}.{extension}" for number, (_, extension) in enumerate(files)]
         where = (0, path.encode(), path.count("/"))
         columns = Column([attributes for attributes, _ in files])
-        block = Files(columns, names, 0, len(files), where)  # type: ignore[arg-type]
+        block = Files(columns, names, where)  # type: ignore[arg-type]
         total, claims = collector.files(block)
         assert not claims
         collector.directory(
