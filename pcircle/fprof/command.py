@@ -54,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = 10.0
     json: str | None = None
     error_log: str | None = None
+    files_from: str | None = None
     csv: str | None = None
     save: str | None = None
     html: str | None = None
@@ -72,6 +73,7 @@ class ProfileProgram(Program):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._log: LogFile | None = None
+        self._listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = ()  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
@@ -81,6 +83,12 @@ class ProfileProgram(Program):
         options = self._options
         check_outputs(options)
         roots, volumes = resolve(options.paths)
+        if options.files_from is not None:
+            if len(roots) != 1 or roots[0].name:
+                raise UsageError("--files-from: what is listed is in one PATH, a directory")
+            from pcircle.fprof import lists
+
+            self._listed = lists.read(options.files_from, null=options.null)
         plan = Plan(
             roots=roots,
             volumes=volumes,
@@ -93,13 +101,14 @@ class ProfileProgram(Program):
             edges=options.wishes.edges,
             threads=options.threads,
             pieces=options.wishes.pieces,
+            listed=options.files_from is not None,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)
+        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, self._listed)
         self.close = task.close
         return task
 
@@ -142,6 +151,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         interval_s=interval_s("--interval", typed.interval),
         json=typed.json,
         error_log=typed.error_log,
+        files_from=typed.files_from,
         csv=typed.csv,
         save=typed.save,
         html=typed.html,
@@ -151,6 +161,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
         from pcircle.fprof.keeping import tell_kept
 
         return tell_kept(options)
+    if options.files_from is not None and options.filters:
+        raise UsageError("--files-from: the list says what is meant, and no pattern does")
     return _run(options)
 
 

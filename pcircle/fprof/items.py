@@ -31,7 +31,10 @@ class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Profile entries of one directory that are no directories; names are joined by NUL."""
+    """Profile entries of one directory; names are joined by NUL.
+
+    `any` are of any kind, directories too, which are then not entered.
+    """
 
     root: int
     path: bytes
@@ -41,6 +44,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     weight: float  # of each name
     slot: int
     mount: bytes = b""
+    any: bytes = b""
 
 
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):

@@ -24,7 +24,8 @@ def tell_kept(options: Options) -> int:
 
     `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
     """
-    if options.filters or options.one_file_system or options.error_log:
+    others = (options.one_file_system, options.error_log, options.files_from)
+    if options.filters or any(others):
         raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
     if detect(os.environ).rank:
         return 0

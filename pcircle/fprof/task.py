@@ -73,7 +73,14 @@ class ProfileTask(Task[Item, Done]):
 
     notice_type = Failure
 
-    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = (),
+    ) -> None:
+        self._lists = listed  # on rank 0: directories, and names in them
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
@@ -108,6 +115,9 @@ class ProfileTask(Task[Item, Done]):
         return Done(profile=profile)
 
     def seed(self) -> Iterator[Item]:
+        if self._plan.listed:
+            yield from self._seed_lists()
+            return
         weight = 1.0 / len(self._plan.roots)
         self.counters.found += len(self._plan.roots)
         for number, root in enumerate(self._plan.roots):
@@ -116,6 +126,12 @@ class ProfileTask(Task[Item, Done]):
             else:
                 self.counters.scans_due += 1
                 yield Tree(number, b"", b"", weight, number)
+
+    def _seed_lists(self) -> Iterator[Item]:
+        count = sum(len(names) for _, names in self._lists)
+        self.counters.found += count
+        for path, names in self._lists:
+            yield Batch(0, path, b"", b"", b"", 1.0 / count, 0, any=b"\0".join(names))
 
     def _single(self, number: int, name: bytes, weight: float) -> Batch:
         holder = self._plan.roots[number].holder
@@ -338,6 +354,9 @@ class ProfileTask(Task[Item, Done]):
         for place, mode in enumerate(modes):
             places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
         below = places["directory"]
+        if item.any and below:
+            self._others("directory", below)
+            below = []
         opened.pending += [names[place] for place in below]
         opened.sums[0] -= len(below)
         self.counters.scans_due += len(below)
@@ -377,14 +396,24 @@ class ProfileTask(Task[Item, Done]):
 
     def _batch(self, item: Batch, here: Here[Item]) -> Done:
         files, links, specials = map(_split, (item.files, item.links, item.specials))
+        listed = _split(item.any)
         try:
             with self._directories.lease(item.root, item.path) as lease:
+                self._any(item, listed, lease.fd, here)
                 part = self._names(item, files, links, specials, lease.fd, here)
         except OSError as error:
-            for name in files + links + specials:
+            for name in files + links + specials + listed:
                 self._lost(item, name, error, here)
             return Done()
         return Done({item.slot: (0, *part)})
+
+    def _any(self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]) -> None:
+        """Look names of any kind up and add them."""
+        alone = Open(item.path, 0, item.mount)
+        for start in range(0, len(names), CAPACITY):
+            some = self._looked_up(item, names[start : start + CAPACITY], fd, here)
+            if some:
+                self._sorted(item, alone, some, fd)
 
     def _names(
         self,
@@ -414,7 +443,7 @@ class ProfileTask(Task[Item, Done]):
         return total, total
 
     def _others(self, kind: str, places: Sequence[int]) -> int:
-        """Add links or special files that were looked up; their bytes."""
+        """Add what is no file, of one kind, that was looked up; its bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -422,7 +451,9 @@ class ProfileTask(Task[Item, Done]):
         self._collector.others(kind, sizes, taken)
         total = sum(sizes)
         self.counters.bytes += total
-        if kind == "link":
+        if kind == "directory":
+            self.counters.directories += len(places)
+        elif kind == "link":
             self.counters.links += len(places)
         else:
             self.counters.special += len(places)

@@ -195,3 +195,40 @@ def test_load_is_told_with_v(place: bytes) -> None:
         sent["messages"] for rank in document["ranks"] for sent in rank["sent"]
     )
     assert told(document) == judged(tree)
+
+
+@some_launchers
+@pytest.mark.parametrize("null", [False, True])
+def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
+    """Only what is listed counts, of whatever kind; what is not there fails."""
+    tree = build(place + b"/tree")
+    os.symlink(b"nowhere", tree + b"/link")
+    os.mkfifo(tree + b"/open/fifo")
+    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"/listed/2", b"", b"gone"]
+    with open(place + b"/list", "wb") as file:
+        file.write((b"\0" if null else b"\n").join(paths))
+    options = ["--files-from", os.fsdecode(place + b"/list"), *(["-0"] if null else [])]
+    finished = run_fprof(launcher, "-q", "--json", "-", *options, tree)
+    assert finished.code == 1
+    assert "cannot look up" in finished.said
+    counts = json.loads(finished.out)["counts"]
+    assert counts["files"]["number"] == 3
+    assert counts["files"]["bytes"] == 30
+    numbers = [counts[kind]["number"] for kind in ("directories", "links", "special")]
+    assert (numbers, counts["failed"]) == ([1, 1, 1], 1)
+
+
+def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
+    place_text = os.fsdecode(place)
+    with open(place + b"/list", "wb") as file:
+        file.write(b"a/../../b\n")
+    for options, said in (
+        (["--files-from", f"{place_text}/list"], "leads out"),
+        (["--files-from", f"{place_text}/gone"], "cannot read"),
+        (["--files-from", f"{place_text}/list", "--exclude", "x"], "no pattern"),
+    ):
+        finished = run_fprof(ONE, *options, place)
+        assert finished.code == 2
+        assert said in finished.said
+    finished = run_fprof(ONE, "--files-from", f"{place_text}/list", place + b"/list")
+    assert finished.code == 2
