@@ -88,6 +88,7 @@ def _rows(commands: Sequence[Command], runs: int, log: str) -> list[list[str]]:
             name,
             f"{median(cost.wall_s for cost in found):.3f}",
             f"{min(cost.wall_s for cost in found):.3f}",
+            f"{median(cost.user_s + cost.system_s for cost in found):.3f}",
             f"{median(cost.wall_s / o for cost, o in zip(found, ours, strict=True)):.2f}",
         ]
         for name, found in costs.items()
@@ -121,8 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _tree(typed.tree, typed.folder, typed.files, typed.sizes) as tree:
             commands = _commands(tree, fprof, walk, scratch)
             rows = _rows(commands, typed.runs, os.path.join(scratch, "log"))
-    header = ("command", "median s", "min s", "times fprof -j 2")
-    print(render(rows, align="lrrr", header=header), end="")
+    header = ("command", "median s", "min s", "CPU s", "times fprof -j 2")
+    print(render(rows, align="lrrrr", header=header), end="")
     return 0
 
 
