@@ -40,7 +40,8 @@ _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
-_PARTS = 8  # that what is left in a directory is given away in
+_FEW_NAMES = 64  # of directories: they are given away in halves
+_PARTS = 8  # that more are given away in
 _BATCH_S = 0.1
 _BATCH_NAMES = 2 * CAPACITY
 _MANY_NAMES = 4 * CAPACITY  # of a block: the rest is for others
@@ -544,7 +545,7 @@ class ProfileTask(Task[Item, Done]):
 def _left(root: int, opened: Open, slot: int) -> list[Item]:
     """What is left of an open directory, to be given away."""
     names, opened.pending = opened.pending, []
-    some = -(-len(names) // _PARTS) or 1
+    some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
     parts = [_pack(names[start : start + some]) for start in range(0, len(names), some)]
     return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
 
