@@ -11,7 +11,6 @@ Hard-linked files are added like all others, and then taken back as far as they 
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -54,7 +53,11 @@ class Files:
     __slots__ = ("blocks", "depth", "names", "path", "places", "root", "sizes", "stats")
 
     def __init__(
-        self, stats: Stats, names: Sequence[str], where: Where, places: Sequence[int] | None = None
+        self,
+        stats: Stats,
+        names: Sequence[bytes],
+        where: Where,
+        places: Sequence[int] | None = None,
     ) -> None:
         self.stats = stats
         self.names = names
@@ -171,7 +174,7 @@ class Collector:
             if "ext" in self._wanted or "depth" in self._wanted:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 
-    def _share(self, files: Files, name: str, size: int, allocated: int, links: int) -> None:
+    def _share(self, files: Files, name: bytes, size: int, allocated: int, links: int) -> None:
         """Under this name, of so many, only a part of the bytes counts."""
         back = (0, size // links - size, allocated // links - allocated)
         if "ext" in self._wanted:
@@ -261,7 +264,7 @@ class Collector:
                 continue
             for place, value in enumerate(values):
                 if sign * value <= best.floor:
-                    path = join_path(files.path, os.fsencode(files.names[place]))
+                    path = join_path(files.path, files.names[place])
                     best.add(FileRow(value, files.root, path[:LONGEST_PATH_BYTES]))
 
     @staticmethod
@@ -366,10 +369,10 @@ class Collector:
         }
 
 
-def extension_of(name: str) -> str:
+def extension_of(name: bytes) -> str:
     """A name's extension in small letters; "" if it has none that is like one."""
-    stem, dot, extension = name.rpartition(".")
+    stem, dot, extension = name.rpartition(b".")
     if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
         return ""
-    extension = extension.lower()
-    return extension if extension.isprintable() and extension.isascii() else ""
+    text = extension.lower().decode("ascii", "replace")
+    return text if text.isprintable() and text.isascii() else ""

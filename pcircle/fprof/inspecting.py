@@ -60,7 +60,7 @@ def find_holes(directory_fd: int, files: Files, profile: Profile) -> None:
         sums[4] += max(0, data - allocated) // parts
 
 
-def _data_bytes(directory_fd: int, name: str, size: int) -> int:
+def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
     """The bytes of a file that are in no hole."""
     fd = os.open(name, _FLAGS, dir_fd=directory_fd)
     try:
@@ -91,7 +91,7 @@ class Layouts:
         links = files.column("links")
         device = files.column("device_major")[0], files.column("device_minor")[0]
         for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
-            name = os.fsencode(files.names[place])
+            name = files.names[place]
             label = NO_LAYOUT
             if device not in self._without:
                 label = self._label(b"/proc/self/fd/%d/%b" % (directory_fd, name), device)

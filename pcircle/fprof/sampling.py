@@ -97,7 +97,7 @@ def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
         left -= 1
 
 
-def _read(directory_fd: int, name: str, offset: int, lot: int) -> Piece:
+def _read(directory_fd: int, name: bytes, offset: int, lot: int) -> Piece:
     """A piece, compressed; of no bytes if it can't be read."""
     try:
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)

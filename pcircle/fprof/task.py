@@ -59,7 +59,7 @@ class Open:
         self.own_entries = 0
         self.own_bytes = 0
         self.sums = [1, 0]  # entries, itself included, and bytes, with all below
-        self.pending: list[str] = []  # subdirectories
+        self.pending: list[bytes] = []  # subdirectories
         self.each = 0.0  # the weight of an entry
 
     def add(self, part: Sequence[int]) -> None:
@@ -204,7 +204,7 @@ class ProfileTask(Task[Item, Done]):
         while go_on and time.monotonic() < until_s:
             top = stack[-1]
             if top.pending:
-                path = join_path(top.path, os.fsencode(top.pending.pop()))
+                path = join_path(top.path, top.pending.pop())
                 stack.append(Open(path, top.depth + 1, top.mount))
                 go_on = self._enter(item.root, stack[-1], top.each, len(stack) - 1, here)
                 continue
@@ -304,7 +304,7 @@ class ProfileTask(Task[Item, Done]):
                 continue
             opened.each = share / count
             counters.scans_due += len(block.directories)
-            opened.pending += block.directories
+            opened.pending += _encoded(block.directories)
             alone = self._names_of(root, opened, slot, block, lease.fd, here) and alone
             if not block.last:
                 here.spawn(_left(root, opened, slot))
@@ -312,7 +312,7 @@ class ProfileTask(Task[Item, Done]):
             if here.stopping:
                 return False
 
-    def _listed(self, fd: int, status: os.stat_result) -> list[str] | None:
+    def _listed(self, fd: int, status: os.stat_result) -> list[bytes] | None:
         began_s = time.perf_counter()
         names = self._listings.whole(fd, status)
         self.counters.readdir_s += time.perf_counter() - began_s
@@ -323,7 +323,7 @@ class ProfileTask(Task[Item, Done]):
         root: int,
         opened: Open,
         weight: float,
-        names: list[str],
+        names: list[bytes],
         fd: int,
         here: Here[Item],
     ) -> None:
@@ -344,13 +344,13 @@ class ProfileTask(Task[Item, Done]):
             if some:
                 self._sorted(item, opened, some, fd)
 
-    def _sorted(self, item: Batch, opened: Open, names: Sequence[str], fd: int) -> None:
+    def _sorted(self, item: Batch, opened: Open, names: Sequence[bytes], fd: int) -> None:
         """Add what was looked up, each name as what it is."""
-        modes = self._stats.column("mode", 0, len(names))
-        if all(map(stat.S_ISREG, set(modes))):
+        if self._stats.are_files(len(names)):
             total = self._add_files(item, names, None, fd)
             opened.add((0, total, total))
             return
+        modes = self._stats.column("mode", 0, len(names))
         places: dict[str, list[int]] = {"file": [], "directory": [], "link": [], "special": []}
         for place, mode in enumerate(modes):
             places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
@@ -377,16 +377,17 @@ class ProfileTask(Task[Item, Done]):
         names = len(block) - len(block.directories)
         if names <= _MANY_NAMES and block.last:
             where = Batch(root, opened.path, b"", b"", b"", opened.each, slot, opened.mount)
-            part = self._names(where, block.files, block.links, block.specials, fd, here)
+            files, links = _encoded(block.files), _encoded(block.links)
+            part = self._names(where, files, links, _encoded(block.specials), fd, here)
             opened.add((0, *part))
             return True
         for kind in ("files", "links", "specials"):
-            listed = getattr(block, kind)
+            listed = _encoded(getattr(block, kind))
             here.spawn(
                 [
                     msgspec.structs.replace(
                         Batch(root, opened.path, b"", b"", b"", opened.each, slot, opened.mount),
-                        **{kind: _pack(listed[start : start + _BATCH_NAMES])},
+                        **{kind: b"\0".join(listed[start : start + _BATCH_NAMES])},
                     )
                     for start in range(0, len(listed), _BATCH_NAMES)
                 ]
@@ -408,7 +409,7 @@ class ProfileTask(Task[Item, Done]):
             return Done()
         return Done({item.slot: (0, *part)})
 
-    def _any(self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]) -> None:
+    def _any(self, item: Batch, names: Sequence[bytes], fd: int, here: Here[Item]) -> None:
         """Look names of any kind up and add them."""
         alone = Open(item.path, 0, item.mount)
         for start in range(0, len(names), CAPACITY):
@@ -419,9 +420,9 @@ class ProfileTask(Task[Item, Done]):
     def _names(
         self,
         item: Batch,
-        files: Sequence[str],
-        links: Sequence[str],
-        specials: Sequence[str],
+        files: Sequence[bytes],
+        links: Sequence[bytes],
+        specials: Sequence[bytes],
         fd: int,
         here: Here[Item],
     ) -> tuple[int, int]:
@@ -460,12 +461,12 @@ class ProfileTask(Task[Item, Done]):
             self.counters.special += len(places)
         return total
 
-    def _files(self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]) -> int:
+    def _files(self, item: Batch, names: Sequence[bytes], fd: int, here: Here[Item]) -> int:
         names = self._looked_up(item, names, fd, here)
         return self._add_files(item, names, None, fd) if names else 0
 
     def _add_files(
-        self, item: Batch, names: Sequence[str], places: Sequence[int] | None, fd: int
+        self, item: Batch, names: Sequence[bytes], places: Sequence[int] | None, fd: int
     ) -> int:
         """Add files that were looked up; the bytes that count for their directory."""
         depth = 0 if item.path in (b"", HOLDER) else item.path.count(b"/") + 1
@@ -496,8 +497,8 @@ class ProfileTask(Task[Item, Done]):
             self._claims[home].append(claim)
 
     def _looked_up(
-        self, item: Batch, names: Sequence[str], fd: int, here: Here[Item]
-    ) -> Sequence[str]:
+        self, item: Batch, names: Sequence[bytes], fd: int, here: Here[Item]
+    ) -> Sequence[bytes]:
         """Have names looked up. Those that can't be fail, and are not among those returned."""
         began_s = time.perf_counter()
         self.counters.weight += item.weight * len(names)
@@ -514,13 +515,13 @@ class ProfileTask(Task[Item, Done]):
         self.counters.stat_s += time.perf_counter() - began_s
         return names
 
-    def _hand_back(self, item: Batch, files: Sequence[str], here: Here[Item]) -> None:
+    def _hand_back(self, item: Batch, files: Sequence[bytes], here: Here[Item]) -> None:
         """Spawn what a slow batch has left, in two parts."""
         half = (len(files) + 1) // 2
         change = msgspec.structs.replace
         here.spawn(
             [
-                change(item, files=_pack(part), links=b"", specials=b"")
+                change(item, files=b"\0".join(part), links=b"", specials=b"")
                 for part in (files[:half], files[half:])
                 if part
             ]
@@ -528,11 +529,11 @@ class ProfileTask(Task[Item, Done]):
 
     # ---- failures --------------------------------------------------------------
 
-    def _lost(self, item: Batch, name: str, error: OSError, here: Here[Item]) -> None:
+    def _lost(self, item: Batch, name: bytes, error: OSError, here: Here[Item]) -> None:
         """An entry that can't be looked at."""
         self.counters.weight += item.weight
         self.counters.failed += 1
-        self._note(item.root, join_path(item.path, os.fsencode(name)), "look up", error, here)
+        self._note(item.root, join_path(item.path, name), "look up", error, here)
 
     def _note(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Item]) -> None:
         base = self._plan.roots[root]
@@ -546,7 +547,7 @@ def _left(root: int, opened: Open, slot: int) -> list[Item]:
     """What is left of an open directory, to be given away."""
     names, opened.pending = opened.pending, []
     some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
-    parts = [_pack(names[start : start + some]) for start in range(0, len(names), some)]
+    parts = [b"\0".join(names[start : start + some]) for start in range(0, len(names), some)]
     return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
 
 
@@ -561,9 +562,10 @@ def _sum(parts: Sequence[Sum]) -> Sum:
     return total
 
 
-def _split(packed: bytes) -> list[str]:
-    return list(map(os.fsdecode, packed.split(b"\0"))) if packed else []
+def _split(packed: bytes) -> list[bytes]:
+    return packed.split(b"\0") if packed else []
 
 
-def _pack(names: Sequence[str]) -> bytes:
-    return os.fsencode("\0".join(names))
+def _encoded(names: list[str]) -> list[bytes]:
+    """Names as bytes, all at once."""
+    return os.fsencode("\0".join(names)).split(b"\0") if names else []

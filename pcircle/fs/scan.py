@@ -32,11 +32,12 @@ class Listings:
     def __init__(self) -> None:
         self._telling: dict[int, bool] = {}  # by device
 
-    def whole(self, directory_fd: int, status: os.stat_result) -> list[str] | None:
+    def whole(self, directory_fd: int, status: os.stat_result) -> list[bytes] | None:
         """All names of a directory; None if it might be a large one. OSError as of `blocks`."""
         if status.st_size > _SMALL_BYTES or not self.tells(status.st_dev):
             return None
-        return os.listdir(directory_fd)
+        # By descriptor they would come as text, to be made bytes again.
+        return os.listdir(b"/proc/self/fd/%d" % directory_fd)
 
     def tells(self, device: int) -> bool:
         """Whether the size of this file system's directories grows with their names."""

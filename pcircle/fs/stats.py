@@ -15,6 +15,7 @@ of a block overlap.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import time
 from array import array
@@ -76,22 +77,21 @@ class Stats:
             "q": view.cast("q"),
         }
         self._ones = memoryview(array("I", [1] * CAPACITY))
+        self._mode, self._modes = 0, memoryview(array("H", [0] * CAPACITY))
         self._overlap = Overlap(threads)
         self._statx, self._places = _statx(self._buffer) if native else (None, [])
         self._slow = 0  # blocks, more of late than not
         self._directory_fd = -1
-        self._names: Sequence[str] = ()
-        self._encoded: Sequence[bytes] = ()
+        self._names: Sequence[bytes] = ()
         self._failed: dict[int, OSError] = {}
 
-    def look(self, directory_fd: int, names: Sequence[str]) -> None:
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
         """Look names up. `Failed` if some can't be: the columns of the others stand."""
         count = len(names)
         if count > CAPACITY:
             raise ValueError(f"{count} names are too many at a time")
         self._directory_fd = directory_fd
         self._names = names
-        self._encoded = "\0".join(names).encode("utf-8", "surrogateescape").split(b"\0")
         if count < _WORTH_IT:
             self._range(0, count)
         else:
@@ -119,6 +119,18 @@ class Stats:
         column: list[int] = view[offset + start * stride : offset + stop * stride : stride].tolist()
         return column
 
+    def are_files(self, count: int) -> bool:
+        """Whether the first names are regular files of one mode, as most of a directory are."""
+        letter, offset = _COLUMNS["mode"]
+        stride = _RECORD_BYTES // 2
+        found = self._views[letter][offset : offset + count * stride : stride]
+        mode = found[0]
+        if not stat.S_ISREG(mode):
+            return False
+        if mode != self._mode:
+            self._mode, self._modes = mode, memoryview(array(letter, [mode] * CAPACITY))
+        return found == self._modes[:count]
+
     def has_single_names(self, start: int, stop: int) -> bool:
         """Whether none of these has another name: at a fraction of the price of a column."""
         letter, offset = _COLUMNS["links"]
@@ -139,7 +151,7 @@ class Stats:
                 map(
                     self._statx,
                     repeat(self._directory_fd),
-                    self._encoded[start:stop],
+                    self._names[start:stop],
                     repeat(_AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT),
                     repeat(_BASIC_STATS),
                     self._places[start:stop],

@@ -125,7 +125,7 @@ def test_extensions_that_say_least_go_first() -> None:
     order = sorted(["h5", "0001", "txt", "chunk12", "c", "verylongone"], key=by_sense)
     assert order == ["c", "txt", "verylongone", "h5", "0001", "chunk12"]
     names = ["a.TXT", ".profile", "a", "a.b.c", "x." + "y" * 30, "x.\x01", "x.é", "x."]
-    assert [extension_of(name) for name in names] == ["txt", "", "", "c", "", "", "", ""]
+    assert [extension_of(name.encode()) for name in names] == ["txt", "", "", "c", "", "", "", ""]
 
 
 # ---- merging -------------------------------------------------------------------------
@@ -163,7 +163,9 @@ def collected(directories: Sequence[tuple[str, list[tuple[tuple[int, ...], str]]
     """The profile of these directories, by the code that a walk uses."""
     collector = Collector(FACETS, 3, (1000, 10**6))
     for path, files in directories:
-        names = [f"{number}.{extension}" for number, (_, extension) in enumerate(files)]
+        names = [
+            b"%d.%b" % (number, extension.encode()) for number, (_, extension) in enumerate(files)
+        ]
         where = (0, path.encode(), path.count("/"))
         columns = Column([attributes for attributes, _ in files])
         block = Files(columns, names, where)  # type: ignore[arg-type]

@@ -118,7 +118,7 @@ def test_a_small_directory_is_listed_whole_where_its_size_tells(tmp_path: Path) 
         whole = listings.whole(fd, status)
         if listings.tells(status.st_dev):
             assert whole is not None
-            assert sorted(whole) == sorted(os.listdir(folder))
+            assert sorted(whole) == sorted(os.listdir(os.fsencode(folder)))
         else:
             assert whole is None
         larger = os.stat_result([*status[:6], 65_537, *status[7:10]])

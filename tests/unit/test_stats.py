@@ -34,7 +34,7 @@ def tree(tmp_path: Path) -> Iterator[int]:
 
 @pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
 def test_columns_are_what_stat_says(tree: int, native: bool) -> None:
-    names = sorted(os.listdir(tree))
+    names = sorted(map(os.fsencode, os.listdir(tree)))
     stats = Stats(native=native)
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
@@ -43,7 +43,11 @@ def test_columns_are_what_stat_says(tree: int, native: bool) -> None:
     assert stats.column("blocks", 0, count) == [each.st_blocks for each in want]
     assert stats.column("links", 0, count) == [each.st_nlink for each in want]
     assert not stats.has_single_names(0, count)
-    assert stats.has_single_names(names.index("fifo"), names.index("fifo") + 1)
+    assert not stats.are_files(count)
+    stats.look(tree, [b"file", b"link", b"sparse"])
+    assert stats.are_files(3)
+    stats.look(tree, names)
+    assert stats.has_single_names(names.index(b"fifo"), names.index(b"fifo") + 1)
     assert stats.column("uid", 0, count) == [each.st_uid for each in want]
     assert stats.column("gid", 0, count) == [each.st_gid for each in want]
     assert stats.column("mode", 0, count) == [each.st_mode for each in want]
@@ -59,14 +63,14 @@ def test_columns_are_what_stat_says(tree: int, native: bool) -> None:
 def test_a_name_that_fails_does_not_spoil_the_others(tree: int, native: bool) -> None:
     stats = Stats(native=native)
     with pytest.raises(Failed) as failed:
-        stats.look(tree, ["gone", "file", "x" * 300, "fifo"])
+        stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
     errors = {place: error.errno for place, error in failed.value.errors.items()}
     assert errors == {0: errno.ENOENT, 2: errno.ENAMETOOLONG}
     assert stats.column("size", 1, 2) == [12345]
-    stats.look(tree, ["file"])
+    stats.look(tree, [b"file"])
     assert stats.column("size", 0, 1) == [12345]
     with pytest.raises(ValueError, match="too many"):
-        stats.look(tree, ["file"] * (CAPACITY + 1))
+        stats.look(tree, [b"file"] * (CAPACITY + 1))
 
 
 def test_the_parts_of_a_range_overlap() -> None:
