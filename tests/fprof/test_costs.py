@@ -58,7 +58,7 @@ def test_calls_per_directory(place: bytes) -> None:
 @pytest.mark.parametrize("launcher", launchers([1, 2], [2]), ids=str)
 def test_memory_does_not_grow_with_the_tree(launcher: Launcher, place: bytes) -> None:
     """A million entries, half of them in one directory, take no more than fifty thousand."""
-    if os.statvfs(place).f_favail < 1_100_000:
+    if os.statvfs(place).f_favail < 2_200_000:  # another test may want as many
         pytest.skip("no room for a million files")
     few = build_flat_tree(place + b"/few", 50, 1000, 0)
     build_flat_tree(place + b"/more/many", 500, 1000, 0)
