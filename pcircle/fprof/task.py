@@ -247,6 +247,7 @@ class ProfileTask(Task[Item, Done]):
             return True
         with lease:
             status = os.fstat(lease.fd)
+            self._stats.waits = self._listings.waits(status.st_dev)
             counters.directories += 1
             self._collector.others("directory", (status.st_size,), (status.st_blocks,))
             if self._is_mount_point(root, opened, status) and self._plan.one_file_system:
@@ -401,6 +402,7 @@ class ProfileTask(Task[Item, Done]):
         listed = _split(item.any)
         try:
             with self._directories.lease(item.root, item.path) as lease:
+                self._stats.waits = self._listings.waits(lease.identity[0])
                 self._any(item, listed, lease.fd, here)
                 part = self._names(item, files, links, specials, lease.fd, here)
         except OSError as error:

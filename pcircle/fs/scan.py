@@ -30,7 +30,7 @@ class Listings:
     """The names of small directories, where the file system lets it be known that they are."""
 
     def __init__(self) -> None:
-        self._telling: dict[int, bool] = {}  # by device
+        self._types: dict[int, bytes | None] = {}  # of file systems, by device
 
     def whole(self, directory_fd: int, status: os.stat_result) -> list[bytes] | None:
         """All names of a directory; None if it might be a large one. OSError as of `blocks`."""
@@ -41,10 +41,16 @@ class Listings:
 
     def tells(self, device: int) -> bool:
         """Whether the size of this file system's directories grows with their names."""
-        telling = self._telling.get(device)
-        if telling is None:
-            telling = self._telling[device] = _type_of(device) in _TELLING
-        return telling
+        return self._type(device) in _TELLING
+
+    def waits(self, device: int) -> bool:
+        """Whether a look-up may have to wait for a disk or a server."""
+        return self._type(device) != b"tmpfs"
+
+    def _type(self, device: int) -> bytes | None:
+        if device not in self._types:
+            self._types[device] = _type_of(device)
+        return self._types[device]
 
 
 def _type_of(device: int) -> bytes | None:

@@ -132,5 +132,6 @@ def test_where_the_size_tells_nothing_no_directory_is_listed_whole() -> None:
     fd = os.open("/proc/self", os.O_RDONLY)
     try:
         assert Listings().whole(fd, os.fstat(fd)) is None
+        assert Listings().waits(os.fstat(fd).st_dev)
     finally:
         os.close(fd)

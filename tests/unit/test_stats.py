@@ -32,10 +32,12 @@ def tree(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "in memory"])
 @pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
-def test_columns_are_what_stat_says(tree: int, native: bool) -> None:
+def test_columns_are_what_stat_says(tree: int, native: bool, waits: bool) -> None:
     names = sorted(map(os.fsencode, os.listdir(tree)))
     stats = Stats(native=native)
+    stats.waits = waits
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
     count = len(names)
