@@ -159,11 +159,13 @@ class Task(ABC, Generic[I, R]):
     def commit(self, epoch: int) -> None:
         """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
 
-    def finish(self) -> None:
+    def finish(self) -> R | None:
         """All work of the job has ended, and ended well: hand over what this rank has kept.
 
-        Called on the main thread, before this rank's account is taken.
+        Called on the main thread, before this rank's account is taken. What it
+        returns is merged, up the tree, into the job's result.
         """
+        return None
 
     def measure(self) -> Sums:
         """This rank's counters for the progress rounds; called on the main thread."""
@@ -181,7 +183,11 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """What one rank tells of itself at the end."""
+    """What one rank tells of itself at the end.
+
+    `sent` are the messages and their bytes by receiver, the first rank of a block of
+    `sent_block` ranks: where there are many ranks, they are summed by block.
+    """
 
     rank: int
     node: int
@@ -196,6 +202,8 @@ class RankReport(msgspec.Struct, frozen=True):
     spilled: int
     cpu_s: float
     peak_rss_bytes: int
+    sent: tuple[tuple[int, int, int], ...] = ()
+    sent_block: int = 1
 
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
