@@ -192,8 +192,8 @@ def test_the_text_tells_it_too(tree: bytes) -> None:
     for word in ("size up to", "median size", "under 7 days", ".h5", "largest files", "subblock",
                  "within their inodes", "1 name"):  # fmt: skip
         assert word.split()[0] in text
-    plain = run_fprof(TWO, tree, environment={"LC_ALL": "C", "PYTHONUTF8": "0",
-                                              "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""})  # fmt: skip
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    plain = run_fprof(TWO, tree, environment={**ascii_only, "PYTHONIOENCODING": ""})
     assert b"###" in plain.out
     assert plain.out.isascii()
 
