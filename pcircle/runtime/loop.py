@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.aio import Future, Pool
+from pcircle.aio.pool import Future, Pool
 from pcircle.circle.engine import GATHERING, Engine
 from pcircle.circle.instructions import (
     Abandon,
