@@ -25,14 +25,15 @@ __all__ = [
     "parse_size",
 ]
 
-_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?(?:(b)|([kmgtpe])(b|ib)?)?", re.IGNORECASE)
+# Compiled by `re` when they are first used: most runs need none.
+_SIZE = r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?(?:(b)|([kmgtpe])(b|ib)?)?"
 _PREFIXES = "kmgtpe"
 _MAX_SIZE_BYTES = 2**63 - 1
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
-_DURATION = re.compile(r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:ms|s|m|h|d) ?)+", re.IGNORECASE)
-_DURATION_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d)", re.IGNORECASE)
-_PLAIN_SECONDS = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_DURATION = r"(?:[0-9]{1,15}(?:\.[0-9]{1,15})?(?:ms|s|m|h|d) ?)+"
+_DURATION_PART = r"([0-9.]+)(ms|s|m|h|d)"
+_PLAIN_SECONDS = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _MINUTE_S = 60
 _HOUR_S = 3600
@@ -45,7 +46,7 @@ def parse_size(text: str) -> int:
     A fraction is taken exactly and rounded down to a whole byte.  ValueError quotes what can't be
     read, and refuses what no file can be (2**63 and more).
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
         raise ValueError(f"not a size: {text!r} (sizes are like 4096, 64k, 1.5MiB, 2GB)")
     whole, fraction, _, prefix, suffix = match.groups(default="")
@@ -85,13 +86,13 @@ def parse_duration(text: str) -> float:
     whether it makes sense is the caller's to say.
     """
     stripped = text.strip()
-    if _PLAIN_SECONDS.fullmatch(stripped):
+    if re.fullmatch(_PLAIN_SECONDS, stripped):
         return float(stripped)
-    if not _DURATION.fullmatch(stripped):
+    if not re.fullmatch(_DURATION, stripped, re.IGNORECASE):
         raise ValueError(f"not a duration: {text!r} (durations are like 30, 0.5s, 5m, 2h)")
     return math.fsum(
         float(number) * _SECONDS_OF[unit.lower()]
-        for number, unit in _DURATION_PART.findall(stripped)
+        for number, unit in re.findall(_DURATION_PART, stripped, re.IGNORECASE)
     )
 
 

@@ -19,7 +19,6 @@ from pcircle.fcp.destination import resolve
 from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.layouts import demand, striping_of
-from pcircle.fcp.lists import Lists, read_paths, sort
 from pcircle.fcp.plan import (
     CHUNK_UNIT_BYTES,
     DEFAULT_LARGE_BYTES,
@@ -33,6 +32,7 @@ from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
+from pcircle.fs.lists import Lists, read_paths, sort
 from pcircle.fs.metadata import Keep
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
@@ -282,7 +282,7 @@ def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from: its paths are below SRC, which must be one directory")
-    return sort([(0, read_paths(name, null=options.null, whole=options.deep))])
+    return sort([(0, read_paths(name, show, null=options.null, whole=options.deep))])
 
 
 def _check_signature(options: Options) -> None:

@@ -224,7 +224,7 @@ class Console(Observer[Done]):
         code = report.exit_code
         if self._json is not None:
             try:
-                jsonout.write(report, self._json, sys.stdout.buffer)
+                jsonout.write(report, self._json, getattr(sys.stdout, "buffer", None))
             except OSError as error:
                 self._progress.note(f"fcp: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))

@@ -25,11 +25,11 @@ from pcircle.fcp.items import (
     unpack,
 )
 from pcircle.fcp.limits import limits_of
-from pcircle.fcp.lists import Group, Lists, Picked
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.lists import Group, Lists, Picked
 from pcircle.fs.scan import Block
 from pcircle.runtime import Here, Task
 

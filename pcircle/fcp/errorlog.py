@@ -23,8 +23,8 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
-from pcircle.fcp.lists import Lists, record_of, sort
 from pcircle.fcp.plan import DIRECTORY, Root
+from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.ui.errorlog import LogFile, decode, encode
 from pcircle.ui.names import show

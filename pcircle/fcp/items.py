@@ -19,6 +19,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.fs.listed import Listed
+
 Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""
 
@@ -46,24 +48,6 @@ ANYWHERE = Place((0, 0), (0, 0), (0, 0))
 def target_of(place: Place) -> tuple[int, int] | None:
     """The identity of a place's target, None if it is not known."""
     return None if place is ANYWHERE or place == ANYWHERE else place.target
-
-
-class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a list names below a directory, see `pcircle.fcp.lists`: the text itself, or a range.
-
-    A range, from `begin` to `end`, is of the list that rank 0 keeps, where the first
-    `skip` bytes of each record lead to the directory.
-    """
-
-    text: bytes = b""
-    begin: int = 0
-    end: int = 0
-    skip: int = 0
-
-    @property
-    def is_range(self) -> bool:
-        """Whether it is for rank 0."""
-        return self.end > self.begin
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):

@@ -39,11 +39,11 @@ from pcircle.fcp.items import (
 )
 from pcircle.fcp.journal import Counts, Inode, Subtree, add_counts
 from pcircle.fcp.large import LargeFile
-from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.recorder import Recorder
 from pcircle.fcp.resume import Kept
 from pcircle.fcp.task import CopyTask
+from pcircle.fs.lists import Lists
 from pcircle.runtime import Here
 
 

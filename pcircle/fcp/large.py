@@ -234,7 +234,7 @@ class LargeFiles:
     def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Item]) -> Done:
         """All chunks are done: the file gets its attributes and its name, or goes."""
         self._site.copier.doing = "reach"
-        cause = merged.cause
+        cause, mark = merged.cause, None
         try:
             with (
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
@@ -242,7 +242,9 @@ class LargeFiles:
             ):
                 names = (source.fd, item.name, lease.fd)
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
-                made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
+                if cause is None and item.linked:
+                    made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
+                    mark = target.mark_of(made)
                 self._site.sync_holder(item.path, lease)
         except Taken:
             self._site.counters.sized -= 1  # it was counted when it began
@@ -257,7 +259,7 @@ class LargeFiles:
         self._site.counters.files += 1
         if self._site.signer is not None:
             self._site.signer.large(own.source.st_size, own.blocks, own.known + merged.blocks)
-        return self._signed(item, Done(made=target.mark_of(made)))
+        return self._signed(item, Done(made=mark))
 
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""

@@ -46,8 +46,8 @@ from pcircle.fcp.journal import (
     read_record,
     read_records,
 )
-from pcircle.fcp.lists import groups
 from pcircle.fcp.plan import JournalPlan
+from pcircle.fs.lists import groups
 from pcircle.fs.scan import Block
 
 _ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a record

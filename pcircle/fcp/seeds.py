@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Item, Singles, Tree
-from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import DIRECTORY, Plan
+from pcircle.fs.lists import Lists
 
 
 def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:

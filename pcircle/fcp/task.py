@@ -30,13 +30,13 @@ from pcircle.fcp.items import (
 from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
-from pcircle.fcp.lists import Lists
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
 from pcircle.fcp.verify import Verifier
 from pcircle.fcp.waiting import LONGEST_WAIT_S
+from pcircle.fs.lists import Lists
 from pcircle.runtime import Here, Task
 from pcircle.ui.names import show
 

@@ -19,13 +19,14 @@ from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
-from pcircle.fcp.items import Batch, Done, Item, Listed, Place, Portion, Tree, pack, unpack
-from pcircle.fcp.lists import Lists, Picked, groups
+from pcircle.fcp.items import Batch, Done, Item, Place, Portion, Tree, pack, unpack
 from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.listed import Listed
+from pcircle.fs.lists import Lists, Picked, groups
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block

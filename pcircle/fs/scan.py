@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pcircle.fs.listed import Listed
 
 BLOCK_ENTRIES = 1 << 16
 _BLOCK_S = 0.2
@@ -17,9 +21,12 @@ _LOOK_EVERY = 1024
 
 
 class Block:
-    """Names of one directory, by kind. `last` tells that the directory ends here."""
+    """Names of one directory, by kind. `last` tells that the directory ends here.
 
-    __slots__ = ("directories", "files", "last", "links", "specials")
+    `below` is what is wanted of some of its directories; of the others it is all.
+    """
+
+    __slots__ = ("below", "directories", "files", "last", "links", "specials")
 
     def __init__(self) -> None:
         self.files: list[str] = []
@@ -27,6 +34,7 @@ class Block:
         self.directories: list[str] = []
         self.specials: list[str] = []
         self.last = False
+        self.below: dict[str, Listed | None] = {}
 
     def __len__(self) -> int:
         return len(self.files) + len(self.links) + len(self.directories) + len(self.specials)

@@ -62,7 +62,9 @@ def parser() -> Parser:
     add("--update", metavar="MANIFEST", help="write it anew; only what has changed is read")
     add("--rot", metavar="MANIFEST", help="name files that nobody wrote to and that differ")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare manifests, and read nothing else")
-    add_filters(p, "PATH")
+    add_filters(p, "PATH").add_argument(
+        "-r", "--recursive", action="store_true", help="--files-from: directories with all below"
+    )
     add = p.add_argument_group("how").add_argument
     add_launch(add)
     add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")

@@ -15,7 +15,7 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.fsum.console import Console, tell_differences
-from pcircle.fsum.plan import LARGE_BYTES, Against, Plan, resolve
+from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature import algorithm
@@ -28,15 +28,22 @@ from pcircle.ui.progress import Mode
 from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs
 
 if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
     from pcircle.fsum.coreutils import Listed
     from pcircle.signature.manifest import Manifest
 
 # What only some runs need is imported where they need it: the start is a part of every run.
 
 
+_WHOLE_CHUNKS = "--chunksize: whole files have their digests from one process, without chunks"
+_OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport"}
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be signed, as asked for. `filters` are as of `pcircle.fs.globs.rules_of`.
 
+    With `files_from` only what that list names is meant; with `deep` also what is in
+    directories there. `null`: paths in such files end with NUL.
     `output` is the manifest to be written, `against` the one to be compared with, or a
     list of digests; `whole`: each file is to have a digest of its own.
     """
@@ -46,6 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     chunk_bytes: int | None = None
     filters: tuple[tuple[str, bytes], ...] = ()
     null: bool = False
+    files_from: str | None = None
+    deep: bool = False
     one_file_system: bool = False
     jobs: int | None = None
     transport: TransportOption = "auto"
@@ -70,43 +79,73 @@ class SumProgram(Program):
         self._options = options
         self._log: LogFile | None = None
         self._expected: Sequence[Listed] = ()  # on rank 0
+        self._lists: Lists | None = None  # on rank 0
+        self._output: bytes | None = None
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
         Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
+        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
+        options = self._options
+        if options.output is not None:
+            plan = self._prepare_output(options.output, plan)
+        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
+            try:
+                self._log = LogFile(open_log(options.error_log))
+            except UsageError:
+                if plan.parts is not None:
+                    os.unlink(plan.parts)
+                raise
+        return msgspec.msgpack.encode(plan)
+
+    def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
+        """The plan with a place for the parts of a manifest, which is looked for last."""
+        from pcircle.fsum.publishing import destination_of, own_files, place_for, refuse_data
+
+        self._output = destination_of(output, plan.directory)
+        refuse_data(self._output, plan)
+        parts = place_for(self._output)
+        own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
+        found = own_files(plan.roots[0], plan.directory, own)
+        return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))
+
+    def _decide(self, ranks: int, *, one_node: bool) -> Plan:
+        """What is to be done, without a manifest that is to be written."""
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
         chunk = options.chunk_bytes
         old, name, listed = self._compared()
         here = working_directory()
-        parts = None
-        if options.output is not None:
-            from pcircle.fsum.publishing import place_for
-
-            parts = place_for(options.output, here)
+        against = None if old is None else os.path.join(here, options.against or b"")
         plan = Plan(
             roots=resolve(options.paths or _recorded(old)),
             algorithm=name,
             large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
             chunk_bytes=chunk,
             directory=here,
-            one_node=len(set(nodes)) == 1,
+            one_node=one_node,
+            ranks=ranks,
             rules=rules_of(options.filters, show, null=options.null),
             one_file_system=options.one_file_system,
-            parts=parts,
-            against=None if old is None else os.path.join(here, options.against or b""),
+            listing=options.files_from is not None,
+            against=against,
             mode=options.mode,
             whole=options.whole or listed,
             listed=listed,
         )
         if listed and plan.roots[0].name:
             raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
-        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = LogFile(open_log(options.error_log))
-        return msgspec.msgpack.encode(plan)
+        if options.files_from is not None:
+            self._lists = _listed(options, options.files_from, plan)
+        if against is not None:
+            from pcircle.fsum.publishing import own_files
+
+            found = own_files(plan.roots[0], here, [Own(*os.path.split(against))])
+            plan = msgspec.structs.replace(plan, own=found)
+        return plan
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
         """The manifest to compare with, the algorithm, and whether it is a list of digests."""
@@ -117,21 +156,29 @@ class SumProgram(Program):
 
         if is_manifest(options.against):
             old = read_manifest(options.against)
+            if options.algorithm not in (None, old.algorithm.name):
+                shown = show(options.against)
+                raise UsageError(f"--algorithm: '{shown}' has digests of {old.algorithm.name}")
             return old, old.algorithm.name, False
         if options.mode != "check":
             raise UsageError(f"--{options.mode}: '{show(options.against)}' is no manifest")
+        if options.filters or options.files_from is not None or options.one_file_system:
+            raise UsageError("--check: of a list of digests all is checked, and nothing left out")
+        if options.chunk_bytes is not None:
+            raise UsageError(_WHOLE_CHUNKS)
         name, self._expected = read_digests(options.against, options.algorithm)
         return None, name, True
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
+        lists = self._lists if rank == 0 else None
         if decided.whole:
             from pcircle.fsum.whole import WholeTask
 
-            whole = WholeTask(decided, self._expected)
+            whole = WholeTask(decided, rank, self._expected, lists)
             self.close = whole.close
             return whole
-        task = SumTask(decided, rank, size)
+        task = SumTask(decided, rank, size, lists)
         self.close = task.close
         return task
 
@@ -145,7 +192,7 @@ class SumProgram(Program):
             interval_s=options.interval_s,
             json=options.json,
             log=self._log,
-            output=options.output,
+            output=self._output,
         )
 
 
@@ -155,6 +202,10 @@ def sum_typed(typed: argparse.Namespace) -> int:
         raise UsageError("an empty name is no file's")
     if typed.diff is not None:
         return _diff(typed)
+    if typed.recursive and typed.files_from is None:
+        raise UsageError("--recursive: it is for --files-from; all below a PATH is signed anyway")
+    if typed.null and not _names_files(typed):
+        raise UsageError("--null: no FILE is given whose lines could end with NUL")
     against, mode = _against(typed)
     output = typed.output if mode != "update" else typed.output or against
     if not typed.operands and against is None:
@@ -169,6 +220,8 @@ def sum_typed(typed: argparse.Namespace) -> int:
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         null=typed.null,
+        files_from=typed.files_from,
+        deep=typed.recursive,
         one_file_system=typed.one_file_system,
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
@@ -185,7 +238,15 @@ def sum_typed(typed: argparse.Namespace) -> int:
     )
     if options.whole and (output or against):
         raise UsageError("--format=coreutils: such a list is printed; and read whatever is said")
+    if options.whole and options.chunk_bytes is not None:
+        raise UsageError(_WHOLE_CHUNKS)
     return _run(options)
+
+
+def _names_files(typed: argparse.Namespace) -> bool:
+    """Whether any option gives a file of paths or patterns."""
+    filters = typed.filters or ()
+    return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
 
 
 def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
@@ -206,9 +267,21 @@ def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
     return (b".",) if old is None else (old.root.name,)
 
 
+def _listed(options: Options, name: str, plan: Plan) -> Lists:
+    """What --files-from names. UsageError if it can't be read, or is of no directory."""
+    from pcircle.fs.lists import read_paths, sort
+
+    if len(plan.roots) != 1 or plan.roots[0].name:
+        raise UsageError("--files-from: its paths are below PATH, which must be one directory")
+    return sort([(0, read_paths(name, show, null=options.null, whole=options.deep))])
+
+
 def _diff(typed: argparse.Namespace) -> int:
     """Compare two manifests; rank 0 of a launched job does, the others have nothing to do."""
-    if typed.operands or typed.check or typed.update or typed.rot or typed.output:
+    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
+    default = {"format": "pcsig", "progress": "auto", "transport": "auto", "interval": "10"}
+    given -= {name for name, value in default.items() if getattr(typed, name) == value}
+    if given - _OF_DIFF:
         raise UsageError("--diff takes two manifests, and nothing else")
     if detect(os.environ).rank:
         return 0

@@ -9,14 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.fs.sorting import Sorter
 from pcircle.fsum.counters import Totals, totals
 from pcircle.fsum.items import Difference, Digest, Done, Failure
 from pcircle.fsum.plan import Plan
@@ -43,6 +42,9 @@ from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
+
+if TYPE_CHECKING:
+    from pcircle.fs.sorting import Sorter
 
 _PERIOD_S = 0.2
 _TOGETHER = 4096  # lines that are written at once
@@ -77,7 +79,11 @@ class Console(Observer[Done]):
     ) -> None:
         self._plan = plan
         self._output = output
-        self._digests = Sorter()  # of whole files
+        self._digests: Sorter | None = None  # of whole files
+        if plan.whole:
+            from pcircle.fs.sorting import Sorter  # most runs need none
+
+            self._digests = Sorter()
         self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
         self._differences: list[Difference] = []
         self._quiet = quiet
@@ -99,10 +105,11 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        for value in values:
-            if isinstance(value, Digest):
-                key = value.path.replace(b"/", b"\0")
-                self._digests.add(key + b"\0\0" + value.digest)
+        if self._digests is not None:
+            for value in values:
+                if isinstance(value, Digest):
+                    key = value.path.replace(b"/", b"\0")
+                    self._digests.add(key + b"\0\0" + value.digest)
         self._differences += [value for value in values if isinstance(value, Difference)]
         failures = [value for value in values if isinstance(value, Failure)]
         for failure in failures:
@@ -168,7 +175,7 @@ class Console(Observer[Done]):
             code = worst((code, EntriesFailed.exit_code))
         if self._by_errno:
             self._progress.note(f"fsum: {failures_by_kind(self._by_errno)}")
-        for reason in reasons:
+        for reason in dict.fromkeys(reasons):
             self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
@@ -182,16 +189,16 @@ class Console(Observer[Done]):
         root = None if code or outcome.result is None else root_of(plan, outcome.result)
         if plan.parts is not None:
             complete = root is not None and not total.failed
-            ranks = max(1, len(outcome.reports))
+            assert self._output is not None
             try:
-                publish(plan, self._output, root if complete else None, ranks, total.signed)
+                publish(plan, self._output, root if complete else None, total.signed)
             except OSError as error:
                 reasons.append(f"the manifest can't be written: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
             if not complete and not code:
                 self._progress.note("fsum: no manifest is written: entries of it failed")
         elif root is not None and not total.failed:
-            self._differences += against_root(plan, root)
+            self._differences += against_root(plan, root, told=bool(self._differences))
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
@@ -250,7 +257,7 @@ class Console(Observer[Done]):
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
             entries_per_s=round(total.signed / elapsed_s, 3),
-            reasons=reasons,
+            reasons=tuple(dict.fromkeys(reasons)),
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),
             differences=describe(self._differences),
@@ -261,7 +268,7 @@ class Console(Observer[Done]):
         code = report.exit_code
         if self._json is not None:
             try:
-                jsonout.write(report, self._json, sys.stdout.buffer)
+                jsonout.write(report, self._json, getattr(sys.stdout, "buffer", None))
             except OSError as error:
                 self._progress.note(f"fsum: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))
@@ -271,13 +278,14 @@ class Console(Observer[Done]):
         except OSError as error:
             self._progress.note(f"fsum: cannot write standard output: {error.strerror}")
             code = worst((code, EntriesFailed.exit_code))
-        self._digests.close()
+        if self._digests is not None:
+            self._digests.close()
         for signed in report.signatures if self._signs else ():
             if signed.signature is None and report.exit_code in (0, EntriesFailed.exit_code):
                 self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self._quiet:
-            self._progress.note(f"fsum: {verdict(report.differences)}")
+            self._progress.note(f"fsum: {verdict(report.differences, report.failed)}")
         if self._verbose:
             self._progress.note(shares(report.ranks, report.entries, self._verbose).rstrip("\n"))
             self._progress.note(summary(report))
@@ -286,11 +294,12 @@ class Console(Observer[Done]):
     def _results(self, report: Report) -> Iterator[bytes]:
         """The lines that were asked for."""
         yield from _lines(report.differences)
-        if self._plan.whole:
+        if self._digests is not None:
             from pcircle.fsum.coreutils import line_of
-        for record in self._digests.sorted():
-            path, _, digest = record.rpartition(b"\0\0")
-            yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
+
+            for record in self._digests.sorted():
+                path, _, digest = record.rpartition(b"\0\0")
+                yield line_of(digest, path.replace(b"\0", b"/")) + b"\n"
         for signed in report.signatures if self._signs else ():
             if signed.signature is not None:
                 yield f"{signed.signature}  {signed.path}\n".encode()
@@ -302,7 +311,12 @@ def tell_differences(found: Iterable[Difference], json: str | None) -> int:
     code = IntegrityError.exit_code if told else 0
     if json is not None:
         jsonout.check(json)
-        jsonout.write(Comparison(SCHEMA, "fsum", __version__, code, told), json, sys.stdout.buffer)
+        document = Comparison(SCHEMA, "fsum", __version__, code, told)
+        try:
+            jsonout.write(document, json, getattr(sys.stdout, "buffer", None))
+        except OSError as error:
+            Output(sys.stderr).line(f"fsum: cannot write '{json}': {error.strerror}")
+            code = worst((code, EntriesFailed.exit_code))
     try:
         _write(sys.stderr if json == "-" else sys.stdout, _lines(told))
     except OSError as error:
@@ -315,8 +329,10 @@ def _lines(differences: Iterable[Told]) -> Iterator[bytes]:
     return (f"{each.what}  {each.path}\n".encode() for each in differences)
 
 
-def _write(stream: TextIO, lines: Iterator[bytes]) -> None:
+def _write(stream: TextIO | None, lines: Iterator[bytes]) -> None:
     """Write results. OSError if that can't be done."""
+    if stream is None:  # it was closed when the process began
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     stream.flush()
     while some := b"".join(islice(lines, _TOGETHER)):
         left = memoryview(some)

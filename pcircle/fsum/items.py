@@ -12,16 +12,32 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.fs.listed import Listed
+
 Identity: TypeAlias = tuple[int, int]
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Sign a directory and all below it. `above` is the directory it lies in, None for a root."""
+    """Sign a directory and all below it. `above` is the directory it lies in, None for a root.
+
+    With `only` nothing of it is signed but what that names.
+    """
 
     root: int
     path: bytes
     weight: float
     above: Identity | None = None
+    only: Listed | None = None
+
+
+class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
+    """Sign what a list names in a directory, of which this text is a part."""
+
+    root: int
+    path: bytes
+    text: bytes
+    weight: float
+    directory: Identity
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -59,7 +75,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-Item: TypeAlias = Tree | Batch | Large | Chunk
+Item: TypeAlias = Tree | Portion | Batch | Large | Chunk
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):

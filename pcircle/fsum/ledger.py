@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.globs import Chooser
+from pcircle.fs.scan import Block
 from pcircle.fsum.items import Difference
 from pcircle.fsum.plan import Plan
 from pcircle.signature import Signer
@@ -34,6 +36,7 @@ class Ledger:
         self._plan = plan
         self._rank = rank
         self._signer = signer
+        self._chooser = Chooser(plan.rules) if plan.rules else None
         self._part: Part | None = None
         self._cached: tuple[bytes, Known] | None = None
 
@@ -49,9 +52,42 @@ class Ledger:
         if path == HOLDER:
             root = self.old.root
             return partial(self.spares, lambda name: root)
+        return partial(self.spares, self._known(self.old, path))
+
+    def _known(self, old: Manifest, path: bytes) -> Known:
         if self._cached is None or self._cached[0] != path:
-            self._cached = path, _lookup(self.old.section(path))
-        return partial(self.spares, self._cached[1])
+            self._cached = path, _lookup(old.section(path))
+        return self._cached[1]
+
+    def leave_missing(self, block: Block, path: bytes, directory_fd: int) -> None:
+        """Forget listed names that are not there, but in the manifest: they are missing.
+
+        Others that are not there can't be read.
+        """
+        if self.old is None or not self.compares:
+            return
+        known = self._known(self.old, path)
+
+        def there(name: str) -> bool:
+            try:
+                os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return known(os.fsencode(name)) is None
+            except OSError:
+                pass  # to read it will say what is wrong
+            return True
+
+        block.files = list(filter(there, block.files))
+        block.directories = list(filter(there, block.directories))
+
+    def is_meant(self, path: bytes, entry: Entry) -> bool:
+        """Whether the rules leave an entry of a directory in, and it is no file of this run."""
+        if any(own.directory == path and own.names(entry.name) for own in self._plan.own):
+            return False
+        if self._chooser is None:
+            return True
+        name = entry.name if self._chooser.by_name else join_path(path, entry.name)
+        return self._chooser.chooses(name, directory=entry.kind == b"d")
 
     def spares(self, known: Known, name: bytes, directory_fd: int) -> bool:
         """Whether a file need not be read; then its seal is made. OSError."""
@@ -85,10 +121,17 @@ class Ledger:
     # ---- directories -----------------------------------------------------------
 
     def page(
-        self, path: bytes, status: os.stat_result, tell: Callable[[Sequence[Difference]], None]
+        self,
+        path: bytes,
+        status: os.stat_result,
+        tell: Callable[[Sequence[Difference]], None],
+        meant: Iterable[bytes] | None = None,
     ) -> Page:
-        """The page of a directory, to be shown its entries and then closed."""
-        return Page(self, path, status, tell)
+        """The page of a directory, to be shown its entries and then closed.
+
+        `meant` are the names that may be missing, in their order; None: all.
+        """
+        return Page(self, path, status, tell, meant)
 
     def part(self) -> Part | None:
         """This rank's part of the manifest that is written. StoppedEarly if it can't be."""
@@ -113,6 +156,11 @@ class Ledger:
         return self._signer
 
     @property
+    def compares(self) -> bool:
+        """Whether all that differs is told."""
+        return self._plan.mode in ("check", "quick")
+
+    @property
     def rot_only(self) -> bool:
         """Whether only what has changed by itself matters."""
         return self._plan.mode == "rot"
@@ -127,8 +175,11 @@ class Page:
         path: bytes,
         status: os.stat_result,
         tell: Callable[[Sequence[Difference]], None],
+        meant: Iterable[bytes] | None,
     ) -> None:
         self._ledger = ledger
+        self._meant = None if meant is None else iter(meant)
+        self._reached = b""  # of what is meant
         self._path = path
         self._times = status.st_mtime_ns, status.st_ctime_ns
         self._tell = tell
@@ -197,7 +248,17 @@ class Page:
         return found
 
     def _without(self, old: Entry) -> list[Difference]:
-        return [] if self._ledger.rot_only else [Difference("missing", self._named(old))]
+        if self._ledger.rot_only or not self._is_meant(old):
+            return []
+        return [Difference("missing", self._named(old))]
+
+    def _is_meant(self, old: Entry) -> bool:
+        if self._meant is not None:
+            while self._reached < old.name:
+                self._reached = next(self._meant, b"\xff" * 256)
+            if self._reached != old.name:
+                return False
+        return self._ledger.is_meant(self._path, old)
 
     def _named(self, entry: Entry) -> bytes:
         return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")

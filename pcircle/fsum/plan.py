@@ -27,6 +27,21 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     shown: bytes
 
 
+class Own(msgspec.Struct, frozen=True, array_like=True):
+    """A manifest in the directory of this path below the root, or with `parts` what it grows from.
+
+    It can't be an entry of itself.
+    """
+
+    directory: bytes
+    name: bytes
+    parts: bool = False
+
+    def names(self, name: bytes) -> bool:
+        """Whether a file of the directory is meant."""
+        return name == self.name or (self.parts and name.startswith(self.name + b"-"))
+
+
 Against: TypeAlias = Literal["check", "quick", "update", "rot"]
 
 
@@ -36,8 +51,11 @@ class Plan(msgspec.Struct, frozen=True):
     `large_bytes` is the size above which files are read in chunks, `chunk_bytes`
     the chunks' size, None to adapt it. `directory` is the working directory;
     `one_node` tells that all ranks share a node. `rules` choose what is signed of
-    what is below the roots; `one_file_system`: of a mount point the directory alone.
-    `parts` is where each rank writes its part of a manifest, its number to be added;
+    what is below the roots, `listing` tells that a list does; `one_file_system`: of a mount
+    point the directory alone. `own` are files of this run that
+    lie below the root: they are left out as well.
+    `parts` is where each of so many `ranks` writes its part of a manifest, its number to be
+    added;
     `against` is the manifest that the tree is held against, in this `mode`. With
     `whole` files have digests of their own, and `listed`: those of a list, to be checked.
     """
@@ -49,12 +67,20 @@ class Plan(msgspec.Struct, frozen=True):
     directory: bytes
     one_node: bool = True
     rules: tuple[Rule, ...] = ()
+    listing: bool = False
+    own: tuple[Own, ...] = ()
     one_file_system: bool = False
     parts: bytes | None = None
+    ranks: int = 1
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
     listed: bool = False
+
+    @property
+    def whole_tree(self) -> bool:
+        """Whether nothing of the roots was left out by options."""
+        return not (self.rules or self.one_file_system or self.listing or self.own)
 
     @property
     def detailed(self) -> bool:

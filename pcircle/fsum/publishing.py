@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fsum.coreutils import Listed, read_list
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted
-from pcircle.fsum.plan import Plan
+from pcircle.fsum.plan import Own, Plan, Root
 from pcircle.signature import algorithm, entries_of
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
 from pcircle.ui.names import show
+
+_BEGIN = b"pcmanifest "
 
 
 def read_manifest(path: bytes) -> Manifest:
@@ -46,27 +53,82 @@ def read_digests(path: bytes, algorithm: str | None) -> tuple[str, list[Listed]]
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
 
 
-def place_for(output: bytes, here: bytes) -> bytes:
+def destination_of(output: bytes, here: bytes) -> bytes:
+    """The file that will be the manifest; a link leads to it. UsageError if it can't be one."""
+    shown = show(output)
+    if output == b"-":
+        raise UsageError("--output: a manifest is a file; one of that name is './-'")
+    path = os.path.join(here, output)
+    if os.path.islink(path):
+        path = os.path.realpath(path)
+    try:
+        mode = os.stat(os.path.join(here, output)).st_mode
+    except OSError:
+        mode = stat.S_IFREG  # to make the parts will say what is wrong, if anything is
+    if stat.S_ISDIR(mode) or not os.path.basename(path):
+        raise UsageError(f"--output: '{shown}' is a directory")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"--output: '{shown}' is there and no regular file")
+    return path
+
+
+def refuse_data(destination: bytes, plan: Plan) -> None:
+    """UsageError if a manifest would replace what is to be signed, and no manifest itself."""
+    root = plan.roots[0]
+    if root.name:
+        full = os.path.join(plan.directory, root.holder, root.name)
+        lost = os.path.realpath(destination) == os.path.realpath(full)
+    else:
+        below = own_files(root, plan.directory, [Own(*os.path.split(destination))])
+        lost = bool(below) and not _may_be_replaced(destination)
+    if lost:
+        raise UsageError(f"--output: '{show(destination)}' is to be signed, and would be replaced")
+
+
+def _may_be_replaced(destination: bytes) -> bool:
+    try:
+        with open(destination, "rb") as stream:
+            return stream.read(len(_BEGIN)) in (b"", _BEGIN)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # nobody knows what it is
+
+
+def place_for(destination: bytes) -> bytes:
     """Where the parts of a manifest go: beside it. UsageError if nothing can be written there."""
-    holder, name = os.path.split(os.path.join(here, output))
-    if not name or os.path.isdir(output):
-        raise UsageError(f"--output: '{show(output)}' is a directory")
+    holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
     try:
-        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise UsageError(f"--output: cannot write '{show(output)}': {error.strerror}") from None
+        reason = error.strerror
+        raise UsageError(f"--output: cannot write '{show(destination)}': {reason}") from None
+    with suppress(OSError):  # there was none, or it is another's: the mode of a new file will do
+        os.fchmod(fd, stat.S_IMODE(os.stat(destination).st_mode))
+    os.close(fd)
     return place
 
 
-def publish(plan: Plan, output: bytes | None, root: Entry | None, ranks: int, entries: int) -> None:
+def own_files(root: Root, here: bytes, found: Iterable[Own]) -> tuple[Own, ...]:
+    """Those of some files, named by their full paths, that lie below a root."""
+    top = os.path.realpath(os.path.join(here, root.holder))
+    own = []
+    for each in found:
+        holder = os.path.realpath(each.directory)
+        if holder == top or holder.startswith(top.rstrip(b"/") + b"/"):
+            inner = holder[len(top) :].lstrip(b"/")
+            own.append(msgspec.structs.replace(each, directory=inner))
+    return tuple(own)
+
+
+def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) -> None:
     """Make one file of the parts, under its name at once; without a root only clear away. OSError.
 
     The temporary file that it becomes is there already, with the mode of a new file.
     """
     assert plan.parts is not None
-    assert output is not None
-    places = [b"%b-%d" % (plan.parts, rank) for rank in range(ranks)]
+    places = [b"%b-%d" % (plan.parts, rank) for rank in range(plan.ranks)]
     present = [place for place in places if os.path.exists(place + b".text")]
     try:
         if root is not None:
@@ -76,11 +138,17 @@ def publish(plan: Plan, output: bytes | None, root: Entry | None, ranks: int, en
                 assemble(present, stream, plan.algorithm, named, entries)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.rename(plan.parts, os.path.join(plan.directory, output))
-        else:
-            os.unlink(plan.parts)
+            os.rename(plan.parts, destination)
     finally:
-        remove(places)
+        clear(plan)
+
+
+def clear(plan: Plan) -> None:
+    """Remove what a manifest would have grown from. OSError."""
+    if plan.parts is not None:
+        with suppress(FileNotFoundError):  # it is the manifest now
+            os.unlink(plan.parts)
+        remove([b"%b-%d" % (plan.parts, rank) for rank in range(plan.ranks)])
 
 
 def root_of(plan: Plan, result: Done) -> Entry | None:
@@ -92,12 +160,16 @@ def root_of(plan: Plan, result: Done) -> Entry | None:
     return unpack(name, packed, size)
 
 
-def against_root(plan: Plan, root: Entry) -> list[Difference]:
-    """How the root itself differs from what the manifest says; directories tell by themselves."""
+def against_root(plan: Plan, root: Entry, *, told: bool) -> list[Difference]:
+    """How the root itself differs from what the manifest says.
+
+    Directories tell by themselves; `told` is whether any has.
+    """
     assert plan.against is not None
     old = Manifest(plan.against).root
     if plan.mode == "rot":
         return [Difference("corrupt", b".")] if has_rotted(old, root) else []
-    if old.kind == root.kind == b"d" or (old.kind, old.digest) == (root.kind, root.digest):
+    same = (old.kind, old.digest) == (root.kind, root.digest)
+    if same or (old.kind == root.kind == b"d" and (told or not plan.whole_tree)):
         return []
     return [Difference("changed", b".")]

@@ -72,11 +72,13 @@ def describe(found: Sequence[Difference]) -> tuple[Told, ...]:
     return tuple(Told(each.what, show(each.path)) for each in ordered)
 
 
-def verdict(found: Sequence[Told]) -> str:
+def verdict(found: Sequence[Told], failed: int) -> str:
     """What a check came to, in one line."""
     kinds = Counter(each.what for each in found)
     told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
-    return ", ".join(told) if told else "all is as the manifest says"
+    if told:
+        return ", ".join(told)
+    return f"{'what could be read' if failed else 'all'} is as the manifest says"
 
 
 def failed_entry(failure: Failure) -> FailedEntry:

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,9 +21,21 @@ from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
+from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Batch, Chunk, Done, Failure, Identity, Item, Large, Notice, Tree
+from pcircle.fsum.items import (
+    Batch,
+    Chunk,
+    Done,
+    Failure,
+    Identity,
+    Item,
+    Large,
+    Notice,
+    Portion,
+    Tree,
+)
 from pcircle.fsum.plan import BLOCK_BYTES, Plan, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
 from pcircle.runtime import Here, Task
@@ -31,6 +43,7 @@ from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 
 if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
     from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
@@ -48,6 +61,10 @@ class Scanned(NamedTuple):
     status: os.stat_result
 
 
+class Forwarded(NamedTuple):
+    """In place of the result of an item that another rank does."""
+
+
 class LargeFile(NamedTuple):
     """A large file between its first chunk and its last; how many blocks are no mere holes."""
 
@@ -56,13 +73,15 @@ class LargeFile(NamedTuple):
 
 
 class SumTask(Task[Item, Done]):
-    """One rank's part of a signature."""
+    """One rank's part of a signature. `lists` say what is meant of the roots; rank 0 has them."""
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None = None) -> None:
         self.counters = Counters()
         self._plan = plan
+        self._rank = rank
+        self._lists = lists
         self._size = size
         self._signer = Signer(plan.algorithm, HOLDER, BESIDE.size if plan.detailed else 0)
         self._ledger: Ledger | None = None
@@ -93,7 +112,8 @@ class SumTask(Task[Item, Done]):
                 yield self._single(number, root.name, weight)
             else:
                 self.counters.scans_due += 1
-                yield Tree(number, b"", weight)
+                only = None if self._lists is None else self._lists.parts[number].listed
+                yield Tree(number, b"", weight, None, only)
 
     def _single(self, number: int, name: bytes, weight: float) -> Batch:
         holder = self._plan.roots[number].holder
@@ -110,7 +130,12 @@ class SumTask(Task[Item, Done]):
         if isinstance(item, Batch):
             own: Any = self._batch(item, here)
         elif isinstance(item, Tree):
+            if item.only is not None and item.only.is_range and self._lists is None:
+                here.post(0, [item])
+                return Forwarded()
             own = self._tree(item, here)
+        elif isinstance(item, Portion):
+            own = self._portion(item, here)
         elif isinstance(item, Chunk):
             own = self._chunk(item, here)
         else:
@@ -121,6 +146,8 @@ class SumTask(Task[Item, Done]):
         return self._signer.gather(Done(a.cause or b.cause), a, b)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        if isinstance(own, Forwarded):
+            return merged
         if isinstance(own, Scanned):
             assert isinstance(item, Tree)
             gathered = self._signer.gather(Done(), own.done, merged)
@@ -141,7 +168,11 @@ class SumTask(Task[Item, Done]):
         try:
             with self._open(item) as lease:
                 status = os.fstat(lease.fd)
-                self._scan(item, lease, here)
+                entered = not self._is_left_empty(item, lease)
+                if entered:
+                    self._scan(item, lease, here)
+                else:
+                    self.counters.weight += item.weight
         except OSError as error:
             self.counters.weight += 0.0 if here.spawned else item.weight
             self._signer.clear()
@@ -150,7 +181,7 @@ class SumTask(Task[Item, Done]):
         done = self._signer.take(Done())
         if here.spawned:
             return Scanned(done, status)
-        return self._end_directory(item, status, done, here)
+        return self._end_directory(item, status, done, here, entered=entered)
 
     def _open(self, item: Tree) -> Lease:
         """Lease a directory from the very directory that it was found in."""
@@ -162,11 +193,10 @@ class SumTask(Task[Item, Done]):
 
     def _scan(self, item: Tree, lease: Lease, here: Here[Item]) -> None:
         weight = item.weight
-        if self._is_left_empty(item, lease):
-            self.counters.weight += weight
+        if item.only is not None and item.only.is_range:
+            self._divide(item, item.only, lease, here)
             return
-        for block in blocks(lease.fd):
-            self._choose(block, item.path)
+        for block in self._blocks(item, lease):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -175,7 +205,7 @@ class SumTask(Task[Item, Done]):
                 self.counters.weight += share
                 continue
             each = share / len(block)
-            self._spawn_directories(item, block, lease.identity, each, here)
+            self._spawn_directories(item.root, item.path, block, lease.identity, each, here)
             names = len(block) - len(block.directories)
             if block.last and names <= _FEW_NAMES:
                 files, links, specials = map(_pack, (block.files, block.links, block.specials))
@@ -194,18 +224,120 @@ class SumTask(Task[Item, Done]):
         with self._directories.lease(item.root, item.path.rpartition(b"/")[0]) as holder:
             return os.fstat(holder.fd).st_dev != os.fstat(lease.fd).st_dev
 
+    def _blocks(self, item: Tree, lease: Lease) -> Iterator[Block]:
+        """The names that are to be signed, in blocks."""
+        if item.only is not None:
+            yield self._picked(item.path, item.only.text, lease)
+            return
+        for block in blocks(lease.fd):
+            self._leave_out(block, item.path)
+            yield block
+
+    def _leave_out(self, block: Block, path: bytes) -> None:
+        """Forget what is not meant of a directory's names."""
+        self._choose(block, path)
+        for own in self._plan.own:
+            if own.directory == path:
+                block.files = [n for n in block.files if not own.names(os.fsencode(n))]
+
+    def _picked(self, path: bytes, text: bytes, lease: Lease) -> Block:
+        from pcircle.fs.lists import Picked
+
+        block: Block = Picked(lease.fd, text, follow=False)
+        self._leave_out(block, path)
+        if self._ledger is not None:
+            self._ledger.leave_missing(block, path, lease.fd)
+        return block
+
+    def _divide(self, item: Tree, only: Listed, lease: Lease, here: Here[Item]) -> None:
+        """Of a directory of which much is listed: spawn what is below, and what is in it."""
+        assert self._lists is not None
+        whole = only.end - only.begin
+        for part in self._lists.portions(only):
+            if here.stopping:
+                return
+            if isinstance(part, bytes):
+                weight = item.weight * len(part) / whole
+                here.spawn([Portion(item.root, item.path, part, weight, lease.identity)])
+                continue
+            weight = item.weight * (part.end - part.begin) / whole
+            block = Block()
+            block.directories.append(os.fsdecode(part.name))
+            self._choose(block, item.path)
+            if self._ledger is not None:
+                self._ledger.leave_missing(block, item.path, lease.fd)
+            if not block:
+                self.counters.weight += weight
+                continue
+            self.counters.found += 1
+            self.counters.scans_due += 1
+            path = join_path(item.path, part.name)
+            here.post(self._rank, [Tree(item.root, path, weight, lease.identity, part.listed())])
+
+    def _portion(self, item: Portion, here: Here[Item]) -> Done:
+        """Sign what a part of a list names in one directory."""
+        try:
+            with self._directories.lease(item.root, item.path, item.directory) as lease:
+                block = self._picked(item.path, item.text, lease)
+                self.counters.found += len(block)
+                each = item.weight / max(1, len(block))
+                self.counters.weight += 0.0 if block else item.weight
+                where = item.root, item.path
+                self._spawn_directories(*where, block, item.directory, each, here)
+                files, links, specials = map(_pack, (block.files, block.links, block.specials))
+                batch = Batch(*where, files, links, specials, each, item.directory)
+                self._names(batch, lease.fd, here)
+        except OSError as error:
+            self.counters.weight += item.weight
+            from pcircle.fs.lists import groups
+
+            for group in groups(item.text, 0, len(item.text)):
+                self.counters.found += 1
+                self._fail(item.root, join_path(item.path, group.name), "reach", error, here)
+        return Done()
+
     def _spawn_directories(
-        self, item: Tree, block: Block, identity: Identity, each: float, here: Here[Item]
+        self,
+        root: int,
+        path: bytes,
+        block: Block,
+        identity: Identity,
+        each: float,
+        here: Here[Item],
     ) -> None:
         self.counters.scans_due += len(block.directories)
-        paths = [join_path(item.path, os.fsencode(name)) for name in block.directories]
-        here.spawn([Tree(item.root, path, each, identity) for path in paths])
+        only = block.below
+        here.spawn(
+            [
+                Tree(root, join_path(path, os.fsencode(name)), each, identity, only.get(name))
+                for name in block.directories
+            ]
+        )
+
+    def _meant(self, only: Listed | None) -> Iterable[bytes] | None:
+        """The names that are meant of a directory, in their order; None: all."""
+        if only is None:
+            return None
+        if not only.is_range:
+            from pcircle.fs.lists import groups
+
+            return (group.name for group in groups(only.text, 0, len(only.text)))
+        assert self._lists is not None
+        return (group.name for group in self._lists.below(only))
 
     def _end_directory(
-        self, item: Tree, status: os.stat_result, merged: Done, here: Here[Item]
+        self,
+        item: Tree,
+        status: os.stat_result,
+        merged: Done,
+        here: Here[Item],
+        *,
+        entered: bool = True,
     ) -> Done:
-        ledger = self._ledger
-        page = None if ledger is None else ledger.page(item.path, status, here.note)
+        page = None
+        if self._ledger is not None:
+            meant = self._meant(item.only) if entered else ()
+            page = self._ledger.page(item.path, status, here.note, meant)
         visit = None if page is None else page.see
         try:
             done = self._signer.directory(item.root, item.path, Done(), merged, visit)

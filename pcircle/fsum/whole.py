@@ -18,8 +18,11 @@ import msgspec
 from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, join_path, working_directory
-from pcircle.fs.scan import blocks
-from pcircle.fsum.coreutils import Listed, new_hasher
+from pcircle.fs.listed import Listed
+from pcircle.fs.lists import Lists, Picked
+from pcircle.fs.scan import Block, blocks
+from pcircle.fsum.coreutils import Listed as Line
+from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Failure, Identity
 from pcircle.fsum.plan import Plan, open_roots
@@ -33,12 +36,17 @@ _BATCH_S = 0.1
 
 
 class Folder(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Digest the files of a directory and of all below it."""
+    """Digest the files of a directory and of all below it.
+
+    With `only` no others than that names, of which it may be but a `portion`.
+    """
 
     root: int
     path: bytes
     weight: float
     above: Identity | None = None
+    only: Listed | None = None
+    portion: bool = False
 
 
 class Files(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
@@ -64,13 +72,17 @@ Notice: TypeAlias = Failure | Digest | Difference
 
 
 class WholeTask(Task[Item, bool]):
-    """One rank's part of many digests. `expected` is a list to be checked, on rank 0."""
+    """One rank's part of many digests. Rank 0 has `expected`, a list to be checked, and `lists`."""
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, expected: Sequence[Listed]) -> None:
+    def __init__(
+        self, plan: Plan, rank: int, expected: Sequence[Line], lists: Lists | None
+    ) -> None:
         self.counters = Counters()
         self._plan = plan
+        self._rank = rank
+        self._lists = lists
         self._expected = expected
         self._directories = open_roots(plan, working_directory())
         self._choose = choosing(plan.rules)
@@ -99,7 +111,8 @@ class WholeTask(Task[Item, bool]):
                 yield Files(number, HOLDER, root.name, weight, None)
             else:
                 self.counters.scans_due += 1
-                yield Folder(number, b"", weight)
+                only = None if self._lists is None else self._lists.parts[number].listed
+                yield Folder(number, b"", weight, None, only)
 
     def process(self, item: Item, here: Here[Item]) -> bool:
         if isinstance(item, Folder):
@@ -116,8 +129,11 @@ class WholeTask(Task[Item, bool]):
     # ---- walking ---------------------------------------------------------------
 
     def _folder(self, item: Folder, here: Here[Item]) -> None:
+        if item.only is not None and item.only.is_range and self._lists is None:
+            here.post(0, [item])
+            return
         self.counters.scans_done += 1
-        self.counters.sized += 1
+        self.counters.sized += not item.portion
         parent = item.path.rpartition(b"/")[0]
         try:
             if item.above is not None:
@@ -127,20 +143,53 @@ class WholeTask(Task[Item, bool]):
                 apart = item.above is not None and device != os.fstat(lease.fd).st_dev
                 if apart and self._plan.one_file_system:
                     self.counters.weight += item.weight
+                elif item.only is not None and item.only.is_range:
+                    self._divide(item, item.only, lease.identity, here)
                 else:
                     self._scan(item, lease.fd, lease.identity, here)
         except OSError as error:
             self.counters.weight += 0.0 if here.spawned else item.weight
             self._fail(item.root, item.path, "read directory", error, here, sized=True)
             return
-        self.counters.directories += 1
+        self.counters.directories += not item.portion
+
+    def _divide(self, item: Folder, only: Listed, identity: Identity, here: Here[Item]) -> None:
+        """Of a directory of which much is listed: spawn what is below, and what is in it."""
+        assert self._lists is not None
+        whole = only.end - only.begin
+        for part in self._lists.portions(only):
+            self.counters.scans_due += 1
+            if isinstance(part, bytes):
+                weight = item.weight * len(part) / whole
+                change = msgspec.structs.replace
+                text = Listed(part)
+                here.spawn([change(item, weight=weight, only=text, portion=True)])
+                continue
+            weight = item.weight * (part.end - part.begin) / whole
+            block = Block()
+            block.directories.append(os.fsdecode(part.name))
+            self._choose(block, item.path)
+            if not block:
+                self.counters.scans_done += 1
+                self.counters.weight += weight
+                continue
+            self.counters.found += 1
+            path = join_path(item.path, part.name)
+            here.post(self._rank, [Folder(item.root, path, weight, identity, part.listed())])
+
+    def _blocks(self, item: Folder, fd: int) -> Iterator[Block]:
+        if item.only is None:
+            yield from blocks(fd)
+        else:
+            yield Picked(fd, item.only.text, follow=False)
 
     def _scan(self, item: Folder, fd: int, identity: Identity, here: Here[Item]) -> None:
         weight = item.weight
-        for block in blocks(fd):
+        for block in self._blocks(item, fd):
             self._choose(block, item.path)
+            only = block.below
             files = [os.fsencode(name) for name in block.files]
-            folders = [os.fsencode(name) for name in block.directories]
+            folders = [(os.fsencode(name), only.get(name)) for name in block.directories]
             share = weight if block.last else weight / 2
             weight -= share
             each = share / max(1, len(files) + len(folders))
@@ -148,7 +197,7 @@ class WholeTask(Task[Item, bool]):
             self.counters.scans_due += len(folders)
             self.counters.weight += share if not files and not folders else 0.0
             root, path = item.root, item.path
-            here.spawn([Folder(root, join_path(path, n), each, identity) for n in folders])
+            here.spawn([Folder(root, join_path(path, n), each, identity, o) for n, o in folders])
             parts = [files[at : at + _BATCH_NAMES] for at in range(0, len(files), _BATCH_NAMES)]
             here.spawn([Files(root, path, b"\0".join(part), each, identity) for part in parts])
 

@@ -21,6 +21,7 @@ import msgspec
 from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Tree
 from pcircle.errors import Defect, PcircleError, StoppedEarly
+from pcircle.runtime.defect import write_report
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
@@ -116,6 +117,10 @@ def _open(
             program.withdraw()
             program.complain(str(error))
             opening = _Opening(error.exit_code, b"")
+        except Exception as error:
+            program.withdraw()
+            program.complain(f"defect: {write_report(error, 'preparing the job')}")
+            opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     tree = Tree(transport.rank, transport.size, Settings().arity)
     for child in tree.children:

@@ -232,9 +232,10 @@ class Rank:
         return None if self._stopping else self._task.process(item, here)
 
     def _complete(self, complete: Complete) -> None:
-        ticket, item, own, merged = complete
-        future = self._pool.submit(self._task.join, item, own, merged, Here(ticket, self._line))
-        future.then(partial(self._ended, ticket, item, "joining"))
+        item = complete.item
+        here: Here[Any] = Here(complete.ticket, self._line)
+        future = self._pool.submit(self._task.join, item, complete.own, complete.merged, here)
+        future.then(partial(self._ended, complete.ticket, item, "joining"))
 
     def _keep(self, spill: Spill) -> None:
         try:

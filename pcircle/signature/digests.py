@@ -7,7 +7,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from pcircle.signature.algorithms import Algorithm, algorithm
+from pcircle.signature.algorithms import Algorithm, Hasher, algorithm
 
 BESIDE = struct.Struct(">Qqq")
 """Beside an entry's digest, where wanted: size in bytes, times of modification and change in ns."""
@@ -25,7 +25,7 @@ _KINDS = {
     stat.S_IFCHR: b"c",
     stat.S_IFBLK: b"b",
 }
-_TEXT = re.compile(r"pcsig1:([a-z0-9]+):([0-9a-f]+)")
+_TEXT = r"pcsig1:([a-z0-9]+):([0-9a-f]+)"
 
 
 class Signature(NamedTuple):
@@ -48,6 +48,13 @@ def file_digest(algorithm: Algorithm, size: int, blocks: bytes) -> bytes:
     return algorithm.digest(b"file\0" + _SIZE.pack(size) + blocks)
 
 
+def file_hasher(algorithm: Algorithm, size: int) -> Hasher:
+    """As `file_digest` of very many blocks, whose digests are to be added."""
+    hasher = algorithm.new()
+    hasher.update(b"file\0" + _SIZE.pack(size))
+    return hasher
+
+
 def link_digest(algorithm: Algorithm, text: bytes) -> bytes:
     """The digest of a symbolic link."""
     return algorithm.digest(b"link\0" + text)
@@ -66,7 +73,7 @@ def text_of(algorithm: Algorithm, digest: bytes) -> str:
 
 def parse_text(text: str) -> Signature:
     """Take a signature's text apart. ValueError if it is none that this version knows."""
-    match = _TEXT.fullmatch(text)
+    match = re.fullmatch(_TEXT, text)
     if match is None:
         raise ValueError(f"'{text}' is no signature of the form pcsig1:ALGORITHM:HEX")
     if len(match[2]) != 2 * algorithm(match[1]).size:

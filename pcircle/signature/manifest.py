@@ -23,36 +23,54 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from binascii import a2b_qp
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO, NamedTuple
 
 import xxhash
 
+from pcircle.fs.directories import join_path
 from pcircle.fs.sorting import pieces, sorted_records
-from pcircle.signature.algorithms import algorithm
+from pcircle.signature.algorithms import Algorithm, algorithm
 from pcircle.signature.digests import BESIDE
+from pcircle.signature.runs import COUNT, pack_entry
 
 VERSION = b"1"
 _COPY_BYTES = 1 << 20
 _LONGEST_BYTES = 16 << 20  # of a line
 _FLUSH_BYTES = 1 << 20
+_SEARCHED_BYTES = 1 << 20  # what a search of a directory or a name touches, at the most
+_SEEN_BYTES = 32 << 20
 _ODD = re.compile(rb"[^!-$&-~]")  # what is not printable ASCII, or is the percent sign
-_CODE = re.compile(rb"%([0-9A-F]{2})")
-_ENTRY = re.compile(rb"([a-z]) ([0-9a-f]+) ([0-9]+) (-?[0-9]+) (-?[0-9]+) (.*)")
+_ENTRY = re.compile(rb"([fdlpscb]) ([0-9a-f]+) ([0-9]{1,20}) (-?[0-9]{1,20}) (-?[0-9]{1,20}) (.*)")
+_ESCAPED = [b"%%%02X" % byte if _ODD.match(bytes([byte])) else bytes([byte]) for byte in range(256)]
+_NO_NAMES = (b"", b".", b"..")
 
 
 def escape(name: bytes) -> bytes:
     """A name as it stands in a manifest: other bytes than printable ASCII are `%XX`."""
-    return _ODD.sub(lambda match: b"%%%02X" % match[0][0], name)
+    if _ODD.search(name) is None:
+        return name
+    return b"".join([_ESCAPED[byte] for byte in name])
 
 
 def unescape(text: bytes) -> bytes:
     """The name that `escape` made a text of. ValueError if it made it of none."""
-    name = _CODE.sub(lambda match: bytes([int(match[1], 16)]), text)
+    if _ODD.search(text) is None:
+        return text
+    name = _unescaped(text)
     if escape(name) != text:
         raise ValueError("a name is not escaped as it should be")
     return name
+
+
+def _unescaped(text: bytes) -> bytes:
+    """As `unescape`, of what `escape` is known to have made.
+
+    But for the sign these are the codes of mail, which Python reads at once, not byte by byte.
+    """
+    return a2b_qp(text.replace(b"=", b"=3D").replace(b"%", b"="))
 
 
 class Entry(NamedTuple):
@@ -117,7 +135,7 @@ class Part:
         """The section of a directory begins."""
         self._began = self._reached
         self._check = xxhash.xxh3_64()
-        self._put(b"dir %b\n" % (escape(path) or b"."))
+        self._put(_heading(path))
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Entries of it, in the order of their names."""
@@ -156,6 +174,10 @@ class Part:
 def _create(path: bytes) -> BinaryIO:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def _heading(path: bytes) -> bytes:
+    return b"dir %b\n" % (escape(path) or b".")
 
 
 def _key(path: bytes) -> bytes:
@@ -219,6 +241,7 @@ class Manifest:
 
     def __init__(self, path: bytes) -> None:
         self._path = path
+        self._seen_bytes = 0
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             self._text: mmap.mmap | bytes = (
@@ -228,10 +251,12 @@ class Manifest:
         words = head.split(b" ")
         if len(words) != 3 or words[0] != b"pcmanifest":
             raise Damaged("line 1: it is no manifest of fsum")
+        if not words[1].isdigit() or not words[2].isalnum():
+            raise Damaged("line 1: it says neither a version nor an algorithm")
         if words[1] != VERSION:
-            raise Damaged(f"line 1: it is of version {words[1].decode(errors='replace')}")
+            raise Damaged(f"line 1: it is of version {words[1][:20].decode()}")
         try:
-            self.algorithm = algorithm(words[2].decode("ascii", errors="replace"))
+            self.algorithm = algorithm(words[2][:20].decode())
         except ValueError as error:
             raise Damaged(f"line 1: {error}") from None
         line = self._line_at(len(head) + 1)
@@ -239,6 +264,8 @@ class Manifest:
             if not line.startswith(b"root "):
                 raise ValueError("it is not the line of the root")
             self.root = parse(line[5:], self.algorithm.size)
+            if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
+                raise ValueError("the path of the root is not absolute")
         except ValueError as error:
             raise Damaged(f"line 2: {error}") from None
         self._begin = len(head) + len(line) + 2
@@ -250,8 +277,12 @@ class Manifest:
     # ---- all of it -------------------------------------------------------------
 
     def verify(self) -> None:
-        """Read it to its end. OSError; Damaged, with the line, if it is not as it was written."""
-        reader = _Verifier(self.algorithm.size)
+        """Read it to its end. OSError; Damaged, with the line, if it is not as it was written.
+
+        Digests of directories are made anew of what is listed in them, up to the root, so
+        that who knows the root's knows all of it.
+        """
+        reader = _Verifier(self._text, self.algorithm, self.root, self._seen)
         with open(self._path, "rb") as stream:
             number = 0
             while line := stream.readline(_LONGEST_BYTES):
@@ -275,7 +306,7 @@ class Manifest:
                 high = (low + high) // 2
                 continue
             line = self._line_at(begin)
-            key = _key(_path(line))
+            key = _key_in(line)
             if key == wanted:
                 return self._section_at(begin + len(line) + 1)
             if key < wanted:
@@ -297,26 +328,60 @@ class Manifest:
             end = self._text.find(b"\n. ", begin) + 1
         words = self._line_at(end).split(b" ")
         digest = bytes.fromhex(words[2].decode())
-        return Section(self._text, begin, end, int(words[1]), digest, self.algorithm.size)
+        self._seen(_SEARCHED_BYTES)
+        return Section(self._text, begin, end, int(words[1]), digest, self._seen)
+
+    def _seen(self, count: int) -> None:
+        """So many bytes were read: from time to time let go of the memory that they are mapped to.
+
+        They stay in the system's cache, but do not count as this process's.
+        """
+        self._seen_bytes += count
+        if self._seen_bytes > _SEEN_BYTES and isinstance(self._text, mmap.mmap):
+            self._text.madvise(mmap.MADV_DONTNEED)
+            self._seen_bytes = 0
 
 
-def _path(line: bytes) -> bytes:
-    path = unescape(line[4:])
-    return b"" if path == b"." else path
+def _key_in(line: bytes) -> bytes:
+    """The key of a section's heading, as `_heading` made it: a path may be long."""
+    path = _unescaped(line[4:])
+    return b"" if path == b"." else _key(path)
 
 
 class _Verifier:
-    """Takes in the lines of a manifest one by one. ValueError if one should not be there."""
+    """Takes in the lines of a manifest one by one. ValueError if one should not be there.
 
-    def __init__(self, digest_bytes: int) -> None:
+    A section ends with the digest that its directory has where it is listed, and all
+    directories have sections. Which comes next is read from the sections above it
+    themselves, as it may be one of millions.
+    """
+
+    def __init__(
+        self,
+        text: mmap.mmap | bytes,
+        algorithm: Algorithm,
+        root: Entry,
+        seen: Callable[[int], None],
+    ) -> None:
         self.ended = False
-        self._digest_bytes = digest_bytes
+        self._seen = seen
+        self._text = text
+        self._algorithm = algorithm
+        self._root = root
+        self._at = 0
         self._whole = xxhash.xxh3_128()
         self._section = xxhash.xxh3_64()
+        self._digest = algorithm.new()  # of a directory
+        self._wanted = b""
+        self._path = b""
         self._inside = False
-        self._key: bytes | None = None
-        self._name: bytes | None = None
+        self._name = b""
+        self._begin = 0  # of its entries
         self._count = 0
+        self._directories = 0
+        self._entries = 1
+        due = [root._replace(name=b"")] if root.kind == b"d" else []
+        self._due = [(b"", iter(due))]
 
     def take(self, number: int, line: bytes) -> None:
         """The next line."""
@@ -337,37 +402,68 @@ class _Verifier:
         else:
             raise ValueError("it belongs to no section")
         self._whole.update(line)
+        self._at += len(line)
 
     def _begin_section(self, line: bytes) -> None:
-        key = _key(_path(line[:-1]))
-        if self._key is not None and key <= self._key:
-            raise ValueError("directories are not in order")
-        self._key, self._name, self._count, self._inside = key, None, 0, True
+        due = self._next_due()
+        if due is None:
+            raise ValueError("it is of a directory that is listed nowhere, or comes twice")
+        if line != _heading(due[0]):
+            raise ValueError("the section of another directory should be here")
+        self._path, self._wanted = due
+        self._name, self._count, self._directories, self._inside = b"", 0, 0, True
+        self._begin = self._at + len(line)
         self._section = xxhash.xxh3_64(line)
+        self._digest = self._algorithm.new()
+        self._digest.update(b"dir\0")
+
+    def _next_due(self) -> tuple[bytes, bytes] | None:
+        """The directory whose section comes next, and its digest."""
+        while self._due:
+            path, entries = self._due[-1]
+            entry = next(entries, None)
+            if entry is not None:
+                return (join_path(path, entry.name) if entry.name else b""), entry.digest
+            self._due.pop()
+        return None
 
     def _entry(self, line: bytes) -> None:
-        name = parse(line[:-1], self._digest_bytes).name
-        if self._name is not None and name <= self._name:
+        entry = parse(line[:-1], self._algorithm.size)
+        name = entry.name
+        if name <= self._name and self._count:
             raise ValueError("names are not in order")
+        if name in _NO_NAMES or b"/" in name or b"\0" in name:
+            raise ValueError("no entry of a directory has such a name")
         self._name = name
         self._count += 1
+        self._directories += entry.kind == b"d"
         self._section.update(line)
+        self._digest.update(pack_entry(name, entry.kind, entry.digest))
 
     def _end_section(self, line: bytes) -> None:
         check = self._section.hexdigest().encode()
         words = line[:-1].split(b" ")
         if len(words) != 4 or words[1] != b"%d" % self._count or words[3] != check:
             raise ValueError("the section that ends here is not as it was written")
-        if len(words[2]) != 2 * self._digest_bytes:
-            raise ValueError("a digest has another length")
-        bytes.fromhex(words[2].decode())
+        self._digest.update(COUNT.pack(self._count))
+        digest = self._digest.digest()
+        if words[2] != digest.hex().encode() or digest != self._wanted:
+            raise ValueError("the directory's digest is not that of its entries")
+        if self._directories:
+            section = Section(self._text, self._begin, self._at, self._count, digest, self._seen)
+            self._due.append((self._path, section.directories()))
+        self._entries += self._count
         self._inside = False
 
     def _end(self, line: bytes) -> None:
+        if self._next_due() is not None:
+            raise ValueError("the section of a directory is missing")
         words = line[:-1].split(b" ")
         self._whole.update(line[: -1 - len(words[-1])])
         if len(words) != 4 or words[3] != self._whole.hexdigest().encode():
             raise ValueError("the check of the whole is wrong")
+        if words[1:3] != [b"%d" % self._entries, b"%d" % self._root.size]:
+            raise ValueError("the number of entries or bytes is wrong")
         self.ended = True
 
 
@@ -381,32 +477,48 @@ class Section:
         end: int,
         count: int,
         digest: bytes,
-        digest_bytes: int,
+        seen: Callable[[int], None],
     ) -> None:
         self.count = count
         self.digest = digest
         self._text = text
         self._begin = begin
         self._end = end
-        self._digest_bytes = digest_bytes
+        self._digest_bytes = len(digest)
+        self._seen = seen  # is told how much was read
 
     def __iter__(self) -> Iterator[Entry]:
-        at = self._begin
+        at = told = self._begin
         while at < self._end:
             stop = self._text.find(b"\n", at)
             yield parse(self._text[at:stop], self._digest_bytes)
             at = stop + 1
+            if at - told > _SEARCHED_BYTES or at >= self._end:
+                self._seen(at - told)
+                told = at
+
+    def directories(self) -> Iterator[Entry]:
+        """Those of them that are directories."""
+        at = told = self._begin - 1  # of the newline before
+        while (at := self._text.find(b"\nd ", at, self._end)) >= 0:
+            stop = self._text.find(b"\n", at + 1)
+            yield parse(self._text[at + 1 : stop], self._digest_bytes)
+            at = stop
+            if at - told > _SEARCHED_BYTES:
+                self._seen(at - told)
+                told = at
 
     def find(self, name: bytes) -> Entry | None:
         """The entry of a name, by bisection."""
         low, high = self._begin, self._end
+        self._seen(_SEARCHED_BYTES)
         while low < high:
             middle = self._text.rfind(b"\n", low, (low + high) // 2) + 1 or low
             stop = self._text.find(b"\n", middle)
-            entry = parse(self._text[middle:stop], self._digest_bytes)
-            if entry.name == name:
-                return entry
-            if entry.name < name:
+            found = _unescaped(self._text[middle:stop].split(b" ", 5)[5])
+            if found == name:
+                return parse(self._text[middle:stop], self._digest_bytes)
+            if found < name:
                 low = stop + 1
             else:
                 high = middle

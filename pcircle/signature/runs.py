@@ -30,7 +30,7 @@ LOT_BYTES = 16 << 20
 _READ_BYTES = 256 << 10
 _TOGETHER = 1024  # entries that the digest is updated with at once
 _LENGTH = struct.Struct(">H")
-_COUNT = struct.Struct(">Q")
+COUNT = struct.Struct(">Q")
 
 
 def pack_entry(name: bytes, kind: bytes, digest: bytes) -> bytes:
@@ -135,7 +135,7 @@ class Shelf:
             end = -self._beside_bytes or None
             hasher.update(b"".join([packed[:end] for _, packed in some]))
             count += len(some)
-        hasher.update(_COUNT.pack(count))
+        hasher.update(COUNT.pack(count))
         self._forget(len(runs.shelved))
         return hasher.digest(), count
 

@@ -18,9 +18,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from pcircle.errors import StoppedEarly
-from pcircle.signature.algorithms import algorithm
+from pcircle.signature.algorithms import Hasher, algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
-from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
+from pcircle.signature.digests import file_digest, file_hasher, kind_of, link_digest, node_digest
 from pcircle.signature.runs import Runs, Shelf, Visitor, entries_of, pack_entry
 
 PART = struct.Struct(">QQ")
@@ -28,6 +28,7 @@ PART = struct.Struct(">QQ")
 
 _READ_BYTES = 512 << 10
 _SPACE = "digests can't be {} in the temporary directory: {}"
+_HOLES_TOGETHER = 4096
 
 
 class Result(Protocol):
@@ -109,19 +110,28 @@ class Signer:
             parts.append((first, count, at))
             at += count * each
         assert sum(count for _, count, _ in parts) == expected, "blocks of a file are missing"
-        digests = bytearray()
+        hasher = file_hasher(self.algorithm, size)
+        view = memoryview(blocks)
         reached = 0
         for first, count, at in sorted(parts):
             assert first >= reached, "blocks of a file came twice"
-            digests += self._hasher.zero_digest * (first - reached)
-            digests += blocks[at : at + count * each]
+            self._add_holes(hasher, first - reached)
+            hasher.update(view[at : at + count * each])
             reached = first + count
         tail, rest = divmod(size - reached * BLOCK_BYTES, BLOCK_BYTES)
         if tail >= 0:
-            digests += self._hasher.zero_digest * tail
+            self._add_holes(hasher, tail)
             if rest:
-                digests += self.algorithm.digest(bytes(rest))
-        self._seal_file(size, bytes(digests))
+                hasher.update(self.algorithm.digest(bytes(rest)))
+        self.seal = b"f" + hasher.digest()
+
+    def _add_holes(self, hasher: Hasher, count: int) -> None:
+        """The digests of so many blocks of zeros, which may be millions."""
+        zero = self._hasher.zero_digest
+        while count > 0:
+            some = min(count, _HOLES_TOGETHER)
+            hasher.update(zero * some)
+            count -= some
 
     def _seal_file(self, size: int, blocks: bytes) -> None:
         self.seal = b"f" + file_digest(self.algorithm, size, blocks)
@@ -162,7 +172,7 @@ class Signer:
         def add_small(name: bytes, data: memoryview) -> None:
             head = pack_size(b"file\0", len(data))
             sealed = digest(head + digest(data) if data else head)
-            append(b"%b%bf%b" % (len(name).to_bytes(2, "big"), name, sealed))
+            append(len(name).to_bytes(2, "big") + name + b"f" + sealed)
 
         return add_small
 

@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from pcircle.errors import Defect, PcircleError, UsageError
+from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
 
 FILTERS = """\
 Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
@@ -56,6 +56,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Write help or a version; argparse's own way drops the error if that can't be done."""
+        if file is not None and message:
+            file.write(message)
+            file.flush()
+
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Options and `operands` in any order; behind `--` all are operands.
 
@@ -68,9 +74,10 @@ class Parser(argparse.ArgumentParser):
         return typed
 
 
-def add_filters(p: argparse.ArgumentParser, root: str) -> None:
+def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
     """The options that choose what of the directories is meant; `root` is what they are in."""
-    add = p.add_argument_group("what of the directories", FILTERS.format(root=root)).add_argument
+    group = p.add_argument_group("what of the directories", FILTERS.format(root=root))
+    add = group.add_argument
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -94,6 +101,7 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> None:
         help=f"only the paths below {root} that FILE names; - is stdin",
     )
     add("-0", "--null", action="store_true", help="what stands in such a FILE ends with NUL")
+    return group
 
 
 def add_launch(add: Callable[..., object]) -> None:
@@ -134,6 +142,9 @@ def run(
                 sys.stdout = standard
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
+        except OSError as error:  # what they have to say
+            _complain(name, f"cannot write standard output: {error.strerror}")
+            return EntriesFailed.exit_code
         return carry_out(typed)
     except UsageError as error:
         if speaks:

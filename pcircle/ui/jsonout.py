@@ -11,6 +11,7 @@ raw bytes would come out as base64.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from typing import BinaryIO, Protocol
@@ -59,8 +60,10 @@ def check(where: str) -> None:
         raise UsageError(f"{show(os.fsencode(where))}: {problem}")
 
 
-def write(document: Document, where: str, stdout: BinaryIO) -> None:
+def write(document: Document, where: str, stdout: BinaryIO | None) -> None:
     """Write *document* to the file *where*, atomically; to *stdout* if that is ``-``.
+
+    *stdout* is None if it was closed when the process began.
 
     A FIFO, a device or an open descriptor (``/dev/stdout``, a shell's ``>(command)``) is written
     as it is.  OSError if it can't be written: a result is never dropped in silence.
@@ -68,6 +71,8 @@ def write(document: Document, where: str, stdout: BinaryIO) -> None:
     data = encode(document)
     path = os.fsencode(where)
     if where == "-":
+        if stdout is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         stdout.write(data)
         stdout.flush()
     elif _is_written_in_place(path):

@@ -20,7 +20,7 @@ from pcircle.ui.table import render
 
 from . import measure
 from .datasets import prepare, recipes
-from .tools import environment
+from .tools import REPOSITORY, environment
 
 _TIMEOUT_S = 1800.0
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--large-gib", type=float, default=4.0)
     parser.add_argument("--fsum", help="the fsum to run; default: that of this checkout")
     typed = parser.parse_args(arguments)
-    fsum = typed.fsum.split() if typed.fsum else [sys.executable, "-m", "pcircle.fsum"]
+    fsum = typed.fsum.split() if typed.fsum else [sys.executable, str(REPOSITORY / "bin" / "fsum")]
     missing = [name for name in ("xxhsum", "sha256sum", "xargs") if shutil.which(name) is None]
     if missing:
         print(f"not found: {', '.join(missing)}")

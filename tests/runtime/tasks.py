@@ -411,6 +411,8 @@ class Tool(Program):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         if self._raises == "prepare":
             mishap("nospace")
+        if self._raises == "defect":
+            mishap("defect")
         if self._wait_for:
             with open(self._wait_for, "rb") as pipe:
                 pipe.read(1)

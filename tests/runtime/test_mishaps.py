@@ -75,6 +75,13 @@ def test_what_is_refused_before_it_began(job: Job, ranks: Ranks) -> None:
     assert ended.said == "pcircle: the shelf is full\n"
 
 
+@SOME
+def test_a_defect_before_it_began(job: Job, ranks: Ranks) -> None:
+    ended = job(ranks, "noting", "defect")
+    assert ended.told is None
+    assert_defect(ended, "prepare")
+
+
 @pytest.mark.parametrize("ranks", [Ranks(1), Ranks(2), MPI], ids=str)
 @pytest.mark.parametrize("where", ["notice", "show", "conclude"])
 def test_a_defect_of_the_front_end(job: Job, ranks: Ranks, where: str) -> None:

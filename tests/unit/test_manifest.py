@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,7 +45,22 @@ def _tree(rng: Random) -> dict[bytes, list[Entry]]:
             if directory:
                 paths.append(path + b"/" + name if path else name)
         found[path] = entries
+    # What is in a directory comes after it, so from the end each digest is that of its entries.
+    for path in sorted(found, key=lambda each: each.split(b"/"), reverse=True):
+        found[path] = [
+            each._replace(digest=_digest(found[path + b"/" + each.name if path else each.name]))
+            if each.kind == b"d"
+            else each
+            for each in found[path]
+        ]
     return found
+
+
+def _digest(entries: list[Entry]) -> bytes:
+    text = b"".join(
+        len(each.name).to_bytes(2, "big") + each.name + each.kind + each.digest for each in entries
+    )
+    return xxhash.xxh3_128(b"dir\0" + text + len(entries).to_bytes(8, "big")).digest()
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -59,12 +75,12 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
         half = len(tree[path]) // 2
         part.add(tree[path][:half])
         part.add(tree[path][half:])
-        part.end(path, len(tree[path]), DIGEST)
+        part.end(path, len(tree[path]), _digest(tree[path]))
     for part in parts:
         part.close()
-    root = Entry(b"/the root", b"d", DIGEST, 7, -1, 2)
+    root = Entry(b"/the root", b"d", _digest(tree[b""]), 7, -1, 2)
     with open(tmp_path / "manifest", "wb") as stream:
-        assemble(places, stream, "xxh128", root, 5)
+        assemble(places, stream, "xxh128", root, 1 + sum(map(len, tree.values())))
     remove(places)
     assert os.listdir(tmp_path) == ["manifest"]
     manifest = Manifest(os.fsencode(tmp_path / "manifest"))
@@ -74,7 +90,7 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
         section = manifest.section(path)
         assert section is not None
         assert list(section) == entries
-        assert (section.count, section.digest) == (len(entries), DIGEST)
+        assert (section.count, section.digest) == (len(entries), _digest(entries))
         for entry in entries:
             assert section.find(entry.name) == entry
         for name in (b"", b"b", b"zz", b"\0"):

@@ -1,4 +1,4 @@
-"""Lists of what is to be copied: `--files-from`, and what `--retry-from` finds in a log.
+"""Lists of what is meant of a tree: `--files-from`, and what `--retry-from` finds in a log.
 
 A list may name millions of paths, in any order. Rank 0 sorts it, in bounded
 memory, into a file of its own, and there what lies below a directory lies
@@ -17,16 +17,15 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import xxhash
 
 from pcircle.errors import StoppedEarly, UsageError
-from pcircle.fcp.items import Listed
+from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, pieces, sorted_records
-from pcircle.ui.names import show
 
 _SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10
@@ -35,12 +34,12 @@ _SLASH, _NUL = b"/", b"\0"
 
 
 def record_of(path: bytes, *, whole: bool = False) -> bytes:
-    """A path below SRC as the list has it; with `whole`, or a slash at its end, with all below.
+    """A path below a root as the list has it; with `whole`, or a slash at its end, with all below.
 
     ValueError if it is not below.
     """
     if path.startswith(_SLASH):
-        raise ValueError("it is absolute, and should be relative to SRC")
+        raise ValueError("it is absolute, and should be relative")
     if _NUL in path:
         raise ValueError("it holds a NUL: is the list one for --null?")
     parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
@@ -50,10 +49,13 @@ def record_of(path: bytes, *, whole: bool = False) -> bytes:
     return _NUL.join(parts) + _NUL * whole
 
 
-def read_paths(name: str, *, null: bool, whole: bool) -> Iterator[bytes]:
+def read_paths(
+    name: str, show: Callable[[bytes], str], *, null: bool, whole: bool
+) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
 
-    UsageError if it can't be read, or if one is not below SRC.
+    `show` makes a text of a path. UsageError if it can't be read, or if one is
+    not below the root.
     """
     end = _NUL if null else b"\n"
     file_shown = show(os.fsencode(name))
@@ -128,10 +130,10 @@ def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
 
 
 def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
-    import tempfile  # few copies have a list, and it takes long to import
+    import tempfile  # few runs have a list, and it takes long to import
 
     parts = []
-    with tempfile.TemporaryFile(prefix="fcp-list-") as stream:
+    with tempfile.TemporaryFile(prefix="pcircle-list-") as stream:
         for root, records in lists:
             begin, record = stream.tell(), b""
             for record in _once(sorted_records(records, _SORT_BYTES)):
@@ -234,17 +236,13 @@ def _end_of(data: bytes | mmap.mmap, prefix: bytes, begin: int, end: int) -> int
 
 
 class Picked(Block):
-    """Names of one directory that a text lists.
+    """Names of one directory that a text lists."""
 
-    `below` is what is wanted of each that is a directory, None: all.
-    """
-
-    __slots__ = ("below",)
+    __slots__ = ()
 
     def __init__(self, directory_fd: int, text: bytes, *, follow: bool) -> None:
         super().__init__()
         self.last = True
-        self.below: dict[str, Listed | None] = {}
         for group in groups(text, 0, len(text)):
             name = os.fsdecode(group.name)
             self.below[name] = group.inner()
