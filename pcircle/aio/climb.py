@@ -42,7 +42,7 @@ class Window(NamedTuple):
     without a processor.
     """
 
-    done: int
+    done: float
     elapsed_s: float
     cpu_s: float = 0.0
     delay_s: float = 0.0

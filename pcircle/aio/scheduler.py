@@ -34,6 +34,7 @@ from typing import Any, Self, TypeVar
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation
+from pcircle.aio.spent import spent_s
 
 T = TypeVar("T")
 
@@ -290,20 +291,6 @@ class _Lane:
             waiting = self._submitted - self._finished
         while len(self._workers) < min(self.limit, waiting):
             self._begin()
-
-
-def spent_s(threads: list[int | None]) -> tuple[float, float]:
-    """Seconds that threads of ours have run, and been ready without a processor, so far."""
-    cpu_ns = delay_ns = 0
-    for thread in threads:
-        try:
-            with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-                fields = file.read().split()
-        except OSError:
-            continue  # it has ended, or this kernel doesn't tell
-        cpu_ns += int(fields[0])
-        delay_ns += int(fields[1])
-    return cpu_ns / 1e9, delay_ns / 1e9
 
 
 class _Count:
