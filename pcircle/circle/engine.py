@@ -64,7 +64,7 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.circle.queue import Queue
-from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier
+from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
 from pcircle.circle.settings import Activity, Settings
 from pcircle.circle.stealing import SPLITS, Backoff, NearestVictims, RandomVictims, Victims
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
@@ -79,8 +79,9 @@ class Engine(Generic[I, R]):
 
     `merge` combines two results and must be associative and commutative.
     `measure` gives this rank's progress counters, `report` its encoded report
-    for the final account, both when asked. Call an event method, then carry
-    out what `take` returns; call `tick` no later than `wakeup_s`.
+    for the final account, then `kept` what it adds to the result, when asked.
+    Call an event method, then carry out what `take` returns; call `tick` no
+    later than `wakeup_s`.
     """
 
     def __init__(
@@ -94,11 +95,11 @@ class Engine(Generic[I, R]):
         nodes: Sequence[int] | None = None,
         measure: Callable[[], Sums] = lambda: Sums(ranks=1),
         report: Callable[[], bytes] = bytes,
+        kept: Callable[[], R | None] = lambda: None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.workers = settings.workers  # may change at any time
-        self.rank = rank
-        self.size = size
+        self.rank, self.size = rank, size
         self.tree = Tree(rank, size, settings.arity)
         self.queue: Queue[I] = Queue(settings.queue_high)
         self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
@@ -129,6 +130,7 @@ class Engine(Generic[I, R]):
         self._merge = merge
         self._rng = rng
         self._report = report
+        self._kept = kept
         self._split = SPLITS[settings.split]
         self._backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
         self._ask_at_s = 0.0
@@ -576,13 +578,14 @@ class Engine(Generic[I, R]):
     # ---- accounts and sending --------------------------------------------------
 
     def _own_account(self) -> Account[R]:
-        return Account(
+        own = Account(
             reports=(self._report(),),
             value=self._value,
             code=self.code,
             reasons=self.reasons,
             open_joins=self._left_open,
         )
+        return merge_accounts(own, Account(value=self._kept()), self._merge)
 
     def _send(self, dest: int, message: Message) -> None:
         if not isinstance(message, TREE):

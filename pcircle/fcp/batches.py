@@ -78,7 +78,9 @@ class Batches:
         if told:
             undone.update(tally.large, [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
-            done = [name for name in (*links, *specials, *files[:tried]) if name not in undone]
+            done = [*links, *specials, *files[:tried]]
+            if undone:
+                done = [name for name in done if name not in undone]
             counts = of_names(len(done), before, self._site.counters.counts())
             self._site.done((item.root, item.path, item.place), done, counts, here)
         self._links.post((item.root, item.path, item.place), linked, item.weight, here)

@@ -230,8 +230,6 @@ class Checkpoint:
         before = os.stat(holder)
         for name in os.listdir(self.fd):
             os.unlink(name, dir_fd=self.fd)
-        with suppress(FileNotFoundError):
-            os.unlink(b"lock", dir_fd=self.fd)  # there may have been a beat just now
         try:
             os.rmdir(self.path)
         except PermissionError:
@@ -308,17 +306,21 @@ class Guard:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
-        """Give the lock up."""
+    def rest(self) -> None:
+        """Beat no more, and have no file of the checkpoint open: it is about to be removed."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(_BEAT_S)
-        if not self.taken:
-            with suppress(OSError):
-                os.unlink(b"lock", dir_fd=self._checkpoint.fd)
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def end(self) -> None:
+        """Give the lock up."""
+        self.rest()
+        if not self.taken:
+            with suppress(OSError):
+                os.unlink(b"lock", dir_fd=self._checkpoint.fd)
 
     def _run(self) -> None:
         while not self._ended.wait(_BEAT_S):

@@ -284,14 +284,10 @@ def _journaled(
 
 def _check_threads(options: Options) -> None:
     """UsageError for what one thread of a process does alone."""
-    for option, given in (
-        ("--signature", options.sign is not None),
-        ("--verify", options.verify),
-        ("--bwlimit", options.bytes_per_s is not None),
-        ("--ops-limit", options.operations_per_s is not None),
-    ):
-        if given:
-            raise UsageError(f"--threads: with {option} each process has one")
+    if options.sign is not None:
+        raise UsageError("--threads: with --signature each process has one")
+    if options.verify:
+        raise UsageError("--threads: with --verify each process has one")
 
 
 def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:

@@ -179,6 +179,14 @@ class JournaledCopy(CopyTask):
         if not isinstance(value, LargeFile):
             super().abandon(item, value)
 
+    def finish(self) -> None:
+        """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
+        super().finish()
+        self._recorder.journal.close()
+        for part in self._parts:
+            if part._site.resumed is not None:
+                part._site.resumed.let_go()
+
     # ---- epochs ----------------------------------------------------------------
 
     def commit(self, epoch: int) -> None:

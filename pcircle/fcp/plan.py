@@ -138,7 +138,13 @@ DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
 
 
-_EACH_OF_MANY = 8
+_EACH_OF_MANY = 4
+_OF_A_THREAD = 2 * _EACH_OF_MANY + 8  # descriptors: directories of both sides, files, what else
+
+
+def affordable_threads() -> int:
+    """How many worker threads a process has descriptors for; its first one takes half of all."""
+    return 1 + affordable() // _OF_A_THREAD
 
 
 def open_sides(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -82,7 +82,7 @@ class Recorder(Disk):
 
     def __init__(self, plan: JournalPlan, rank: int, beside: Recorder | None = None) -> None:
         super().__init__(beside)
-        self._some: list[Record] = []
+        self._some: list[Callable[[], Record]] = []
         self.keys: Keys
         self.journal: Journal
         self._fd: int
@@ -103,7 +103,7 @@ class Recorder(Disk):
 
     def add(self, record: Record) -> None:
         """The item has done this."""
-        self._some.append(record)
+        self._some.append(lambda: record)
 
     def names(
         self,
@@ -119,14 +119,19 @@ class Recorder(Disk):
         `made` is the inode of the directory's copy;
         `entries` are these names' own, packed, if the copy is signed.
         """
-        if names:
+
+        def record() -> Names:
             key = self.keys.directory(root, path)
-            self._some.append(Names(key, self.keys.names(names), counts, made, entries))
+            return Names(key, self.keys.names(names), counts, made, entries)
+
+        if names:
+            # Names are hashed at the end of the item, which may do without: the whole is done.
+            self._some.append(record)
 
     def part(self, chunk: Chunk, length: int, blocks: bytes = b"") -> None:
         """The item has copied so much of a chunk; `blocks` are its digests, if it is signed."""
         key = self.keys.file(chunk.root, chunk.path, chunk.name)
-        self._some.append(Part(key, chunk.temporary, chunk.offset, length, blocks))
+        self.add(Part(key, chunk.temporary, chunk.offset, length, blocks))
 
     def end(self, floor: int) -> int:
         """The item has ended: what it did counts with the epoch that is returned.
@@ -135,7 +140,7 @@ class Recorder(Disk):
         """
         if not self._some:
             return max(self.epoch, floor)
-        epoch = self.journal.add(self._some, floor)
+        epoch = self.journal.add([record() for record in self._some], floor)
         self._some.clear()
         return epoch
 

@@ -65,6 +65,7 @@ class Kept(NamedTuple):
 
     def remove(self) -> None:
         """The copy is complete: remove the checkpoint. OSError."""
+        self.guard.rest()
         self.checkpoint.remove(keep_times=self.inside)
 
     def withdraw(self) -> None:
@@ -137,6 +138,7 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         kept = _begin(checkpoint, guard, header, wish)
     except BaseException as error:
         if ours:
+            guard.rest()
             with suppress(OSError):
                 checkpoint.remove(keep_times=checkpoint.path == inside)
         guard.end()

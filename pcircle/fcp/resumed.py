@@ -275,11 +275,19 @@ class Resumed:
         """Whether a temporary file is of a large one, and can be gone on with."""
         return any(self._of(Begun, self._keys.file(root, path, name)))
 
-    def close(self) -> None:
-        """Let go of the journals."""
-        for fd in (*self._journals.values(), self._fd):
+    def let_go(self) -> None:
+        """Have no file open; nothing is known any more."""
+        for fd in self._journals.values():
             os.close(fd)
         self._journals.clear()
+        if isinstance(self._index, mmap.mmap):
+            self._index.close()
+        self._index, self._count = b"", 0
+
+    def close(self) -> None:
+        """As `let_go`, for good."""
+        self.let_go()
+        os.close(self._fd)
 
     def _of(self, kind: type[T], key: bytes) -> Iterator[T]:
         at = bisect_left(range(self._count), key, key=self._key_at)

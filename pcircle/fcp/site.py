@@ -14,7 +14,7 @@ from pcircle.fcp.files import Copier
 from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
 from pcircle.fcp.journal import Counts, Names
-from pcircle.fcp.limits import limits_of
+from pcircle.fcp.limits import Limits, limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
 from pcircle.fcp.resumed import Partial, Resumed
@@ -52,7 +52,7 @@ class Site:
         opened = None if self.disk is None else self.disk.opened
         self.sources, self.targets = open_sides(plan, opened, beside is None)
         self.extras = Extras(plan.keep, self.counters)
-        self.limits = limits_of(plan, size)
+        self.limits: Limits | None = limits_of(plan, size) if beside is None else beside.limits
         self.signer = None if plan.sign is None else copy_signer(plan.sign)
         # The number tells temporary names apart, of all threads of all ranks.
         means = plan, self.counters, rank + size * number, self.extras, self.limits

@@ -30,7 +30,7 @@ from pcircle.fcp.items import (
 from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
-from pcircle.fcp.plan import DIRECTORY, Plan
+from pcircle.fcp.plan import DIRECTORY, Plan, affordable_threads
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
@@ -66,7 +66,9 @@ class CopyTask(Task[Item, Done]):
         self._site: Site = Site(plan, rank, size, first, number)
         self._links: HardLinks = HardLinks(self._site, links)
         self._parts: list[CopyTask] = [self]
-        self.threads = threads_of(plan)
+        self.most_threads = affordable_threads()
+        wanted = threads_of(plan)
+        self.threads = None if wanted is None else min(wanted, self.most_threads)
         self._batches = Batches(self._site, self._links)
         self._trees = Trees(self._site, self._batches, lists)
         self._large = LargeFiles(self._site)
@@ -223,10 +225,11 @@ def threads_of(plan: Plan) -> int | None:
     """How many worker threads each rank has; None: as many as pay.
 
     One where they would have to share what is not made for it: digests that
-    are kept aside, files that wait to be verified, a rank's share of limits.
+    are kept aside, files that wait to be verified. To wait for a limit is no
+    reason for more.
     """
-    together = plan.sign is not None or plan.verify
-    if together or plan.bytes_per_s is not None or plan.operations_per_s is not None:
+    limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
+    if plan.sign is not None or plan.verify or (limited and plan.threads is None):
         return 1
     return plan.threads
 

@@ -48,6 +48,7 @@ from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 
 _LAST_CALLS_S = 5.0
+_MOST_RECEIVERS = 256  # that a report tells apart
 
 
 class Rank:
@@ -77,6 +78,9 @@ class Rank:
         self._code: int | None = None
         self._unheard = False
         self._message_bytes = 0
+        self._sent_block = -(-transport.size // _MOST_RECEIVERS)
+        self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
+        self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
         self._engine: Engine[Any, Any] = Engine(
@@ -88,6 +92,7 @@ class Rank:
             nodes=transport.nodes,
             measure=task.measure,
             report=self._report,
+            kept=lambda: self._kept,
         )
         self._engine.workers = self._pool.threads
         self._tuner = Tuner(task, self._pool) if task.threads is None else None
@@ -227,6 +232,10 @@ class Rank:
             message = msgspec.structs.replace(message, account=self._amended(message.account))
         payload = self._codec.encode(message)
         self._message_bytes += len(payload)
+        block = send.dest // self._sent_block
+        sent = self._sent.get(block) or self._sent.setdefault(block, [0, 0])
+        sent[0] += 1
+        sent[1] += len(payload)
         self._transport.send(send.dest, payload)
 
     def _is_stopping(self) -> bool:
@@ -325,6 +334,8 @@ class Rank:
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))
         result = account.value if conclude.result is None else conclude.result
+        if account.value is not None and conclude.result is not None:
+            result = self._merge(conclude.result, account.value)
         reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
         reasons = _without_echoes(account.reasons)
         outcome = Outcome(code, reasons, silent, reports, result)
@@ -367,7 +378,7 @@ class Rank:
         counts: tuple[int, ...] = ()
         try:
             if not self._engine.reasons:
-                self._task.finish()
+                self._kept = self._task.finish()
         except Exception as error:
             self._late.append(_explain(error, "finishing the work"))
         try:
@@ -389,6 +400,11 @@ class Rank:
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_rss_bytes=_peak_rss_bytes(),
             threads=self._pool.threads,
+            sent=tuple(
+                (block * self._sent_block, messages, size_bytes)
+                for block, (messages, size_bytes) in sorted(self._sent.items())
+            ),
+            sent_block=self._sent_block,
         )
         return msgspec.msgpack.encode(report)
 

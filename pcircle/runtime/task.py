@@ -123,6 +123,9 @@ class Task(ABC, Generic[I, R]):
     More than one is for tasks whose items wait; each has a part of the task, see `part`.
     """
 
+    most_threads: int = 64
+    """How many there may be at the most."""
+
     epoch_period_s: float | None = None
     """Seconds between epochs, see `pcircle.circle.epochs`; None: there are none."""
 
@@ -182,11 +185,13 @@ class Task(ABC, Generic[I, R]):
         """
         return 0.0
 
-    def finish(self) -> None:
+    def finish(self) -> R | None:
         """All work of the job has ended, and ended well: hand over what this rank has kept.
 
-        Called on the main thread, before this rank's account is taken.
+        Called on the main thread, before this rank's account is taken. What it
+        returns is merged, up the tree, into the job's result.
         """
+        return None
 
     def measure(self) -> Sums:
         """This rank's counters for the progress rounds; called on the main thread."""
@@ -204,7 +209,11 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """What one rank tells of itself at the end."""
+    """What one rank tells of itself at the end.
+
+    `sent` are the messages and their bytes by receiver, the first rank of a block of
+    `sent_block` ranks: where there are many ranks, they are summed by block.
+    """
 
     rank: int
     node: int
@@ -220,6 +229,8 @@ class RankReport(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     threads: int = 1
+    sent: tuple[tuple[int, int, int], ...] = ()
+    sent_block: int = 1
 
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True):

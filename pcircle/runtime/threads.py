@@ -18,7 +18,7 @@ from pcircle.aio.spent import spent_s
 from pcircle.runtime.task import Task
 
 WINDOW_S = 0.05
-MOST = 32
+_MOST = 32
 
 
 class Parts:
@@ -44,7 +44,7 @@ class Tuner:
     def __init__(self, task: Task[Any, Any], pool: Pool) -> None:
         self._task = task
         self._pool = pool
-        self._climb = Climb(MOST)
+        self._climb = Climb(min(_MOST, task.most_threads))
         self._since_s = time.monotonic()
         self._before = 0.0
         self._spent = (0.0, 0.0)

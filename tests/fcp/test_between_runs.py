@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,11 @@ import pytest
 from tests.fcp.interrupts import checkpoints, interrupt
 from tests.fcp.judge import CONTENT, differences
 from tests.fcp.running import (
+    FOUR,
     ONE,
     TWO,
+    Launcher,
+    Run,
     clean_environment,
     copy,
     document,
@@ -28,6 +34,8 @@ from tests.fcp.running import (
     without_rights,
 )
 from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write_file
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
 
 OLD_NS = 10**18
 
@@ -352,3 +360,39 @@ def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
     assert finished.returncode == 4, said
     assert "which all ranks must see" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_no_file_of_a_checkpoint_is_open_when_it_is_removed(
+    launcher: Launcher, place: bytes, fuse: Mount
+) -> None:
+    """Of resumed copies as well. NFS would keep such files, and the directory with them."""
+    source = build_flat_tree(place + b"/flat", 6, 150, 20)
+    mounted = fuse()
+    target = mounted.path + b"/copy"
+    interrupt(ONE, mounted.path, source, target, when=committed_in(mounted.path, 1))
+    mounted.rules(Rule(ops=("rmdir",), path=".fcp-checkpoint-*", delay_s=1.0))
+    with Run(launcher, "--resume", source, target) as run:
+        deadline_s = time.monotonic() + 60
+        while not mounted.state().delayed:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        found = [path for pid in run.processes() for path in _open_files(pid)]
+        assert [path for path in found if b".fcp-checkpoint-" in path] == []
+        assert run.finish().code == 0
+    assert checkpoints(mounted.path) == []
+
+
+def _open_files(pid: int) -> list[bytes]:
+    """The paths of the regular files that a process has open or mapped."""
+    folder = Path(f"/proc/{pid}")
+    found = []
+    try:
+        for entry in folder.joinpath("fd").iterdir():
+            with suppress(OSError):
+                if stat.S_ISREG(entry.stat().st_mode):
+                    found.append(os.fsencode(os.readlink(entry)))
+        maps = folder.joinpath("maps").read_bytes()
+    except OSError:
+        return found  # it has ended
+    return found + [line for line in maps.splitlines() if b"/" in line]

@@ -128,6 +128,19 @@ class GrowJoined(Grow):
         return 1 + merged
 
 
+class GrowKept(GrowJoined):
+    """Twice the number: once by joins, and once by what each rank has kept until the end."""
+
+    kept = 0
+
+    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+        self.kept += 1
+        return super().process(item, here)
+
+    def finish(self) -> int:
+        return self.kept
+
+
 class Empty(Task[int, int]):
     """No work at all."""
 
@@ -472,6 +485,7 @@ JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
     "grow": lambda width, depth: library(Grow(int(width), int(depth))),
     "grow-loose": lambda width, depth: library(GrowLoose(int(width), int(depth))),
     "grow-joined": lambda width, depth: library(GrowJoined(int(width), int(depth))),
+    "grow-kept": lambda width, depth: library(GrowKept(int(width), int(depth))),
     "empty": lambda: library(Empty()),
     "empty-loose": lambda: library(EmptyLoose()),
     "together": lambda folder, size: library(Together(folder, int(size))),

@@ -32,6 +32,13 @@ def test_results_are_exact(job: Job, ranks: Ranks, kind: str) -> None:
     assert len(ended.known.items) == ranks.size
 
 
+@EVERY
+def test_what_ranks_have_kept_is_merged_into_the_result(job: Job, ranks: Ranks) -> None:
+    ended = job(ranks, "grow-kept", 4, 4)
+    assert (ended.code, ended.known.result) == (0, 2 * grown(4, 4))
+    assert sum(ended.known.items) == grown(4, 4)
+
+
 @pytest.mark.parametrize("ranks", LOCAL, ids=str)
 @pytest.mark.parametrize("kind", ["nearest", "token-loose"])
 def test_results_are_exact_with_the_engines_other_strategies(

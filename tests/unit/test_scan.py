@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.scan import BLOCK_ENTRIES, Block, blocks
+from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -104,3 +105,33 @@ else:
 """
     done = run_unprivileged(run, program, tmp_path)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_small_directory_is_listed_whole_where_its_size_tells(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else tmp_path))
+    try:
+        for number in range(1000):
+            (folder / str(number)).touch()
+        fd = os.open(folder, os.O_RDONLY)
+        status = os.fstat(fd)
+        listings = Listings()
+        whole = listings.whole(fd, status)
+        if listings.tells(status.st_dev):
+            assert whole is not None
+            assert sorted(whole) == sorted(os.listdir(os.fsencode(folder)))
+        else:
+            assert whole is None
+        larger = os.stat_result([*status[:6], 65_537, *status[7:10]])
+        assert listings.whole(fd, larger) is None
+        os.close(fd)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_where_the_size_tells_nothing_no_directory_is_listed_whole() -> None:
+    fd = os.open("/proc/self", os.O_RDONLY)
+    try:
+        assert Listings().whole(fd, os.fstat(fd)) is None
+        assert Listings().waits(os.fstat(fd).st_dev)
+    finally:
+        os.close(fd)

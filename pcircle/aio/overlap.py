@@ -1,0 +1,71 @@
+"""Calls that wait, a few at a time: one function over the parts of a range, on helper threads.
+
+On a file system with latency a thousand look-ups one after the other take a thousand round trips,
+though the server could answer many at once. Here the caller has a range cut into parts, helps
+itself with the first, and comes back when all are done. The threads begin when they are first
+needed and are few: under the interpreter's lock they help only those that wait, see
+`pcircle.aio.pool`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from queue import SimpleQueue
+
+Part = Callable[[int, int], None]
+"""A function of a range: its first number, and the one behind its last."""
+
+
+class Overlap:
+    """Up to `threads` parts of a range at once, the caller's own included."""
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise ValueError("somebody must do it")
+        self.threads = threads
+        self._calls: SimpleQueue[tuple[Part, int, int] | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._helpers: list[threading.Thread] = []
+
+    def run(self, function: Part, start: int, stop: int) -> None:
+        """Call the function for parts that make up the range; an exception of one is raised."""
+        parts = min(self.threads, stop - start)
+        if parts <= 1:
+            function(start, stop)
+            return
+        edges = [start + (stop - start) * number // parts for number in range(parts + 1)]
+        while len(self._helpers) < parts - 1:
+            self._begin()
+        for first, last in pairwise(edges[1:]):
+            self._calls.put((function, first, last))
+        try:
+            function(edges[0], edges[1])
+        finally:
+            errors = [self._done.get() for _ in range(parts - 1)]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """End the helpers, without waiting for one that is stuck."""
+        for _ in self._helpers:
+            self._calls.put(None)
+        self._helpers.clear()
+
+    def _begin(self) -> None:
+        name = f"overlap-{len(self._helpers)}"
+        helper = threading.Thread(target=self._help, name=name, daemon=True)
+        self._helpers.append(helper)
+        helper.start()
+
+    def _help(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, first, last = call
+            error: BaseException | None = None
+            try:
+                function(first, last)
+            except BaseException as caught:  # the caller decides what it means
+                error = caught
+            self._done.put(error)

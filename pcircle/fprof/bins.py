@@ -1,0 +1,93 @@
+"""Sizes in bins that are fine enough for any histogram, and quantiles out of them.
+
+The idea is that of log-linear histograms (HdrHistogram; with the error bound for quantiles, the
+DDSketch of Masson, Rim and Lee, VLDB 2019): each power of two is cut into 64 bins of equal width.
+Such a histogram has a fixed size, adds up exactly with any other in any order, and gives every
+quantile to 1/128 of its value. It is a sketch and a histogram at once.
+
+Bins are closed above: a bin holds the sizes from more than the edge below it up to and including
+its own edge, so that files of just 4 KiB are "up to 4 KiB". Bin 0 is of empty files; sizes up to
+128 bytes have a bin each. All powers of two, and what is 64 to 128 times one, are edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+PER_OCTAVE = 64
+BINS = 3777
+"""How many bins there are, for all sizes below 2 ** 64."""
+RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
+"""How far a quantile may be off."""
+
+
+def bin_of(size_bytes: int) -> int:
+    """The bin of a size, which is not negative."""
+    below = size_bytes - 1
+    if below < 2 * PER_OCTAVE:
+        return size_bytes
+    shift = below.bit_length() - 7
+    return 1 + (shift << 6) + (below >> shift)
+
+
+def edge_of(number: int) -> int:
+    """The largest size of a bin."""
+    if number <= 2 * PER_OCTAVE:
+        return number
+    number -= 1
+    shift = (number >> 6) - 1
+    return ((number - (shift << 6)) + 1) << shift
+
+
+def is_edge(size_bytes: int) -> bool:
+    """Whether a bin ends with this size, so that counts up to it are exact."""
+    return edge_of(bin_of(size_bytes)) == size_bytes
+
+
+def octave_of(size_bytes: int) -> int:
+    """0 for empty files, else 1 more than the exponent of the power of two that holds it."""
+    return 0 if size_bytes == 0 else (size_bytes - 1).bit_length() + 1
+
+
+def quantile(numbers: Mapping[int, int], share: float) -> int | None:
+    """The size that this share of files does not exceed; None of no files.
+
+    Off by no more than `RELATIVE_ERROR` of it: the middle of its bin.
+    """
+    total = sum(numbers.values())
+    if not total:
+        return None
+    wanted = max(1, -(-total * round(share * 1_000_000) // 1_000_000))
+    seen = 0
+    for number in sorted(numbers):
+        seen += numbers[number]
+        if seen >= wanted:
+            break
+    low = edge_of(number - 1) + 1 if number else 0
+    return (low + edge_of(number)) // 2
+
+
+def standard_edges(kind: str, largest_bytes: int) -> list[int]:
+    """The edges of a histogram by name, up to the first that holds the largest size.
+
+    "log2" doubles from bin to bin, "pow4" quadruples; the default begins at 4 KiB.
+    """
+    factor, first = {"log2": (2, 1), "pow4": (4, 1)}.get(kind, (4, 4096))
+    edges = [0, first]
+    while edges[-1] < largest_bytes:
+        edges.append(edges[-1] * factor)
+    return edges
+
+
+def rebin(tallies: Mapping[int, Sequence[int]], edges: Sequence[int]) -> list[list[int]]:
+    """Sums of the tallies of fine bins up to each edge, and behind the last one."""
+    width = max((len(tally) for tally in tallies.values()), default=0)
+    sums = [[0] * width for _ in range(len(edges) + 1)]
+    place = 0
+    for number in sorted(tallies):
+        while place < len(edges) and edge_of(number) > edges[place]:
+            place += 1
+        row = sums[place]
+        for column, amount in enumerate(tallies[number]):
+            row[column] += amount
+    return sums

@@ -1,0 +1,378 @@
+"""What a rank adds up while it walks, to become its profile at the end.
+
+The walk comes here with a block of files of one directory, as columns (`pcircle.fs.stats`), and
+what costs anything is done by the column: sums, the largest, a count of equal sizes. Sizes are
+counted as they are, in a dictionary that is folded into the histogram when it has some thousand
+keys, since most files of a tree share their sizes with others. What is only wanted by some reports
+is only added up for them (`facets`).
+
+Hard-linked files are added like all others, and then taken back as far as they count only once.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pcircle.fprof.bins import BINS, bin_of, octave_of
+from pcircle.fprof.inodes import Claim, Inodes
+from pcircle.fprof.profile import (
+    DIRECTORY_LISTS,
+    FILE_LISTS,
+    KINDS,
+    MOST_EXTENSIONS,
+    MOST_OWNERS,
+    UNITS,
+    DirectoryRow,
+    FileRow,
+    Profile,
+)
+from pcircle.fprof.tables import Best, Sums, add_to, by_number, by_sense
+from pcircle.fs.directories import join_path
+from pcircle.fs.stats import Stats
+
+FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "tree")
+"""What is added up only if it is asked for."""
+
+SECTOR_BYTES = 512
+DAY_S = 86_400
+MOST_SIZES = 8192
+LONGEST_EXTENSION = 16
+LONGEST_PATH_BYTES = 1024
+DEEPEST = 255
+
+
+class Files:
+    """Files of one directory: their names, and the columns of the same order.
+
+    `places` are theirs among what was looked up; None if all that was are files.
+    """
+
+    __slots__ = ("blocks", "depth", "names", "path", "places", "root", "sizes", "stats")
+
+    def __init__(
+        self,
+        stats: Stats,
+        names: Sequence[bytes],
+        where: Where,
+        places: Sequence[int] | None = None,
+    ) -> None:
+        self.stats = stats
+        self.names = names
+        self.places = places
+        self.root, self.path, self.depth = where
+        self.sizes = self.column("size")
+        self.blocks = self.column("blocks")
+
+    def column(self, name: str) -> list[int]:
+        """A column of these files."""
+        if self.places is None:
+            return self.stats.column(name, 0, len(self.names))
+        column = self.stats.column(name, 0, self.places[-1] + 1)
+        return [column[place] for place in self.places]
+
+    def have_single_names(self) -> bool:
+        """Whether none of them is hard-linked."""
+        if self.places is None:
+            return self.stats.has_single_names(0, len(self.names))
+        return max(self.column("links")) <= 1
+
+
+Where = tuple[int, bytes, int]
+"""A directory: its root, its path, its depth."""
+
+
+class Collector:
+    """A rank's sums. `edges` are those of a histogram that is to be exact at any edge."""
+
+    def __init__(self, facets: Iterable[str], top: int, edges: tuple[int, ...] = ()) -> None:
+        self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
+        self.profile.top = top
+        self.inodes = Inodes()
+        self._wanted = frozenset(facets)
+        self._sizes: Counter[int] = Counter()
+        self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
+        self._bins = [0] * BINS, [0] * BINS  # files and bytes
+        self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
+        self._kinds = {kind: [0, 0, 0] for kind in KINDS}
+        self._owners: Sums[int] = Sums(MOST_OWNERS, by_number)
+        self._groups: Sums[int] = Sums(MOST_OWNERS, by_number)
+        self._extensions: Sums[str] = Sums(MOST_EXTENSIONS, by_sense)
+        self._edges = edges
+        self.profile.edges = edges
+        self.profile.edge_tallies = [[0, 0] for _ in range(len(edges) + 1)] if edges else []
+        self._files = {
+            name: Best[FileRow](top if "top" in self._wanted else 0, order)
+            for name, order in FILE_LISTS.items()
+        }
+        self._directories = {
+            name: Best[DirectoryRow](self._kept(name, most, top), order)
+            for name, (order, most) in DIRECTORY_LISTS.items()
+        }
+        some = {
+            "owner": lambda files: self._by_id(self._owners, files, "uid"),
+            "group": lambda files: self._by_id(self._groups, files, "gid"),
+            "age": self._by_age,
+            "ext": self._by_extension,
+            "depth": self._by_depth,
+            "top": self._by_rank,
+        }
+        self._more = [add for name, add in some.items() if name in self._wanted]
+
+    def _kept(self, name: str, most: int | None, top: int) -> int:
+        """How long a list of directories is; the widest one is always wanted."""
+        if name == "wide":
+            return top
+        if name == "heavy":
+            return top if "top" in self._wanted else 0
+        return (most or 0) if "tree" in self._wanted else 0
+
+    # ---- files -----------------------------------------------------------------
+
+    def files(self, files: Files) -> tuple[int, list[Claim]]:
+        """Add a block of files: their bytes, as they count for its directory, and claims."""
+        sizes = files.sizes
+        total = sum(sizes)
+        self._sizes.update(sizes)
+        if len(self._sizes) > MOST_SIZES:
+            self._fold()
+        add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
+        for add in self._more:
+            add(files)
+        if files.have_single_names():
+            return total, []
+        links = files.column("links")
+        claims = list(self._claims(files, links))
+        self.profile.names[0] += len(claims)
+        for claim in claims:
+            self.once(claim, -1)
+            total -= claim.size_bytes - claim.size_bytes // claim.links
+        return total, claims
+
+    def _claims(self, files: Files, links: list[int]) -> Iterable[Claim]:
+        """What the homes of hard-linked files are to be asked."""
+        places = [place for place, number in enumerate(links) if number > 1]
+        rows = zip(
+            files.column("inode"),
+            links,
+            files.sizes,
+            files.blocks,
+            files.column("uid"),
+            files.column("gid"),
+            files.column("mtime"),
+            files.column("device_major"),
+            files.column("device_minor"),
+            strict=True,
+        )
+        listed = list(rows)
+        for place in places:
+            inode, number, size, blocks, uid, gid, modified_s, major, minor = listed[place]
+            volume = major << 32 | minor
+            yield Claim(volume, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
+            if "ext" in self._wanted or "depth" in self._wanted:
+                self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
+
+    def _share(self, files: Files, name: bytes, size: int, allocated: int, links: int) -> None:
+        """Under this name, of so many, only a part of the bytes counts."""
+        back = (0, size // links - size, allocated // links - allocated)
+        if "ext" in self._wanted:
+            self._extensions.add(extension_of(name), *back)
+        if "depth" in self._wanted:
+            self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), *back)
+
+    def once(self, claim: Claim, sign: int) -> None:
+        """Count, or take back, the bytes of a file that count once for all its names."""
+        size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
+        add_to(self._kinds["file"], (0, size, allocated))
+        self._once[claim.size_bytes] += sign
+        if "owner" in self._wanted:
+            self._owners.add(claim.uid, 0, size, allocated)
+        if "group" in self._wanted:
+            self._groups.add(claim.gid, 0, size, allocated)
+        if "age" in self._wanted:
+            day = claim.modified_s // DAY_S
+            self._tally(self.profile.ages, day, 0, size, allocated)
+            place = day // 7 * 64 + octave_of(claim.size_bytes)
+            self._tally(self.profile.age_sizes, place, 0, size, 0)
+        if len(self._once) > MOST_SIZES:
+            self._fold()
+
+    def claim(self, claim: Claim) -> None:
+        """As the home of a file of several names: one of them has come."""
+        if self.inodes.is_first(claim):
+            self.profile.names[1] += 1
+            self.once(claim, 1)
+
+    # ---- what some reports want of files ---------------------------------------
+
+    def _by_id(self, table: Sums[int], files: Files, column: str) -> None:
+        ids = files.column(column)
+        if min(ids) == max(ids):
+            table.add(ids[0], len(ids), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
+            return
+        for number, size, blocks in zip(ids, files.sizes, files.blocks, strict=True):
+            table.add(number, 1, size, SECTOR_BYTES * blocks)
+
+    def _by_age(self, files: Files) -> None:
+        ages, age_sizes = self.profile.ages, self.profile.age_sizes
+        for modified_s, size, blocks in zip(
+            files.column("mtime"), files.sizes, files.blocks, strict=True
+        ):
+            day = modified_s // DAY_S
+            tally = ages.get(day)
+            if tally is None:
+                ages[day] = [1, size, blocks * SECTOR_BYTES]
+            else:
+                tally[0] += 1
+                tally[1] += size
+                tally[2] += blocks * SECTOR_BYTES
+            place = day // 7 * 64 + ((size - 1).bit_length() + 1 if size else 0)
+            tally = age_sizes.get(place)
+            if tally is None:
+                age_sizes[place] = [1, size, 0]
+            else:
+                tally[0] += 1
+                tally[1] += size
+
+    def _by_extension(self, files: Files) -> None:
+        add = self._extensions.add
+        extensions = list(map(extension_of, files.names))
+        if len(set(extensions)) == 1:
+            add(extensions[0], len(extensions), sum(files.sizes), SECTOR_BYTES * sum(files.blocks))
+            return
+        for extension, size, blocks in zip(extensions, files.sizes, files.blocks, strict=True):
+            add(extension, 1, size, SECTOR_BYTES * blocks)
+
+    def _by_depth(self, files: Files) -> None:
+        number, total = len(files.sizes), sum(files.sizes)
+        allocated = SECTOR_BYTES * sum(files.blocks)
+        self._tally(self.profile.depths, min(files.depth + 1, DEEPEST), number, total, allocated)
+
+    def _by_rank(self, files: Files) -> None:
+        """The largest, the newest and the oldest."""
+        modified = files.column("mtime")
+        for name, values, sign in (
+            ("largest", files.sizes, -1),
+            ("newest", modified, -1),
+            ("oldest", modified, 1),
+        ):
+            best = self._files[name]
+            extreme = max(values) if sign < 0 else min(values)
+            if sign * extreme > best.floor:
+                continue
+            for place, value in enumerate(values):
+                if sign * value <= best.floor:
+                    path = join_path(files.path, files.names[place])
+                    best.add(FileRow(value, files.root, path[:LONGEST_PATH_BYTES]))
+
+    @staticmethod
+    def _tally(
+        table: dict[int, list[int]], key: int, number: int, size: int, allocated: int
+    ) -> None:
+        tally = table.setdefault(key, [0, 0, 0])
+        tally[0] += number
+        tally[1] += size
+        tally[2] += allocated
+
+    # ---- other entries ---------------------------------------------------------
+
+    def others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
+        """Add links, special files or directories."""
+        add_to(self._kinds[kind], (len(sizes), sum(sizes), SECTOR_BYTES * sum(blocks)))
+
+    def directory(self, row: DirectoryRow) -> None:
+        """A directory is complete."""
+        if "dirsize" in self._wanted:
+            tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
+            tally[0] += 1
+            tally[1] += row.own_entries
+        for name, number in (
+            ("wide", row.own_entries),
+            ("heavy", row.own_bytes),
+            ("weights", row.size_bytes),
+            ("crowds", row.entries),
+        ):
+            best = self._directories[name]
+            # A longer path is below directories that stand for it.
+            if -number <= best.floor and len(row.path) <= LONGEST_PATH_BYTES:
+                best.add(row)
+
+    # ---- the end ---------------------------------------------------------------
+
+    def end(self, roots: tuple[bytes, ...]) -> Profile:
+        """The rank's profile."""
+        self._fold()
+        self.inodes.close()
+        profile = self.profile
+        profile.roots = roots
+        profile.kinds = self._kinds
+        profile.sizes = self._in_bins()
+        for name, table in (
+            ("owners", self._owners),
+            ("groups", self._groups),
+            ("extensions", self._extensions),
+        ):
+            table.cut()
+            setattr(profile, name, table.tallies)
+            setattr(profile, f"other_{name}", table.other)
+        for name, best in self._files.items():
+            setattr(profile, name, best.rows())
+        for name, rows in self._directories.items():
+            setattr(profile, name, rows.rows())
+        return profile
+
+    def _fold(self) -> None:
+        """Move the sizes that were counted to where they belong."""
+        sizes, once = self._sizes, self._once
+        profile = self.profile
+        profile.largest_bytes = max(profile.largest_bytes, *sizes, 0)
+        self._fold_into_bins(sizes.items(), named=True)
+        self._fold_into_bins(once.items(), named=False)
+        self._sizes, self._once = Counter(), Counter()
+
+    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
+        """Add so many files of each size to the histograms: bytes, and perhaps names."""
+        numbers, sizes = self._bins
+        for size, number in counted:
+            # This is `bin_of`, without the call.
+            below = size - 1
+            if below < 128:
+                place = size
+            else:
+                shift = below.bit_length() - 7
+                place = 1 + (shift << 6) + (below >> shift)
+            numbers[place] += number
+            sizes[place] += number * size
+        if not named:
+            for size, number in counted:
+                self._unnamed[bin_of(size)] -= number
+        if "blocks" in self._wanted:
+            units = self.profile.unit_counts
+            for place, bits in enumerate(UNITS):
+                units[place] += sum(number * -(-size >> bits) for size, number in counted)
+        if self._edges:
+            for size, number in counted:
+                tally = self.profile.edge_tallies[bisect_left(self._edges, size)]
+                tally[0] += number * named
+                tally[1] += number * size
+
+    def _in_bins(self) -> dict[int, list[int]]:
+        """The histogram of sizes: names, bytes and files by bin."""
+        unnamed = self._unnamed
+        rows = zip(*self._bins, strict=True)
+        return {
+            place: [number + unnamed[place], size, number]
+            for place, (number, size) in enumerate(rows)
+            if number or unnamed[place]
+        }
+
+
+def extension_of(name: bytes) -> str:
+    """A name's extension in small letters; "" if it has none that is like one."""
+    stem, dot, extension = name.rpartition(b".")
+    if not dot or not stem or not 0 < len(extension) <= LONGEST_EXTENSION:
+        return ""
+    text = extension.lower().decode("ascii", "replace")
+    return text if text.isprintable() and text.isascii() else ""

@@ -1,0 +1,251 @@
+"""What the options of fprof mean, and running it with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fprof.console import Console
+from pcircle.fprof.outputs import Outputs
+from pcircle.fprof.plan import Plan, resolve
+from pcircle.fprof.task import ProfileTask
+from pcircle.fprof.wishes import DIMENSIONS, Wishes
+from pcircle.fs.directories import working_directory
+from pcircle.fs.globs import rules_of
+from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.transport.launch import TransportOption
+from pcircle.ui import jsonout
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.progress import Mode
+from pcircle.ui.values import interval_s, number, number_of_jobs
+from pcircle.units import parse_size
+
+# What only some runs need is imported where they need it: the start is a part of every run.
+
+_MOST_TOP = 10_000
+_MOST_PIECES = 1_000_000
+KEPT_TOP = 100
+"""How long the lists of the best are in a profile that is kept."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be profiled and told. `filters` are as of `pcircle.fs.globs.rules_of`."""
+
+    paths: tuple[bytes, ...]
+    wishes: Wishes = Wishes()
+    filters: tuple[tuple[str, bytes], ...] = ()
+    null: bool = False
+    one_file_system: bool = False
+    threads: int = 16
+    jobs: int | None = None
+    transport: TransportOption = "auto"
+    quiet: bool = False
+    verbose: int = 0
+    progress: Mode = "auto"
+    interval_s: float = 10.0
+    json: str | None = None
+    error_log: str | None = None
+    files_from: str | None = None
+    csv: str | None = None
+    save: str | None = None
+    html: str | None = None
+    plot: str | None = None
+
+    def outputs(self) -> Outputs:
+        """What is to be written."""
+        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html, plot=self.plot)
+
+
+class ProfileProgram(Program):
+    """fprof, for the runtime."""
+
+    name = "fprof"
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._log: LogFile | None = None
+        self._listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = ()  # on rank 0
+        self.close: Callable[[], None] = lambda: None  # what this process's task holds
+
+    def complain(self, text: str) -> None:
+        Output(sys.stderr).line(f"{self.name}: {text}")
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        check_outputs(options)
+        roots, volumes = resolve(options.paths)
+        if options.files_from is not None:
+            if len(roots) != 1 or roots[0].name:
+                raise UsageError("--files-from: what is listed is in one PATH, a directory")
+            from pcircle.fprof import lists
+
+            self._listed = lists.read(options.files_from, null=options.null)
+        plan = Plan(
+            roots=roots,
+            volumes=volumes,
+            directory=working_directory(),
+            one_node=len(set(nodes)) == 1,
+            rules=rules_of(options.filters, show, null=options.null),
+            one_file_system=options.one_file_system,
+            facets=tuple(sorted(options.wishes.facets())),
+            top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
+            edges=options.wishes.edges,
+            threads=options.threads,
+            pieces=options.wishes.pieces,
+            listed=options.files_from is not None,
+        )
+        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
+            self._log = LogFile(open_log(options.error_log))
+        return msgspec.msgpack.encode(plan)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, self._listed)
+        self.close = task.close
+        return task
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            msgspec.msgpack.decode(plan, type=Plan),
+            options.wishes,
+            quiet=options.quiet,
+            verbose=options.verbose,
+            progress_mode=options.progress,
+            interval_s=options.interval_s,
+            outputs=options.outputs(),
+            log=self._log,
+        )
+
+
+def profile_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    if not all(typed.operands):
+        raise UsageError("an empty name is no file's")
+    if typed.diff is not None:
+        from pcircle.fprof.keeping import diff
+
+        return diff(typed)
+    if not typed.operands:
+        raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
+    options = Options(
+        paths=tuple(map(os.fsencode, typed.operands)),
+        wishes=_wishes(typed),
+        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
+        null=typed.null,
+        one_file_system=typed.one_file_system,
+        threads=16 if typed.threads is None else _count("--threads", typed.threads, 1024),
+        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        verbose=typed.verbose,
+        progress=typed.progress,
+        interval_s=interval_s("--interval", typed.interval),
+        json=typed.json,
+        error_log=typed.error_log,
+        files_from=typed.files_from,
+        csv=typed.csv,
+        save=typed.save,
+        html=typed.html,
+        plot=typed.plot,
+    )
+    if typed.merge:
+        from pcircle.fprof.keeping import tell_kept
+
+        return tell_kept(options)
+    if options.files_from is not None and options.filters:
+        raise UsageError("--files-from: the list says what is meant, and no pattern does")
+    return _run(options)
+
+
+def check_outputs(options: Options) -> None:
+    """Refuse, before any work, what could not be written after it: UsageError."""
+    for where in (options.json, options.save, options.html, options.plot):
+        if where is not None:
+            jsonout.check(where)
+    if options.plot is not None:
+        from pcircle.fprof import plot
+
+        plot.check(options.plot)
+    if options.csv is not None:
+        from pcircle.fprof import csvout
+
+        csvout.check(options.csv)
+
+
+def _wishes(typed: argparse.Namespace) -> Wishes:
+    """What is to be told."""
+    by = [word for text in typed.by or () for word in text.split(",")]
+    for word in by:
+        if word not in DIMENSIONS:
+            raise UsageError(f"--by: '{word}' is none of {', '.join(DIMENSIONS)}")
+    kind, edges = _bins(typed.bins)
+    inode = typed.data_in_inode
+    return Wishes(
+        sparse=typed.sparse,
+        stripe=typed.stripe,
+        pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
+        everything=any((typed.save, typed.html, typed.plot)),
+        blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
+        in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
+        bins=kind,
+        edges=edges,
+        by=tuple(dict.fromkeys(by)),
+        top=0 if typed.top is None else _count("--top", typed.top, _MOST_TOP),
+    )
+
+
+def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
+    if text is None or text in ("log2", "pow4"):
+        return text or "", ()
+    edges = {int(number("--bins", word, parse_size)) for word in text.split(",")}
+    return "", tuple(sorted(edges))
+
+
+def _block(text: str) -> tuple[int, int]:
+    """A block size and its subblock: 4M, or 4M/8k."""
+    from pcircle.fprof.storage import is_unit, subblock_of
+
+    first, _, second = text.partition("/")
+    block = int(number("--blocks", first, parse_size))
+    subblock = int(number("--blocks", second, parse_size)) if second else subblock_of(block)
+    for size in (block, subblock):
+        if not is_unit(size):
+            raise UsageError(f"--blocks: {size:,} bytes are no power of two from 512 to 64 MiB")
+    if subblock > block:
+        raise UsageError("--blocks: a subblock is larger than its block")
+    return block, subblock
+
+
+def _count(option: str, text: str, most: int) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= most:
+        raise UsageError(f"{option}: '{text}' is not a number from 1 to {most:,}")
+    return int(text)
+
+
+def _run(options: Options) -> int:
+    program = ProfileProgram(options)
+    try:
+        return run_program(program, options.jobs, options.transport)
+    finally:
+        # A worker that is stuck may go on some day, and must not find numbers used anew.
+        if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
+            program.close()
+
+
+def profile(paths: Sequence[str | bytes], **choices: Any) -> int:
+    """Profile as the command does, from a program; returns the exit code.
+
+    `choices` are fields of `Options`. UsageError for what would be refused
+    before it began on this rank.
+    """
+    sys.stdout.flush()
+    return _run(Options(paths=tuple(map(os.fsencode, paths)), **choices))

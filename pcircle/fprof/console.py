@@ -1,0 +1,192 @@
+"""Rank 0's side of a run that a person sees: failures as they come, progress, the profile."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.circle import Sums
+from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
+from pcircle.fprof import balance
+from pcircle.fprof.counters import Totals, totals
+from pcircle.fprof.items import Done, Failure
+from pcircle.fprof.outputs import Outputs
+from pcircle.fprof.plan import Plan
+from pcircle.fprof.report import Run, make
+from pcircle.fprof.text import summary
+from pcircle.fprof.wishes import Wishes
+from pcircle.runtime import Observer, Outcome
+from pcircle.runtime.defect import write_report
+from pcircle.ui import progress
+from pcircle.ui.errorlog import LogFile, encode
+from pcircle.ui.names import show
+from pcircle.ui.pace import Pace
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind
+
+_PERIOD_S = 0.2
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
+
+    path: str
+    doing: str
+    errno: int
+    error: str
+    reason: str
+    root: int
+    entry: str
+
+
+class Console(Observer[Done]):
+    """Tells the user of failures, progress and the profile."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        wishes: Wishes,
+        *,
+        quiet: bool,
+        verbose: int,
+        progress_mode: progress.Mode,
+        interval_s: float,
+        outputs: Outputs,
+        log: LogFile | None,
+    ) -> None:
+        self._plan = plan
+        self._wishes = wishes
+        self._quiet = quiet
+        self._verbose = verbose
+        self._outputs = outputs
+        self._log = log
+        self._trouble = False  # of the log
+        self._by_errno: Counter[int] = Counter()
+        self._failures: list[FailedEntry] = []
+        self._began_s = time.monotonic()
+        self._pace = Pace()
+        self._progress = progress.make(
+            progress_mode, sys.stderr, quiet=quiet, interval_s=interval_s
+        )
+        shown = progress_mode == "always" or (progress_mode == "auto" and not quiet)
+        self.period_s = min(_PERIOD_S, interval_s) if shown else None
+
+    # ---- while it runs ---------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        failures = [value for value in values if isinstance(value, Failure)]
+        for failure in failures:
+            self._by_errno[failure.errno] += 1
+            path = show(failure.path)
+            if len(self._failures) < FAILURES_KEPT:
+                kept = FailedEntry(path, failure.doing, failure.errno, failure.reason)
+                self._failures.append(kept)
+            self._progress.note(f"fprof: cannot {failure.doing} '{path}': {failure.reason}")
+        if self._log is not None and not self._trouble:
+            try:
+                self._log.append(map(_line, failures))
+            except OSError as error:
+                self._log_failed(error)
+
+    def _log_failed(self, error: OSError) -> None:
+        self._trouble = True
+        self._progress.note(f"fprof: cannot write the error log: {error.strerror}")
+
+    def show(self, sums: Sums) -> None:
+        now = totals(sums.counts)
+        self._progress.update(
+            self._pace.view(
+                time.monotonic() - self._began_s,
+                fraction=_fraction(now, sums.weight),
+                exact=now.walked and not sums.stale,
+                bytes_done=now.bytes,
+                bytes_total=None,
+                entries_done=now.settled,
+                stale_ranks=sums.stale,
+                failed=now.failed + now.unreadable,
+            )
+        )
+
+    # ---- the end ---------------------------------------------------------------
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        self._progress.close()
+        if self._log is not None:
+            try:
+                self._log.close()
+            except OSError as error:
+                self._log_failed(error)
+        columns = zip(*(report.counts for report in outcome.reports), strict=True)
+        total = totals(tuple(map(sum, columns))) if outcome.reports else Totals()
+        code, reasons = outcome.code, list(outcome.reasons)
+        if outcome.silent:
+            code = worst((code, StoppedEarly.exit_code))
+            names = ", ".join(map(str, outcome.silent))
+            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+        profile = None if outcome.result is None or code else outcome.result.profile
+        if not code:
+            wrong = _account(total, outcome)
+            if wrong is not None:
+                code = Defect.exit_code
+                reasons.append(wrong)
+        if total.failed or total.unreadable or self._trouble:
+            code = worst((code, EntriesFailed.exit_code))
+        if self._by_errno:
+            self._progress.note(f"fprof: {failures_by_kind(self._by_errno)}")
+        for reason in reasons:
+            self._progress.note(f"fprof: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+        run = Run(
+            exit_code=code,
+            elapsed_s=max(time.monotonic() - self._began_s, 1e-6),
+            reasons=tuple(reasons),
+            failures=tuple(self._failures),
+            reports=outcome.reports,
+        )
+        if profile is None:
+            return code
+        report = make(profile, self._wishes, run)
+        code = self._outputs.tell(profile, report, run, self._progress.note, quiet=self._quiet)
+        if self._verbose:
+            shares = balance.render(report.ranks, report.counts.entries, self._verbose)
+            self._progress.note(shares.rstrip("\n"))
+            self._progress.note(f"fprof: {summary(report)}")
+        return code
+
+
+def _account(total: Totals, outcome: Outcome[Done]) -> str | None:
+    """What is wrong with the counts of a job that ended well; None if nothing is."""
+    profile = None if outcome.result is None else outcome.result.profile
+    told = 0 if profile is None else sum(tally[0] for tally in profile.kinds.values())
+    if total.found != total.settled:
+        text = f"{total.found} entries were found, but {total.settled} accounted for"
+    elif told != total.settled - total.failed:
+        text = f"{total.settled - total.failed} entries were looked at, but {told} profiled"
+    else:
+        return None
+    report = write_report(Defect(text), f"adding up the accounts\n\n{total}")
+    return report.removeprefix("Defect: ")
+
+
+def _line(failure: Failure) -> bytes:
+    line = LogLine(
+        path=show(failure.path),
+        doing=failure.doing,
+        errno=failure.errno,
+        error=errno.errorcode.get(failure.errno, ""),
+        reason=failure.reason,
+        root=failure.root,
+        entry=encode(failure.entry),
+    )
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _fraction(now: Totals, weight: float) -> float:
+    """The share that is done: of entries where their number is known, else by weight."""
+    if not now.walked:
+        return min(1.0, weight)
+    return now.settled / now.found if now.found else 0.0

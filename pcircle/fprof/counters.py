@@ -1,0 +1,102 @@
+"""What a rank counts while it walks, and what all of them count together."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from pcircle.circle import Sums
+
+
+class Totals(NamedTuple):
+    """Counts of a rank, or of all. Times in microseconds.
+
+    `found` are the entries seen, each of which ends as exactly one of files,
+    directories, links, special or failed; `unreadable` are directories that are
+    counted as such, but whose entries nobody knows. `scans_due` are the directories
+    found, `scans_done` those read.
+    The worker's time goes to reading directories, to looking names up, and to adding
+    up (`work_us`: all of it); `protocol_us` is what the engine took of the processor.
+    """
+
+    found: int = 0
+    scans_due: int = 0
+    scans_done: int = 0
+    files: int = 0
+    directories: int = 0
+    links: int = 0
+    special: int = 0
+    failed: int = 0
+    unreadable: int = 0
+    bytes: int = 0
+    readdir_us: int = 0
+    stat_us: int = 0
+    work_us: int = 0
+    protocol_us: int = 0
+    elapsed_us: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Entries that have come to an end."""
+        return self.files + self.directories + self.links + self.special + self.failed
+
+    @property
+    def walked(self) -> bool:
+        """All directories are read, so that the number of entries is known."""
+        return self.scans_due == self.scans_done
+
+    @property
+    def idle_us(self) -> int:
+        """The time in which this rank's worker had nothing to do."""
+        return max(0, self.elapsed_us - self.work_us)
+
+
+class Counters:
+    """A rank's running counts; written by the worker, read by the main thread."""
+
+    __slots__ = (
+        *(name for name in Totals._fields if not name.endswith("_us")),
+        "_began_s",
+        "_protocol_s",
+        "readdir_s",
+        "stat_s",
+        "weight",
+        "work_s",
+    )
+
+    def __init__(self) -> None:
+        for name in Totals._fields:
+            if not name.endswith("_us"):
+                setattr(self, name, 0)
+        self.readdir_s = self.stat_s = self.work_s = self.weight = 0.0
+        self._began_s = time.perf_counter()
+        self._protocol_s = time.thread_time()
+
+    def sums(self) -> Sums:
+        """The counts for a progress round; on the main thread."""
+        times_s = (
+            self.readdir_s,
+            self.stat_s,
+            self.work_s,
+            time.thread_time() - self._protocol_s,
+            time.perf_counter() - self._began_s,
+        )
+        counts = [getattr(self, name) for name in Totals._fields if not name.endswith("_us")]
+        counts += [round(time_s * 1e6) for time_s in times_s]
+        return Sums(tuple(counts), self.weight, 1)
+
+    found: int
+    scans_due: int
+    scans_done: int
+    files: int
+    directories: int
+    links: int
+    special: int
+    failed: int
+    unreadable: int
+    bytes: int
+
+
+def totals(counts: tuple[int, ...]) -> Totals:
+    """The counts of `Counters.sums` by name."""
+    return Totals(*counts)

@@ -1,0 +1,59 @@
+"""The tables of a report as CSV files in a directory, for spreadsheets and scripts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fprof.report import Report
+from pcircle.ui.names import show
+
+
+def check(directory: str) -> None:
+    """Make the directory, where it is missing. UsageError if that can't be done."""
+    try:
+        os.makedirs(directory, exist_ok=True)
+        problem = "" if os.access(directory, os.W_OK | os.X_OK) else "it can't be written"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise UsageError(f"--csv: '{show(os.fsencode(directory))}': {problem}")
+
+
+def write(report: Report, directory: str) -> None:
+    """Write a file for each table of the report. OSError if that can't be done."""
+    for name, rows in tables(report):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        path = os.path.join(directory, f"{name}.csv")
+        temporary = f"{path}.{os.getpid()}.tmp"
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            file.write(text.getvalue())
+        os.replace(temporary, path)
+
+
+def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Each table that has rows: its name, and the rows with their columns' names."""
+    counts = msgspec.structs.asdict(report.counts)
+    kinds = ("files", "directories", "links", "special", "total")
+    yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]
+    found: list[tuple[str, Sequence[msgspec.Struct]]] = [("sizes", report.sizes.bins)]
+    found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
+    if report.top is not None:
+        found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
+    found += [("blocks", report.blocks or ()), ("stripes", report.stripes or ())]
+    for name, rows in found:
+        if rows:
+            yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))
+
+
+def _names(struct: msgspec.Struct) -> tuple[str, ...]:
+    return struct.__struct_fields__

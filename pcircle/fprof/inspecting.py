@@ -1,0 +1,138 @@
+"""What only a look into files tells: where their holes are, and how Lustre has striped them.
+
+Nothing is read. A file that takes less space than it has bytes has holes, or its file system has
+compressed it or keeps it within the inode; SEEK_DATA tells which (lseek(2)). What is data and takes
+no space was saved otherwise. A layout is an attribute of the file, asked for by way of the
+directory's descriptor; file systems that are not Lustre are asked once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import msgspec
+
+from pcircle.fprof.collect import SECTOR_BYTES, Files
+from pcircle.fprof.profile import Profile
+from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
+from pcircle.units import format_size
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+NO_LAYOUT = "no layout"
+UNKNOWN = "unknown layout"
+
+
+class Sparse(msgspec.Struct, frozen=True):
+    """Files that take less space than they have bytes.
+
+    `hole_bytes` are in holes; `compressed_bytes` are data that takes no space: compressed by the
+    file system, or kept within inodes. `unknown` files could not be looked into.
+    """
+
+    number: int
+    bytes: int
+    allocated_bytes: int
+    hole_bytes: int
+    compressed_bytes: int
+    unknown: int
+
+
+def find_holes(directory_fd: int, files: Files, profile: Profile) -> None:
+    """Add the sparse ones among files to a profile."""
+    sums = profile.sparse
+    links = files.column("links")
+    for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
+        allocated = blocks * SECTOR_BYTES
+        if allocated >= size:
+            continue
+        # A file of several names counts with a part under each.
+        parts = max(1, links[place])
+        sums[0] += 1
+        sums[1] += size // parts
+        sums[2] += allocated // parts
+        try:
+            data = _data_bytes(directory_fd, files.names[place], size)
+        except OSError:
+            sums[5] += 1
+            continue
+        sums[3] += (size - data) // parts
+        sums[4] += max(0, data - allocated) // parts
+
+
+def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
+    """The bytes of a file that are in no hole."""
+    fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+    try:
+        data = at = 0
+        while at < size:
+            try:
+                at = os.lseek(fd, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                    break
+                raise
+            hole = min(size, os.lseek(fd, at, os.SEEK_HOLE))
+            data += max(0, hole - at)
+            at = max(hole, at + 1)
+        return data
+    finally:
+        os.close(fd)
+
+
+class Layouts:
+    """The layouts of files, added up by what they are."""
+
+    def __init__(self) -> None:
+        self._without: set[tuple[int, int]] = set()  # file systems that are not Lustre
+
+    def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
+        """Add the layouts of files to a profile."""
+        links = files.column("links")
+        device = files.column("device_major")[0], files.column("device_minor")[0]
+        for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
+            name = files.names[place]
+            label = NO_LAYOUT
+            if device not in self._without:
+                label = self._label(b"/proc/self/fd/%d/%b" % (directory_fd, name), device)
+            tally = profile.stripes.setdefault(label, [0, 0, 0])
+            tally[0] += 1
+            tally[1] += size // max(1, links[place])
+            tally[2] += blocks * SECTOR_BYTES // max(1, links[place])
+
+    def _label(self, path: bytes, device: tuple[int, int]) -> str:
+        try:
+            value = os.getxattr(path, ATTRIBUTE, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
+                self._without.add(device)
+            return NO_LAYOUT if error.errno in _NONE else UNKNOWN
+        try:
+            return describe(parse(value))
+        except ValueError:
+            return UNKNOWN
+
+
+_NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
+
+
+def describe(layout: Layout) -> str:
+    """A layout in a few words: "4 x 1.0 MiB", with the pool; components from small offsets on."""
+    if isinstance(layout, Stripes):
+        return _stripes(layout)
+    parts = [
+        f"{format_size(part.start)}: {_stripes(part.stripes) if part.stripes else 'foreign'}"
+        for part in layout.components[:8]
+    ]
+    more = ", ..." if len(layout.components) > 8 else ""
+    mirrors = f", {layout.mirrors} mirrors" if layout.mirrors > 1 else ""
+    return f"[{', '.join(parts)}{more}{mirrors}]"
+
+
+def _stripes(stripes: Stripes) -> str:
+    if stripes.pattern & DATA_ON_METADATA:
+        return "on metadata target"
+    number = "all" if stripes.count == 0xFFFF else str(stripes.count or "default")
+    size = format_size(stripes.stripe_bytes) if stripes.stripe_bytes else "default"
+    pool = f" in {stripes.pool.decode('ascii', 'backslashreplace')}" if stripes.pool else ""
+    return f"{number} x {size}{pool}"

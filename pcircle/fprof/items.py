@@ -1,0 +1,81 @@
+"""fprof's units of work, as they travel between ranks, and what comes back of them.
+
+A directory with all below it, some hundred names in one directory, claims to hard-linked files.
+Whoever walks a part of the tree goes on by itself for some milliseconds and gives away what is
+left then: so an item of a tree of small directories is many of them, and no message is sent for a
+directory of three files. `slot` is the directory, among those that are open in the item that made
+this one, in which its results count.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from pcircle.fprof.profile import Profile
+
+
+class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
+    """Profile directories in the directory `path`, and all below them; without names itself.
+
+    Names are joined by NUL; `mount` is the mount point that the directory is under.
+    """
+
+    root: int
+    path: bytes
+    names: bytes
+    weight: float  # of each name
+    slot: int
+    mount: bytes = b""
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
+    """Profile entries of one directory; names are joined by NUL.
+
+    `any` are of any kind, directories too, which are then not entered.
+    """
+
+    root: int
+    path: bytes
+    files: bytes
+    links: bytes
+    specials: bytes
+    weight: float  # of each name
+    slot: int
+    mount: bytes = b""
+    any: bytes = b""
+
+
+class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
+    """Names of files with several names, for the rank that knows which were seen: see `Claim`."""
+
+    packed: bytes
+
+
+Item: TypeAlias = Tree | Batch | Claims
+
+
+class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
+    """An entry that could not be looked at: what was tried, on which path, and why.
+
+    `path` is as the user knows it, `entry` the path below root number `root`.
+    """
+
+    path: bytes
+    doing: str
+    errno: int
+    reason: str
+    root: int
+    entry: bytes
+
+
+Sum: TypeAlias = tuple[int, int, int]
+"""Entries and bytes of a part of a directory, and how many of the bytes are in itself."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """An item's result: sums by slot; at the end, a rank's profile."""
+
+    slots: dict[int, Sum] = {}
+    profile: Profile | None = None

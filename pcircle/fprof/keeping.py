@@ -1,0 +1,55 @@
+"""Work on kept profiles: telling of them together, and comparing two."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from itertools import accumulate
+
+from pcircle import __version__
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.fprof import diffing, saved
+from pcircle.fprof.command import Options, check_outputs
+from pcircle.fprof.outputs import tell
+from pcircle.fprof.profile import merge
+from pcircle.fprof.report import Run, make
+from pcircle.transport.launch import detect
+from pcircle.ui import jsonout
+from pcircle.ui.output import Output
+
+
+def tell_kept(options: Options) -> int:
+    """Tell of kept profiles; rank 0 of a launched job does, the others have nothing to do.
+
+    `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
+    """
+    others = (options.one_file_system, options.error_log, options.files_from)
+    if options.filters or any(others):
+        raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
+    if detect(os.environ).rank:
+        return 0
+    check_outputs(options)
+    *_, merged = accumulate((saved.read(os.fsdecode(path)) for path in options.paths), merge)
+    missing = sorted(options.wishes.facets() - set(merged.facets))
+    if missing:
+        raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
+    run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
+    report = make(merged, options.wishes, run)
+    note = Output(sys.stderr).line
+    return options.outputs().tell(merged, report, run, note, quiet=options.quiet)
+
+
+def diff(typed: argparse.Namespace) -> int:
+    """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
+    others = (typed.merge, typed.save, typed.csv, typed.html, typed.plot)
+    if typed.operands or any(others):
+        raise UsageError("--diff takes two kept profiles, and nothing else")
+    if detect(os.environ).rank:
+        return 0
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    old, new = typed.diff
+    found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
+    parts = None if typed.quiet else lambda unicode: diffing.render(found)
+    return tell(found, parts, typed.json, Output(sys.stderr).line)

@@ -1,0 +1,31 @@
+"""The looks into files that some runs want: at holes, layouts, and pieces to compress."""
+
+from __future__ import annotations
+
+from pcircle.fprof.collect import Files
+from pcircle.fprof.inspecting import Layouts, find_holes
+from pcircle.fprof.plan import Plan
+from pcircle.fprof.profile import Piece, Profile
+from pcircle.fprof.sampling import Sampler
+
+
+class Looks:
+    """What a rank has looked at, as far as it is not in the profile at once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._wanted = frozenset(plan.facets)
+        self._layouts = Layouts()
+        self._sampler = Sampler(plan.pieces)
+
+    def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
+        """Look into files of a directory."""
+        if "sparse" in self._wanted:
+            find_holes(directory_fd, files, profile)
+        if "stripe" in self._wanted:
+            self._layouts.look(directory_fd, files, profile)
+        if "compress" in self._wanted:
+            self._sampler.look(directory_fd, files)
+
+    def sample(self) -> list[Piece]:
+        """The pieces that were compressed."""
+        return self._sampler.sample()

@@ -1,0 +1,84 @@
+"""What is to be profiled, decided once on rank 0 and then the same on every rank."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.globs import Rule
+from pcircle.ui.names import show
+
+
+class Root(msgspec.Struct, frozen=True, array_like=True):
+    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
+
+    holder: bytes
+    name: bytes
+    shown: bytes
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The roots and the resolved options.
+
+    `directory` is the working directory; `one_node` tells that all ranks share a node, and
+    `volumes` which of the roots lie on one file system: they have the same number. `rules`
+    choose what is counted of what is below the roots; `one_file_system`: of a mount point the
+    directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
+    the best are, `edges` those of a histogram that is to be exact there; `threads` how many
+    look-ups of a rank are under way at once where they take long, `pieces` how many pieces of
+    files are to be compressed. `listed`: only what rank 0 has a list of.
+    """
+
+    roots: tuple[Root, ...]
+    directory: bytes
+    volumes: tuple[int, ...]
+    one_node: bool = True
+    rules: tuple[Rule, ...] = ()
+    one_file_system: bool = False
+    facets: tuple[str, ...] = ()
+    top: int = 1
+    edges: tuple[int, ...] = ()
+    threads: int = 16
+    pieces: int = 0
+    listed: bool = False
+
+
+def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
+    """The roots, and numbers of their file systems. A symbolic link is followed.
+
+    UsageError if there is nothing, or if one is in another: what is in both would count twice.
+    """
+    found = [_root(path) for path in paths]
+    real = [os.path.realpath(path) for path in paths]
+    for inner, one in enumerate(real):
+        for outer, other in enumerate(real):
+            if inner != outer and (one == other or one.startswith(other.rstrip(b"/") + b"/")):
+                raise UsageError(f"'{show(paths[inner])}' is in '{show(paths[outer])}'")
+    devices = [status.st_dev for _, status in found]
+    return tuple(root for root, _ in found), tuple(map(devices.index, devices))
+
+
+def _root(path: bytes) -> tuple[Root, os.stat_result]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise UsageError(f"cannot profile '{show(path)}': {error.strerror}") from None
+    if stat.S_ISDIR(status.st_mode):
+        return Root(path, b"", path), status
+    real = os.path.realpath(path) if os.path.islink(path) else path
+    holder, name = os.path.split(real)
+    if not name:
+        raise UsageError(f"cannot profile '{show(path)}': Not a directory")
+    return Root(holder or b".", name, path), status
+
+
+def open_roots(plan: Plan, here: bytes) -> Directories:
+    """The directories below the roots, of a process whose working directory is `here`."""
+    begin = b"" if here == plan.directory else plan.directory
+    bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
+    return Directories(bases, affordable())

@@ -1,0 +1,251 @@
+"""What is known of a tree: of a fixed size, mergeable, and enough for every report.
+
+A profile holds sums, histograms at a fine resolution (`pcircle.fprof.bins`), bounded tables
+(`pcircle.fprof.tables`) and a sample; no part of it grows with the number of entries. Merging is
+associative and commutative to the last digit, so it does not matter which rank met what, nor in
+which order profiles of parts are put together.
+
+Files of several names count with each name in numbers and once in bytes: by size, age and owner,
+which belong to the inode, with the first name that came; by extension, depth and directory, which
+belong to the name, an n-th of the bytes counts under each of n names, so that it does not depend
+on who came first. Between profiles of different trees such files can't be recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pcircle.fprof.tables import Best, K, Row, Sums, add_to, by_number, by_sense
+
+KINDS = ("file", "directory", "link", "special")
+MOST_OWNERS = 16_384
+MOST_EXTENSIONS = 8192
+MOST_DIRECTORIES = 4096
+LARGEST_UNIT_BITS = 26
+SMALLEST_UNIT_BITS = 9
+UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
+"""Of each of these powers of two the profile knows how many units all files would take."""
+
+
+class FileRow(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a list of the best: `value` is its size, or when it was modified (seconds)."""
+
+    value: int
+    root: int
+    path: bytes
+
+
+class DirectoryRow(msgspec.Struct, frozen=True, array_like=True):
+    """A directory: what is in it (`own_`), and that and all below (itself included)."""
+
+    root: int
+    path: bytes
+    depth: int
+    entries: int
+    size_bytes: int
+    own_entries: int
+    own_bytes: int
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a file in the sample: its lot, and its bytes before and after compression."""
+
+    lot: int
+    raw_bytes: int
+    packed_bytes: int
+
+
+Tallies = dict[int, list[int]]
+
+
+class Profile(msgspec.Struct, kw_only=True):
+    """What is known of the trees below `roots`. Bytes are apparent sizes unless said otherwise.
+
+    Tallies are [number, bytes, allocated bytes]; those of `sizes` [names, bytes, files].
+    `kinds`: by kind of entry. `sizes`: by bin of size; `unit_counts`: in `UNITS`, how many would
+    hold all files. `ages`: by the day of modification since 1970; `age_sizes`: by 64 times the week
+    plus the octave of the size. `directory_sizes`: by bin of the number of entries, [directories,
+    entries]. `weights` and `crowds` are the directories that hold most, all below included, in
+    bytes and entries, `heavy` and `wide` those that do without what is below.
+    `names` counts names of hard-linked files, and how many files they are.
+    `sparse`: files with less space than bytes: number, bytes, allocated, bytes in holes, bytes
+    saved otherwise, files that could not be looked into.
+    `stripes`: by layout. `sample`: the pieces of the lowest lots, `sampled` of them asked for.
+    """
+
+    taken_s: int
+    facets: tuple[str, ...]
+    roots: tuple[bytes, ...]
+    top: int = 1
+    kinds: dict[str, list[int]] = {}
+    names: list[int] = msgspec.field(default_factory=lambda: [0, 0])
+    unreadable: int = 0
+    failed: int = 0
+    largest_bytes: int = 0
+    sizes: Tallies = {}
+    unit_counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(UNITS))
+    edges: tuple[int, ...] = ()
+    edge_tallies: list[list[int]] = []
+    owners: Tallies = {}
+    other_owners: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    groups: Tallies = {}
+    other_groups: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    extensions: dict[str, list[int]] = {}
+    other_extensions: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    ages: Tallies = {}
+    age_sizes: Tallies = {}
+    depths: Tallies = {}
+    directory_sizes: Tallies = {}
+    largest: list[FileRow] = []
+    newest: list[FileRow] = []
+    oldest: list[FileRow] = []
+    weights: list[DirectoryRow] = []
+    crowds: list[DirectoryRow] = []
+    heavy: list[DirectoryRow] = []
+    wide: list[DirectoryRow] = []
+    sparse: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
+    stripes: dict[str, list[int]] = {}
+    sampled: int = 0
+    sample: list[Piece] = []
+
+
+_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "stripes")
+_SUMMED_LISTS = ("names", "sparse", "unit_counts")
+_BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
+    ("owners", MOST_OWNERS, by_number),
+    ("groups", MOST_OWNERS, by_number),
+    ("extensions", MOST_EXTENSIONS, by_sense),
+)
+
+
+def largest_first(row: FileRow) -> tuple[int, int, bytes]:
+    """The order of the largest and of the newest files."""
+    return -row.value, row.root, row.path
+
+
+def smallest_first(row: FileRow) -> tuple[int, int, bytes]:
+    """The order of the oldest files."""
+    return row.value, row.root, row.path
+
+
+Order = tuple[int | bytes, ...]
+
+
+def by_bytes(row: DirectoryRow) -> Order:
+    """By all bytes; a directory never comes before the one that it is in."""
+    return -row.size_bytes, row.depth, *_all(row)
+
+
+def by_entries(row: DirectoryRow) -> Order:
+    """By all entries; a directory never comes before the one that it is in."""
+    return -row.entries, row.depth, *_all(row)
+
+
+def by_own_bytes(row: DirectoryRow) -> Order:
+    """By the bytes in it, without what is below."""
+    return -row.own_bytes, *_all(row)
+
+
+def by_own_entries(row: DirectoryRow) -> Order:
+    """By the entries in it, without what is below."""
+    return -row.own_entries, *_all(row)
+
+
+def _all(row: DirectoryRow) -> Order:
+    """Of rows of one path, too, there is only one order."""
+    return row.root, row.path, row.size_bytes, row.entries, row.own_bytes, row.own_entries
+
+
+FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
+DIRECTORY_LISTS = {
+    "weights": (by_bytes, MOST_DIRECTORIES),
+    "crowds": (by_entries, MOST_DIRECTORIES),
+    "heavy": (by_own_bytes, None),
+    "wide": (by_own_entries, None),
+}
+"""Of each list the order, and how long it is; None: as many as were asked for."""
+
+
+def merge(a: Profile, b: Profile) -> Profile:
+    """The profile of both trees. Neither may be used any more."""
+    roots = a.roots
+    if a.roots != b.roots:
+        roots = tuple(sorted({*a.roots, *b.roots}))
+        a, b = _renumbered(a, roots), _renumbered(b, roots)
+    top = min(a.top, b.top)
+    merged = Profile(
+        taken_s=max(a.taken_s, b.taken_s),
+        facets=tuple(sorted(set(a.facets) & set(b.facets))),
+        roots=roots,
+        top=top,
+        unreadable=a.unreadable + b.unreadable,
+        failed=a.failed + b.failed,
+        largest_bytes=max(a.largest_bytes, b.largest_bytes),
+        sampled=min(a.sampled, b.sampled),
+    )
+    for name in _SUMMED_TABLES:
+        setattr(merged, name, _summed(getattr(a, name), getattr(b, name)))
+    for name in _SUMMED_LISTS:
+        pairs = zip(getattr(a, name), getattr(b, name), strict=True)
+        setattr(merged, name, [x + y for x, y in pairs])
+    for name, most, rank in _BOUNDED:
+        _merge_bounded(merged, a, b, name, most, rank)
+    if a.edges == b.edges:
+        merged.edges = a.edges
+        pairs = zip(a.edge_tallies, b.edge_tallies, strict=True)
+        merged.edge_tallies = [[x + y for x, y in zip(*pair, strict=True)] for pair in pairs]
+    for name, order in FILE_LISTS.items():
+        setattr(merged, name, _first(top, order, getattr(a, name), getattr(b, name)))
+    for name, (by, most_kept) in DIRECTORY_LISTS.items():
+        both = getattr(a, name), getattr(b, name)
+        setattr(merged, name, _first(top if most_kept is None else most_kept, by, *both))
+    merged.sample = _first(merged.sampled, _by_lot, a.sample, b.sample)
+    return merged
+
+
+def _by_lot(piece: Piece) -> tuple[int, int, int]:
+    return piece.lot, piece.raw_bytes, piece.packed_bytes
+
+
+def _first(most: int, order: Callable[[Row], tuple[Any, ...]], *lists: list[Row]) -> list[Row]:
+    best = Best(most, order)
+    for rows in lists:
+        best.update(rows)
+    return best.rows()
+
+
+def _summed(a: dict[K, list[int]], b: dict[K, list[int]]) -> dict[K, list[int]]:
+    """Tallies added, in the larger of both tables."""
+    if len(a) < len(b):
+        a, b = b, a
+    for key, tally in b.items():
+        if key in a:
+            add_to(a[key], tally)
+        else:
+            a[key] = tally
+    return a
+
+
+def _merge_bounded(
+    merged: Profile, a: Profile, b: Profile, name: str, most: int, rank: Callable[[Any], Any]
+) -> None:
+    table: Sums[Any] = Sums(most, rank)
+    table.tallies = _summed(getattr(a, name), getattr(b, name))
+    for other in (getattr(a, f"other_{name}"), getattr(b, f"other_{name}")):
+        add_to(table.other, other)
+    table.cut()
+    setattr(merged, name, table.tallies)
+    setattr(merged, f"other_{name}", table.other)
+
+
+def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
+    """The same with its rows' roots numbered as in `roots`."""
+    change = msgspec.structs.replace
+    changed = {}
+    for name in (*FILE_LISTS, *DIRECTORY_LISTS):
+        rows = getattr(profile, name)
+        changed[name] = [change(row, root=roots.index(profile.roots[row.root])) for row in rows]
+    return change(profile, roots=roots, **changed)

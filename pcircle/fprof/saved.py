@@ -1,0 +1,124 @@
+"""Profiles in files: written whole or not at all, and read with distrust.
+
+The form is documented in docs/profile-format.rst: a line of text that names it, its version and
+the digest of what follows, then MessagePack, compressed. Who reads such a file may have it from
+anybody, so its size is bounded before and after decompression, types are checked by the decoder
+and what types can't say is checked here. A file of a newer version is refused as that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+
+import msgspec
+import xxhash
+
+from pcircle.errors import UsageError
+from pcircle.fprof.profile import (
+    DIRECTORY_LISTS,
+    FILE_LISTS,
+    KINDS,
+    UNITS,
+    Profile,
+)
+from pcircle.fprof.tables import OTHER_WIDTH
+from pcircle.ui.names import show
+
+VERSION = 1
+_MOST_BYTES = 256 << 20
+_MOST_UNPACKED_BYTES = 1 << 30
+_HEAD = re.compile(rb"pcircle profile (\d{1,9}) ([0-9a-f]{32})\n")
+_HEAD_MOST_BYTES = 64
+_LARGEST = 1 << 80  # no sum of sizes is larger
+_WIDTHS = {
+    "kinds": 3, "sizes": 3, "owners": 3, "groups": 3, "extensions": 3, "ages": 3, "age_sizes": 3,
+    "depths": 3, "directory_sizes": 2, "stripes": 3,
+}  # fmt: skip
+_LENGTHS = {
+    "names": 2,
+    "unit_counts": len(UNITS),
+    "sparse": 6,
+    "other_owners": OTHER_WIDTH,
+    "other_groups": OTHER_WIDTH,
+    "other_extensions": OTHER_WIDTH,
+}
+
+
+def write(profile: Profile, path: str) -> None:
+    """Write a profile, in place of an older file. OSError if that can't be done."""
+    body = zlib.compress(msgspec.msgpack.encode(profile), 6)
+    head = b"pcircle profile %d %b\n" % (VERSION, xxhash.xxh3_128_hexdigest(body).encode())
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            file.write(head + body)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def read(path: str) -> Profile:
+    """A profile from a file. UsageError if there is none in it, or one of a newer version."""
+    name = show(os.fsencode(path))
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read '{name}': {error.strerror}") from None
+    head = _HEAD.match(data[:_HEAD_MOST_BYTES])
+    if head is None or not int(head[1]):
+        raise UsageError(f"'{name}' is no profile")
+    if int(head[1]) > VERSION:
+        raise UsageError(
+            f"'{name}' is of version {int(head[1])}, which is newer than this fprof can read "
+            f"({VERSION})"
+        )
+    body = data[head.end() :]
+    if len(data) > _MOST_BYTES or xxhash.xxh3_128_hexdigest(body).encode() != head[2]:
+        raise UsageError(f"'{name}' is damaged: its digest is another one")
+    try:
+        unpacker = zlib.decompressobj()
+        packed = unpacker.decompress(body, _MOST_UNPACKED_BYTES)
+        if not unpacker.eof:
+            raise ValueError("it does not end where it should")
+        profile = msgspec.msgpack.decode(packed, type=Profile)
+        _check(profile)
+    except (zlib.error, msgspec.DecodeError, ValueError, OverflowError) as error:
+        raise UsageError(f"'{name}' is damaged: {error}") from None
+    return profile
+
+
+def _check(profile: Profile) -> None:
+    """Hold against each other what types can't; ValueError if something is wrong."""
+    if set(profile.kinds) != set(KINDS):
+        raise ValueError("other kinds of entries")
+    for name, length in _LENGTHS.items():
+        _check_tally(name, getattr(profile, name), length)
+    for name, width in _WIDTHS.items():
+        for tally in getattr(profile, name).values():
+            _check_tally(name, tally, width)
+    for name in ("sizes", "directory_sizes", "depths", "owners", "groups"):
+        if any(not 0 <= key < 1 << 32 for key in getattr(profile, name)):
+            raise ValueError(f"a key of {name} can't be")
+    for name in (*FILE_LISTS, *DIRECTORY_LISTS):
+        for row in getattr(profile, name):
+            if not 0 <= row.root < len(profile.roots):
+                raise ValueError(f"a row of {name} is of no root")
+    if profile.edges or profile.edge_tallies:
+        raise ValueError("edges are not kept")
+    if any(piece.raw_bytes < 0 or piece.packed_bytes < 0 for piece in profile.sample):
+        raise ValueError("a piece of the sample can't be")
+    numbers = (profile.unreadable, profile.failed, profile.largest_bytes, profile.sampled)
+    if min(numbers) < 0 or max(numbers) > _LARGEST or profile.top < 1:
+        raise ValueError("a number can't be")
+
+
+def _check_tally(name: str, tally: list[int], width: int) -> None:
+    if len(tally) != width or any(not 0 <= number < _LARGEST for number in tally):
+        raise ValueError(f"a row of {name} can't be")

@@ -1,0 +1,109 @@
+"""What it would take to store the files elsewhere: in blocks of a size, and within inodes.
+
+A file system that allocates in units takes for each file so many whole units. GPFS (Spectrum
+Scale) has large blocks, and stores the end of a file in subblocks of it: a unit is a subblock. The
+profile knows, for each power of two, how many units all files would take, so this is exact. Small
+files may lie within their inodes and take no unit at all; these are then taken off again by the
+fine bins of sizes, in which all files take equally many units unless these are far smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pcircle.fprof.bins import bin_of, edge_of
+from pcircle.fprof.groups import share
+from pcircle.fprof.profile import UNITS, Profile
+
+KiB, MiB = 1 << 10, 1 << 20
+# Subblocks of the blocks that GPFS may have, since version 5; else a 32nd, as it was before.
+_SUBBLOCKS = {
+    64 * KiB: 2 * KiB,
+    128 * KiB: 4 * KiB,
+    **dict.fromkeys((256 * KiB, 512 * KiB, MiB, 2 * MiB, 4 * MiB), 8 * KiB),
+    **dict.fromkeys((8 * MiB, 16 * MiB), 16 * KiB),
+}
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """The space that files take in blocks, whole ones and with subblocks.
+
+    An efficiency is the share of the space that holds data.
+    """
+
+    block_bytes: int
+    subblock_bytes: int
+    space_bytes: int
+    efficiency: float
+    subblocks: int
+    subblocks_space_bytes: int
+    subblocks_efficiency: float
+
+
+class InInode(msgspec.Struct, frozen=True):
+    """Files of at most `limit_bytes`, whose data would lie within their inodes."""
+
+    limit_bytes: int
+    number: int
+    bytes: int
+    number_share: float
+    bytes_share: float
+
+
+def subblock_of(block_bytes: int) -> int:
+    """The subblock that goes with a block size, in bytes."""
+    return _SUBBLOCKS.get(block_bytes) or max(1 << UNITS[0], block_bytes // 32)
+
+
+def is_unit(size_bytes: int) -> bool:
+    """Whether it is one of the sizes that a profile knows the space for."""
+    return size_bytes in {1 << bits for bits in UNITS}
+
+
+def blocks_of(
+    profile: Profile, wanted: Sequence[tuple[int, int]], inode: InInode | None
+) -> tuple[Blocks, ...]:
+    """The space that each pair of block and subblock would take."""
+    data = profile.kinds["file"][1] - (inode.bytes if inode else 0)
+    limit = inode.limit_bytes if inode else -1
+    rows = []
+    for block, subblock in wanted:
+        whole = block * _units(profile, block, limit)
+        count = _units(profile, subblock, limit)
+        rows.append(
+            Blocks(
+                block_bytes=block,
+                subblock_bytes=subblock,
+                space_bytes=whole,
+                efficiency=share(data, whole),
+                subblocks=count,
+                subblocks_space_bytes=count * subblock,
+                subblocks_efficiency=share(data, count * subblock),
+            )
+        )
+    return tuple(rows)
+
+
+def _units(profile: Profile, unit: int, limit: int) -> int:
+    """The units that files above a size take; those of several names once."""
+    total = profile.unit_counts[UNITS.index(unit.bit_length() - 1)]
+    if limit <= 0:
+        return total
+    for number, (_, _, files) in profile.sizes.items():
+        edge = edge_of(number)
+        if 0 < edge <= limit:
+            total -= files * -(-edge // unit)
+    return total
+
+
+def in_inode(profile: Profile, limit_bytes: int) -> InInode:
+    """The files that would lie within inodes: up to the limit, or the edge of a bin below it."""
+    last = bin_of(limit_bytes)
+    if edge_of(last) > limit_bytes:
+        last -= 1
+    number = sum(tally[0] for place, tally in profile.sizes.items() if place <= last)
+    total = sum(tally[1] for place, tally in profile.sizes.items() if place <= last)
+    files = profile.kinds["file"]
+    return InInode(edge_of(last), number, total, share(number, files[0]), share(total, files[1]))

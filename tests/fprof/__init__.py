@@ -1,0 +1,1 @@
+"""fprof, run as a user does, and its parts."""

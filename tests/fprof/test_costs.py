@@ -1,0 +1,126 @@
+"""What an entry costs in system calls and in memory; time is the benchmarks' affair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from pcircle.fprof.inodes import Claim, Inodes, home_of, unpack
+from tests.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers
+from tests.fcp.trees import build_flat_tree
+from tests.fprof.running import FPROF, profiled
+
+LIMIT_BYTES = 100 << 20
+BLOCK_BYTES = 32 << 20
+
+
+# How often threads wake each other depends on what else the machine does.
+_OF_THREADS = "futex,poll,ppoll,read,write,sched_yield,clock_nanosleep,restart_syscall"
+
+
+def _count_calls(tree: bytes, log: bytes) -> int:
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    fprof = command(ONE, ["-q", tree], FPROF)
+    finished = subprocess.run(
+        [strace, "-f", "-c", "-e", f"trace=!{_OF_THREADS}", "-o", log, *fprof],
+        check=False,
+        capture_output=True,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+    )
+    if b"ptrace" in finished.stderr and finished.returncode != 0:
+        pytest.skip(f"strace may not trace here: {finished.stderr!r}")
+    assert finished.returncode == 0, finished.stderr
+    with open(log, "rb") as stream:
+        total = stream.read().splitlines()[-1].split()
+    assert total[-1] == b"total"
+    return int(total[3])
+
+
+def test_calls_per_file(place: bytes) -> None:
+    """One, to look it up; and a share of those that read the directory."""
+    few = build_flat_tree(place + b"/few", 1, 1000, 0)
+    many = build_flat_tree(place + b"/many", 1, 3000, 0)
+    calls = _count_calls(many, place + b"/log") - _count_calls(few, place + b"/log")
+    assert 1900 <= calls <= 2000 * 1.05
+
+
+def test_calls_per_directory(place: bytes) -> None:
+    """Of directories that hold one file each: open, read and close, each with what goes with it."""
+    few = build_flat_tree(place + b"/few", 200, 1, 0)
+    many = build_flat_tree(place + b"/many", 1200, 1, 0)
+    calls = _count_calls(many, place + b"/log") - _count_calls(few, place + b"/log")
+    assert calls / 1000 <= 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", launchers([1, 2], [2]), ids=str)
+def test_memory_does_not_grow_with_the_tree(launcher: Launcher, place: bytes) -> None:
+    """A million entries, half of them in one directory, take no more than fifty thousand."""
+    if os.statvfs(place).f_favail < 2_200_000:  # another test may want as many
+        pytest.skip("no room for a million files")
+    few = build_flat_tree(place + b"/few", 50, 1000, 0)
+    build_flat_tree(place + b"/more/many", 500, 1000, 0)
+    build_flat_tree(place + b"/more/flat", 1, 500_000, 0)
+    by = "age,owner,group,ext,depth,dirsize"
+    for options in ((), ("--by", by, "--top", "100", "--save", place + b"/kept")):
+        small = profiled(launcher, *options, few)
+        large = profiled(launcher, *options, place + b"/more")
+        assert large["counts"]["files"]["number"] == 1_000_000
+        peaks = [
+            max(rank["peak_rss_bytes"] for rank in document["ranks"]) for document in (small, large)
+        ]
+        assert max(peaks) < LIMIT_BYTES
+        # A large directory takes the names of one block, in any tree.
+        assert peaks[1] < peaks[0] + BLOCK_BYTES
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_hard_links(place: bytes) -> None:
+    """Of 150,000 files with a name here and one elsewhere, so that none is ever complete."""
+    if os.statvfs(place).f_favail < 400_000:
+        pytest.skip("no room for so many files")
+    tree = build_flat_tree(place + b"/tree", 150, 1000, 1)
+    for folder in os.listdir(tree):
+        os.makedirs(place + b"/elsewhere/" + folder)
+        for name in os.listdir(tree + b"/" + folder):
+            path = b"/" + folder + b"/" + name
+            os.link(tree + path, place + b"/elsewhere" + path)
+    document = profiled(TWO, tree)
+    assert document["counts"]["hard_linked_files"] == 150_000
+    assert document["counts"]["files"]["bytes"] == 150_000
+    assert max(rank["peak_rss_bytes"] for rank in document["ranks"]) < LIMIT_BYTES
+    both = profiled(TWO, tree, place + b"/elsewhere")
+    assert both["counts"]["hard_linked_names"] == 300_000
+    assert both["counts"]["files"]["bytes"] == 150_000
+
+
+def claim(inode: int, links: int = 2) -> Claim:
+    return Claim(1 << 40, inode, links, inode % 77, 512, 0, 0, -5)
+
+
+@pytest.mark.parametrize("most", [3, 1000])
+def test_inodes_that_are_laid_off_are_still_known(most: int) -> None:
+    inodes = Inodes(most)
+    assert all(inodes.is_first(claim(number, 3)) for number in range(100))
+    assert not any(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
+    assert not any(inodes.is_first(claim(number, 3)) for number in range(100))
+    # Of these all three names have come, and nobody need remember them.
+    assert all(inodes.is_first(claim(number, 3)) for number in range(0, 100, 3))
+    inodes.close()
+
+
+def test_claims_travel_as_they_are() -> None:
+    claims = [claim(2**63), claim(5), Claim(2**64 - 1, 1, 2, 2**62, 0, 2**32 - 1, 7, -(2**40))]
+    assert list(unpack(b"".join(map(Claim.pack, claims)))) == claims
+
+
+def test_homes_are_spread() -> None:
+    for step in (1, 2, 32, 4096):
+        homes = [home_of(claim(number * step), 7) for number in range(7000)]
+        assert min(homes.count(rank) for rank in range(7)) > 700

@@ -1,0 +1,181 @@
+"""What is told of the inside of files: holes, layouts, compressibility; and pictures."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from importlib.util import find_spec
+
+import pytest
+
+from pcircle.fprof.inspecting import NO_LAYOUT, describe
+from pcircle.fprof.sampling import PIECE_BYTES, _drawn
+from pcircle.fs.lustre import Component, Composite, Stripes
+from tests.fcp.running import ONE, TWO, Launcher, without_rights
+from tests.fprof.running import profiled, run_fprof, some_launchers
+from tests.fusefs.fixture import Mount
+from tests.fusefs.layouts import EOF, MDT, NAME, Entry, Md, pack_composite
+
+MIB = 1 << 20
+
+
+# ---- holes ---------------------------------------------------------------------------
+
+
+@some_launchers
+def test_holes(launcher: Launcher, place: bytes) -> None:
+    tree = place + b"/tree"
+    os.mkdir(tree)
+    holes = 0
+    for number, (size, data) in enumerate(
+        [(10 * MIB, []), (MIB, [0]), (MIB, [MIB - 4096]), (8 * MIB, [0, 3 * MIB]), (4096, [0])]
+    ):
+        with open(tree + b"/%d" % number, "wb") as file:
+            for offset in data:
+                file.seek(offset)
+                file.write(b"x" * 4096)
+            file.truncate(size)
+        holes += size - 4096 * len(data)
+    sparse = profiled(launcher, "--sparse", tree)["sparse"]
+    assert sparse["number"] == 4
+    assert sparse["bytes"] == 20 * MIB
+    assert sparse["hole_bytes"] == holes == sparse["bytes"] - sparse["allocated_bytes"]
+    assert (sparse["compressed_bytes"], sparse["unknown"]) == (0, 0)
+
+
+def test_a_sparse_file_that_may_not_be_opened_is_counted_as_unknown(place: bytes) -> None:
+    os.mkdir(place + b"/tree")
+    with open(place + b"/tree/file", "wb") as file:
+        file.truncate(MIB)
+    os.chmod(place + b"/tree/file", 0)
+    prefix = without_rights("dac_override", "dac_read_search")
+    finished = run_fprof(ONE, "--sparse", place + b"/tree", prefix=prefix)
+    assert finished.code == 0
+    assert b"not looked into" in finished.out
+
+
+def test_without_the_option_no_file_is_looked_into(place: bytes) -> None:
+    assert profiled(ONE, place)["sparse"] is None
+
+
+# ---- layouts -------------------------------------------------------------------------
+
+
+def test_layouts_are_told_apart(fuse: Mount) -> None:
+    mounted = fuse(lustre=True)
+    os.setxattr(mounted.path, NAME, Md(2, MIB).pack())
+    parts = [Entry(0, MIB, Md(0, MIB, pattern=MDT)), Entry(MIB, EOF, Md(6, 4 * MIB, b"disk"))]
+    wide = Md(4, 2 * MIB, b"flash").pack()
+    layouts = {b"usual": None, b"wide": wide, b"parts": pack_composite(parts), b"again": wide}
+    for name, layout in layouts.items():
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOCTTY | os.O_ASYNC
+        fd = os.open(os.path.join(mounted.path, name), flags if layout else os.O_CREAT | os.O_RDWR)
+        if layout is not None:
+            os.setxattr(fd, NAME, layout)
+        os.write(fd, b"x" * 1000)
+        os.close(fd)
+    stripes = profiled(TWO, "--stripe", mounted.path)["stripes"]
+    assert {row["label"]: (row["number"], row["bytes"]) for row in stripes} == {
+        "4 x 2.0 MiB in flash": (2, 2000),
+        "2 x 1.0 MiB": (1, 1000),
+        "[0 B: on metadata target, 1.0 MiB: 6 x 4.0 MiB in disk]": (1, 1000),
+    }
+
+
+def test_where_there_is_no_lustre_all_files_have_no_layout(place: bytes) -> None:
+    with open(place + b"/file", "wb") as file:
+        file.write(b"x")
+    (row,) = profiled(ONE, "--stripe", place)["stripes"]
+    assert (row["label"], row["number"]) == (NO_LAYOUT, 1)
+
+
+def test_odd_layouts_have_words_too() -> None:
+    assert describe(Stripes()) == "default x default"
+    assert describe(Stripes(count=0xFFFF, stripe_bytes=MIB)) == "all x 1.0 MiB"
+    many = Composite(tuple(Component(n, n + 1, None) for n in range(20)), mirrors=2)
+    assert describe(many).endswith("7 B: foreign, ..., 2 mirrors]")
+
+
+# ---- compressibility -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compressible(shared_place: bytes) -> bytes:
+    """A third of the bytes is noise, two thirds are the same letter; of many sizes."""
+    tree = os.path.join(shared_place, b"compressible")
+    dice = random.Random(7)
+    for number in range(300):
+        folder = tree + b"/%d" % (number % 7)
+        os.makedirs(folder, exist_ok=True)
+        size = dice.randrange(1, 20 * PIECE_BYTES)
+        with open(folder + b"/noise-%d" % number, "wb") as file:
+            file.write(dice.randbytes(size))
+        for letter in (b"a", b"b"):
+            with open(folder + b"/%b-%d" % (letter, number), "wb") as file:
+                file.write(letter * size)
+    return tree
+
+
+def test_the_estimate_is_as_right_as_it_says(compressible: bytes) -> None:
+    found = profiled(TWO, "--compress=500", compressible)["compression"]
+    assert found["pieces"] == 500
+    assert found["unread"] == 0
+    assert 0.01 < found["error"] < 0.06
+    truth = 1 / 3 + 0.0045 * 2 / 3
+    # Three times what it allows with 95 % confidence; the sample is the same in each run.
+    assert abs(found["ratio"] - truth) < 1.5 * found["error"]
+    assert 7000 < found["of_pieces"] < 12_000
+
+
+def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible: bytes) -> None:
+    one = profiled(ONE, "--compress=100000", compressible)
+    four = profiled(Launcher(jobs=4), "--compress=100000", compressible)
+    assert one["compression"] == four["compression"]
+    assert one["compression"]["error"] == 0
+    assert one["compression"]["of_pieces"] == one["compression"]["pieces"]
+    some = profiled(ONE, "--compress", compressible)["compression"]
+    assert some == profiled(Launcher(jobs=4), "--compress", compressible)["compression"]
+    assert some["pieces"] == 1024
+
+
+def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
+    """The lowest of m lots has the mean 1 / (m + 1); all pieces come, each once, in order."""
+    for pieces in (1, 2, 7, 100):
+        drawn = [list(_drawn(b"%d" % seed, pieces)) for seed in range(400)]
+        lowest = sum(lots[0][0] for lots in drawn) / 400 / 2**63
+        assert lowest == pytest.approx(1 / (pieces + 1), rel=0.15)
+        for lots in drawn:
+            assert sorted(piece for _, piece in lots) == list(range(pieces))
+            assert [lot for lot, _ in lots] == sorted(lot for lot, _ in lots)
+
+
+# ---- pictures ------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture(compressible: bytes, place: bytes, ending: str) -> None:
+    picture = place + b"/picture." + ending.encode()
+    finished = run_fprof(TWO, "-q", "--plot", picture, compressible)
+    assert (finished.code, finished.said) == (0, "")
+    with open(picture, "rb") as file:
+        head = file.read(300)
+    if ending == "png":
+        width, height = struct.unpack(">II", head[16:24])
+        assert min(width, height) > 500
+    else:
+        assert b"<svg" in head
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is not None, reason="matplotlib is installed")
+def test_without_matplotlib_a_picture_is_refused_with_the_cure(place: bytes) -> None:
+    finished = run_fprof(ONE, "--plot", place + b"/picture.png", place)
+    assert finished.code == 2
+    assert "pip install 'pcircle[plot]'" in finished.said
+
+
+def test_a_picture_of_no_known_kind_is_refused(place: bytes) -> None:
+    finished = run_fprof(ONE, "--plot", place + b"/picture.bmp", place)
+    assert finished.code == 2
+    assert ".png, .svg, .pdf" in finished.said

@@ -1,0 +1,234 @@
+"""What goes wrong while profiling: named, counted, and told by the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, without_rights
+from tests.fprof.judge import judged, told
+from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
+from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
+
+NO_RIGHTS = ("dac_override", "dac_read_search")
+
+
+def build(root: bytes) -> bytes:
+    for name in (b"open", b"closed", b"listed"):
+        os.makedirs(root + b"/" + name)
+        for number in range(3):
+            with open(root + b"/" + name + b"/%d" % number, "wb") as file:
+                file.write(b"x" * 10)
+    return root
+
+
+@some_launchers
+def test_unreadable_directories_are_named_and_counted(launcher: Launcher, place: bytes) -> None:
+    tree = build(place + b"/tree")
+    os.chmod(tree + b"/closed", 0)
+    prefix = without_rights(*NO_RIGHTS)
+    log, document = place + b"/log", place + b"/document"
+    finished = run_fprof(
+        launcher, "-q", "--error-log", log, "--json", document, tree, prefix=prefix
+    )
+    assert finished.code == 1
+    closed = os.fsdecode(tree + b"/closed")
+    assert f"fprof: cannot read directory '{closed}': Permission denied" in finished.said
+    with open(document, "rb") as file:
+        counts = json.load(file)["counts"]
+    assert (counts["unreadable"], counts["failed"]) == (1, 0)
+    assert counts["directories"]["number"] == 4
+    assert counts["files"]["number"] == 6
+    with open(log, "rb") as file:
+        (line,) = map(json.loads, file)
+    assert (line["entry"], line["error"]) == ("closed", "EACCES")
+
+
+def test_names_that_can_not_be_looked_up_fail_one_by_one(place: bytes) -> None:
+    """A directory that may be read and not searched: its names are known, and nothing else."""
+    tree = build(place + b"/tree")
+    os.mkdir(tree + b"/listed/below")
+    os.chmod(tree + b"/listed", stat.S_IRUSR)
+    prefix = without_rights(*NO_RIGHTS)
+    finished = run_fprof(ONE, "-q", "--json", "-", tree, prefix=prefix)
+    assert finished.code == 1
+    counts = json.loads(finished.out)["counts"]
+    assert counts["failed"] == 4
+    assert counts["files"]["number"] == 6
+    assert counts["entries"] == 4 + 6 + 4
+    assert finished.said.count("Permission denied") == 5  # and once by kind
+    assert "4 failures: 4 EACCES" in finished.said
+
+
+def test_missing_paths_are_refused(place: bytes) -> None:
+    finished = run_fprof(ONE, place + b"/gone")
+    assert finished.code == 2
+    assert "cannot profile" in finished.said
+    assert "No such file or directory" in finished.said
+    assert run_fprof(ONE, place + b"/gone/", place).code == 2
+    assert run_fprof(ONE).code == 2
+    assert run_fprof(ONE, "").code == 2
+
+
+def test_of_a_mount_point_the_directory_alone(place: bytes, mount_tmpfs: object) -> None:
+    assert callable(mount_tmpfs)
+    inside = mount_tmpfs("size=1m")
+    with open(inside + b"/file", "wb") as file:
+        file.write(b"x" * 5000)
+    assert profiled(ONE, place)["counts"]["files"]["number"] == 1
+    document = profiled(TWO, "-x", place)
+    assert document["counts"]["files"]["number"] == 0
+    assert document["counts"]["directories"]["number"] == 2
+
+
+def test_filters(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    document = profiled(TWO, "--exclude", "/closed", "--include", "1", "--exclude", "open/*", tree)
+    assert document["counts"]["files"]["number"] == 1 + 3
+    assert document["counts"]["directories"]["number"] == 3
+
+
+def slow(fuse: Mount, names: int, delay_s: float) -> Mounted:
+    """A file system of so many files that takes its time to tell of each."""
+    mounted = fuse()
+    for number in range(names):
+        with open(mounted.path + b"/%d" % number, "wb") as file:
+            file.write(b"x" * number)
+    mounted.rules(Rule(("getattr",), "[0-9]*", delay_s=delay_s))
+    return mounted
+
+
+def test_look_ups_overlap_where_they_take_long(fuse: Mount) -> None:
+    """Told by the server, which sees how many look-ups wait at once, and not by any clock."""
+    mounted = slow(fuse, 3000, 0.02)
+    most = 0
+    command = ("--json", "-", "-q", "--threads", "12", mounted.path)
+    with Run(ONE, *command, program=FPROF) as run:
+        while run.process.poll() is None:
+            most = max(most, mounted.state().delayed)
+            time.sleep(0.001)
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    assert json.loads(finished.out)["counts"]["files"]["bytes"] == sum(range(3000))
+    assert most == 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
+    mounted = slow(fuse, 50, 0.2)
+    with Run(TWO, mounted.path, program=FPROF) as run:
+        while not mounted.state().delayed:
+            time.sleep(0.01)
+        run.signal(number)
+        finished = run.finish()
+        assert finished.code == 128 + number
+        assert f"stopped by {number.name}" in finished.said
+        assert finished.out == b""
+        assert run.wait_until_gone() == []
+
+
+def test_a_closed_output_is_a_failure_that_is_said(place: bytes) -> None:
+    build(place + b"/tree")
+    command = [sys.executable, "-m", "pcircle.fprof", "-j", "1", os.fsdecode(place + b"/tree")]
+    with open("/dev/full", "wb") as full:
+        finished = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, env=clean_environment(), check=False
+        )
+    assert finished.returncode == 1
+    assert b"cannot write 'standard output': No space left" in finished.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    finished = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, env=clean_environment(), check=False
+    )
+    os.close(writer)
+    assert finished.returncode == 1
+    assert b"Broken pipe" in finished.stderr
+
+
+def test_progress_is_shown_on_a_terminal_and_leaves_no_trace(fuse: Mount) -> None:
+    mounted = slow(fuse, 300, 0.01)
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pcircle.fprof", "-j", "1", "--threads", "2", mounted.path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env={**clean_environment(), "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(terminal)
+    shown = b""
+    while True:
+        try:
+            some = os.read(master, 65536)
+        except OSError:  # the other side was closed
+            break
+        if not some:
+            break
+        shown += some
+    out, _ = process.communicate()
+    os.close(master)
+    assert process.returncode == 0
+    assert b"entries" in shown
+    assert b"size up to" in out
+
+
+def test_load_is_told_with_v(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    finished = run_fprof(TWO, "-v", tree)
+    for word in ("rank", "steals", "messages", "readdir", "stat", "idle", "protocol"):
+        assert word in finished.said
+    assert "profiled 13 entries" in finished.said
+    document = profiled(TWO, tree)
+    assert sum(rank["entries"] for rank in document["ranks"]) == 13
+    assert sum(rank["messages"] for rank in document["ranks"]) == sum(
+        sent["messages"] for rank in document["ranks"] for sent in rank["sent"]
+    )
+    assert told(document) == judged(tree)
+
+
+@some_launchers
+@pytest.mark.parametrize("null", [False, True])
+def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
+    """Only what is listed counts, of whatever kind; what is not there fails."""
+    tree = build(place + b"/tree")
+    os.symlink(b"nowhere", tree + b"/link")
+    os.mkfifo(tree + b"/open/fifo")
+    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"/listed/2", b"", b"gone"]
+    with open(place + b"/list", "wb") as file:
+        file.write((b"\0" if null else b"\n").join(paths))
+    options = ["--files-from", os.fsdecode(place + b"/list"), *(["-0"] if null else [])]
+    finished = run_fprof(launcher, "-q", "--json", "-", *options, tree)
+    assert finished.code == 1
+    assert "cannot look up" in finished.said
+    counts = json.loads(finished.out)["counts"]
+    assert counts["files"]["number"] == 3
+    assert counts["files"]["bytes"] == 30
+    numbers = [counts[kind]["number"] for kind in ("directories", "links", "special")]
+    assert (numbers, counts["failed"]) == ([1, 1, 1], 1)
+
+
+def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
+    place_text = os.fsdecode(place)
+    with open(place + b"/list", "wb") as file:
+        file.write(b"a/../../b\n")
+    for options, said in (
+        (["--files-from", f"{place_text}/list"], "leads out"),
+        (["--files-from", f"{place_text}/gone"], "cannot read"),
+        (["--files-from", f"{place_text}/list", "--exclude", "x"], "no pattern"),
+    ):
+        finished = run_fprof(ONE, *options, place)
+        assert finished.code == 2
+        assert said in finished.said
+    finished = run_fprof(ONE, "--files-from", f"{place_text}/list", place + b"/list")
+    assert finished.code == 2

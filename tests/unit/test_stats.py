@@ -1,0 +1,109 @@
+"""Attributes as columns: the same by statx as by os.stat, failures apart from the rest."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pcircle.aio.overlap import Overlap
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[int]:
+    """A directory of rare things, by its descriptor."""
+    (tmp_path / "file").write_bytes(b"x" * 12345)
+    with open(tmp_path / "sparse", "wb") as sparse:
+        sparse.truncate(1 << 41)
+    os.utime(tmp_path / "sparse", ns=(0, -1_500_000_000))
+    os.link(tmp_path / "file", tmp_path / "link")
+    os.symlink("nowhere", tmp_path / "symbolic")
+    os.mkfifo(tmp_path / "fifo", 0o620)
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "\u00e9\udcff").write_bytes(b"")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "in memory"])
+@pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
+def test_columns_are_what_stat_says(tree: int, native: bool, waits: bool) -> None:
+    names = sorted(map(os.fsencode, os.listdir(tree)))
+    stats = Stats(native=native)
+    stats.waits = waits
+    stats.look(tree, names)
+    want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
+    count = len(names)
+    assert stats.column("size", 0, count) == [each.st_size for each in want]
+    assert stats.column("blocks", 0, count) == [each.st_blocks for each in want]
+    assert stats.column("links", 0, count) == [each.st_nlink for each in want]
+    assert not stats.has_single_names(0, count)
+    assert not stats.are_files(count)
+    stats.look(tree, [b"file", b"link", b"sparse"])
+    assert stats.are_files(3)
+    stats.look(tree, names)
+    assert stats.has_single_names(names.index(b"fifo"), names.index(b"fifo") + 1)
+    assert stats.column("uid", 0, count) == [each.st_uid for each in want]
+    assert stats.column("gid", 0, count) == [each.st_gid for each in want]
+    assert stats.column("mode", 0, count) == [each.st_mode for each in want]
+    assert stats.column("inode", 0, count) == [each.st_ino for each in want]
+    assert stats.column("mtime", 0, count) == [each.st_mtime_ns // 10**9 for each in want]
+    assert -2 in stats.column("mtime", 0, count)
+    major, minor = os.major(want[0].st_dev), os.minor(want[0].st_dev)
+    assert stats.column("device_major", 1, 3) == [major, major]
+    assert stats.column("device_minor", 1, 3) == [minor, minor]
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
+def test_a_name_that_fails_does_not_spoil_the_others(tree: int, native: bool) -> None:
+    stats = Stats(native=native)
+    with pytest.raises(Failed) as failed:
+        stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
+    errors = {place: error.errno for place, error in failed.value.errors.items()}
+    assert errors == {0: errno.ENOENT, 2: errno.ENAMETOOLONG}
+    assert stats.column("size", 1, 2) == [12345]
+    stats.look(tree, [b"file"])
+    assert stats.column("size", 0, 1) == [12345]
+    with pytest.raises(ValueError, match="too many"):
+        stats.look(tree, [b"file"] * (CAPACITY + 1))
+
+
+def test_the_parts_of_a_range_overlap() -> None:
+    """All of them are under way at once, or this would never end."""
+    overlap = Overlap(5)
+    met = threading.Barrier(5, timeout=30)
+    ranges: list[tuple[int, int]] = []
+
+    def part(start: int, stop: int) -> None:
+        met.wait()
+        ranges.append((start, stop))
+
+    overlap.run(part, 10, 33)
+    overlap.run(part, 0, 5)
+    overlap.close()
+    covered = sorted(number for start, stop in ranges[:5] for number in range(start, stop))
+    assert covered == list(range(10, 33))
+    assert sorted(ranges[5:]) == [(number, number + 1) for number in range(5)]
+
+
+def test_an_error_of_a_part_is_the_callers() -> None:
+    overlap = Overlap(3)
+
+    def part(start: int, stop: int) -> None:
+        time.sleep(0.001)
+        if start:
+            raise LookupError(str(start))
+
+    for _ in range(3):  # and it is as good as new
+        with pytest.raises(LookupError):
+            overlap.run(part, 0, 9)
+    overlap.close()
+    with pytest.raises(ValueError, match="somebody"):
+        Overlap(0)
