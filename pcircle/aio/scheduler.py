@@ -29,7 +29,7 @@ from heapq import heappop, heappush
 from itertools import count
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
@@ -37,6 +37,7 @@ from pcircle.aio.operations import DATA, METADATA, Operation
 from pcircle.aio.spent import spent_s
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Scheduler")
 
 Composite = Generator[Operation[Any], Any, T]
 
@@ -103,7 +104,7 @@ class Scheduler:
         self._deadlines.close()
         return self._continuations.close(until_s) and all(ended)
 
-    def __enter__(self) -> Self:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(
