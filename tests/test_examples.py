@@ -6,6 +6,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,17 @@ def test_tree_walk_is_some_thirty_lines_of_code() -> None:
         if line.strip() and not line.strip().startswith("#") and number not in documented
     ]
     assert len(code) <= 32
+
+
+def test_hash_ahead_is_sha256sum(run: Run, tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number:02d}").write_bytes(bytes(number) * 1000)
+    (tmp_path / "folder").mkdir()
+    done = run([sys.executable, ROOT / "examples" / "hash_ahead.py", tmp_path])
+    assert (done.returncode, done.stderr) == (0, b"")
+    *lines, whole = done.stdout.decode().splitlines()
+    digests = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.glob("??")}
+    assert lines == [f"{digests[name]}  {name}" for name in sorted(digests)]
+    together = "".join(digests[name] for name in sorted(digests))
+    assert whole == f"{sha256(together.encode()).hexdigest()}  all 40 files"
+    assert run([sys.executable, ROOT / "examples" / "hash_ahead.py"]).returncode == 2

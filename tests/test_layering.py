@@ -20,7 +20,7 @@ from tests.conftest import ROOT, Run
 
 PACKAGE = ROOT / "pcircle"
 LEAVES = {"errors", "units"}
-TOOLS = {"fcp", "fsum", "fprof"}
+TOOLS = {"fbench", "fcp", "fprof", "fsum"}
 BELOW_TOOLS = {*LEAVES, "circle", "transport", "aio", "fs", "runtime", "signature", "ui"}
 # What each part of the package may import, besides itself.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -7,7 +7,7 @@ when it calls `drain`; `wake` tells it that there is something. So no state of
 the owner is ever touched by two threads, and nothing above this needs a lock.
 
 Threads are for waiting, not for computing: under the interpreter lock two
-busy workers are slower than one. One is the start; the number is a parameter.
+busy workers are slower than one. One is the start; `threads` may change at any time.
 
 `concurrent.futures` would do but for three things: its threads are joined at
 exit, so a read that hangs for ever hangs the process; its callbacks run on
@@ -80,6 +80,17 @@ class Pool:
         )
         self._said: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._workers: list[threading.Thread] = []
+        self._here = threading.local()
+
+    @property
+    def number(self) -> int:
+        """On a worker: which one it is, from 0."""
+        return self._here.number  # type: ignore[no-any-return]
+
+    @property
+    def native_ids(self) -> list[int | None]:
+        """The workers' thread ids, as the kernel has them."""
+        return [worker.native_id for worker in self._workers]
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Have a worker call the function; takes constant time."""
@@ -122,11 +133,13 @@ class Pool:
 
     def _begin(self) -> None:
         name = f"aio-{len(self._workers)}"
-        worker = threading.Thread(target=self._work, name=name, daemon=True)
+        number = len(self._workers)
+        worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
         self._workers.append(worker)
         worker.start()
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
+        self._here.number = number
         while (call := self._calls.get()) is not None:
             future, function, args = call
             value, error = None, None

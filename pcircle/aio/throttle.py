@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from threading import Lock
 
 _STEP_S = 0.05
 
@@ -38,15 +39,20 @@ class Bucket:
 
 
 class Throttle:
-    """A bucket to wait at: `rate` a second and `burst_s` seconds' worth of it at once."""
+    """A bucket to wait at: `rate` a second and `burst_s` seconds' worth of it at once.
+
+    Any number of threads may wait at it.
+    """
 
     def __init__(self, rate: float, burst_s: float) -> None:
         self._bucket = Bucket(rate, rate * burst_s, time.monotonic())
+        self._lock = Lock()
 
     def take(self, amount: float, stop: Callable[[], bool]) -> None:
         """Take an amount, and wait until it is paid for or `stop` says so."""
-        now_s = time.monotonic()
-        wait_s = self._bucket.take(amount, now_s)
+        with self._lock:
+            now_s = time.monotonic()
+            wait_s = self._bucket.take(amount, now_s)
         until_s = now_s + wait_s
         while wait_s > 0 and not stop():
             time.sleep(min(wait_s, _STEP_S))

@@ -98,8 +98,8 @@ class Engine(Generic[I, R]):
         kept: Callable[[], R | None] = lambda: None,
     ) -> None:
         self.settings = settings = settings or Settings()
-        self.rank = rank
-        self.size = size
+        self.workers = settings.workers  # may change at any time
+        self.rank, self.size = rank, size
         self.tree = Tree(rank, size, settings.arity)
         self.queue: Queue[I] = Queue(settings.queue_high)
         self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
@@ -393,8 +393,8 @@ class Engine(Generic[I, R]):
     def _dispatch(self) -> None:
         """Hand items to the workers; run ahead only where a thief could still find something."""
         settings, pinned = self.settings, self.pinned
-        while len(self.running) < settings.workers + settings.ahead:
-            if len(self.running) >= settings.workers and len(self.queue) < 2 and not pinned:
+        while len(self.running) < self.workers + settings.ahead:
+            if len(self.running) >= self.workers and len(self.queue) < 2 and not pinned:
                 break
             parcel = pinned.popleft() if pinned else self.queue.pop()
             if parcel is None:
@@ -414,7 +414,7 @@ class Engine(Generic[I, R]):
             return False
         # Only with a worker idle: who asks ahead takes the last items of ranks that ask back, and
         # they travel to and fro for as long as the workers are busy.
-        return len(self.running) < self.settings.workers or self.victims.asks_for_others
+        return len(self.running) < self.workers or self.victims.asks_for_others
 
     def _steal(self, now_s: float) -> None:
         if now_s < self._ask_at_s or not self._hungry():

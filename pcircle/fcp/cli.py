@@ -42,6 +42,7 @@ def parser() -> Parser:
     _add_checkpoint(p)
     add = p.add_argument_group("how").add_argument
     add_launch(add)
+    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
     add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
     when = ("auto", "always", "never")
     add(

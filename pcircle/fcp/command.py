@@ -42,7 +42,7 @@ from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
-from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs
+from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs, number_of_threads
 from pcircle.units import parse_size
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
@@ -95,6 +95,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = False
     sign: str | None = None
     stripe: str | None = None
+    threads: int | None = None
 
 
 class CopyProgram(Program):
@@ -152,6 +153,7 @@ class CopyProgram(Program):
             verify=options.verify,
             sign=options.sign,
             striping=striping_of(options.stripe, kept, roots),
+            threads=options.threads,
         )
         if not options.checkpoint.never and is_worth_it(plan):
             self._kept = keep(plan, options.checkpoint)
@@ -248,6 +250,8 @@ def _run(options: Options) -> int:
         raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
     if options.sign is not None:
         _check_signature(options)
+    if options.threads is not None and options.threads > 1:
+        _check_threads(options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from and --files-from exclude each other: each is a list")
     demand(options.stripe, options.keep)  # that it makes sense
@@ -276,6 +280,14 @@ def _journaled(
         assert plan.journal is not None
         text = f"rank {rank} can't use the checkpoint '{show(plan.journal.path)}'"
         raise StoppedEarly(f"{text}, which all ranks must see: {error.strerror}") from error
+
+
+def _check_threads(options: Options) -> None:
+    """UsageError for what one thread of a process does alone."""
+    if options.sign is not None:
+        raise UsageError("--threads: with --signature each process has one")
+    if options.verify:
+        raise UsageError("--threads: with --verify each process has one")
 
 
 def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:
@@ -348,6 +360,7 @@ def _options(typed: argparse.Namespace) -> Options:
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,
+        threads=None if typed.threads is None else number_of_threads(typed.threads),
     )
 
 

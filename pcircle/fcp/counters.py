@@ -13,6 +13,7 @@ from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 FOUND, SIZED, FAILED = 0, 1, 7
 """Where these are in the counts in a row."""
 
+_AS_ONE_BYTES = 256 << 10
 KINDS = (XATTR, ACL, FLAGS, STRIPE)
 
 
@@ -77,6 +78,11 @@ class Counters:
             *self.not_kept.values(),
             self.skipped,
         )
+
+    def work(self) -> float:
+        """What was done so far, in names; so many bytes count as one."""
+        names = self.files + self.links + self.directories + self.special + self.scans_done
+        return names + self.bytes_done / _AS_ONE_BYTES
 
     def resume(self, counts: tuple[int, ...]) -> None:
         """Take over counts of an earlier run, of entries that had not been found yet."""

@@ -59,14 +59,25 @@ class JournaledCopy(CopyTask):
     """One rank's part of a copy that keeps a checkpoint."""
 
     def __init__(
-        self, plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        kept: Kept | None,
+        lists: Lists | None,
+        beside: CopyTask | None = None,
+        number: int = 0,
     ) -> None:
-        super().__init__(plan, rank, size, lists)
+        super().__init__(plan, rank, size, lists, beside, number)
         self._kept = kept  # on rank 0
         assert plan.journal is not None
         assert self._site.recorder is not None
         self._recorder: Recorder = self._site.recorder
         self.epoch_period_s = min(plan.journal.interval_s, self.epoch_period_s or math.inf)
+
+    def _beside(self, number: int) -> CopyTask:
+        site = self._site
+        return JournaledCopy(site.plan, site.rank, site.size, None, self._lists, self, number)
 
     def process(self, item: Item, here: Here[Item]) -> Any:
         known = self._known(item) if isinstance(item, Tree) else None
@@ -172,15 +183,16 @@ class JournaledCopy(CopyTask):
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
         super().finish()
         self._recorder.journal.close()
-        if self._site.resumed is not None:
-            self._site.resumed.let_go()
+        for part in self._parts:
+            if part._site.resumed is not None:
+                part._site.resumed.let_go()
 
     # ---- epochs ----------------------------------------------------------------
 
     def commit(self, epoch: int) -> None:
         if self._kept is not None:
             self._kept.guard.check()
-        self._recorder.journal.commit(epoch, self._site.counters.sums().counts)
+        self._recorder.journal.commit(epoch, self.measure().counts)
         super().commit(epoch)
 
 

@@ -23,7 +23,8 @@ import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -74,9 +75,11 @@ def linked(name: bytes, status: os.stat_result) -> Linked:
 class HardLinks:
     """A rank's part of the registry, and the work on the names that are in it."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, beside: HardLinks | None = None) -> None:
+        """With `beside` the registry is that one's: it is of the same rank."""
         self._site = site
-        self._inodes = Registry()
+        self._inodes: Registry = Registry() if beside is None else beside._inodes
+        self._lock: Any = Lock() if beside is None else beside._lock
 
     def close(self) -> None:
         """Give the space back."""
@@ -111,18 +114,22 @@ class HardLinks:
         ):
             key = (item.place.file_system, number)
             one = One(item.root, item.path, name, item.weight, item.place)
-            inode = self._inodes.get(key) or self._inode(key, one)
-            inode.seen += 1
-            if inode.first is None:
-                inode.first = one
-                here.post(self._site.rank, [First(number, names, one)])
-            elif inode.made is not None:
-                here.spawn([self._link(inode, one)])
-            else:
-                here.hold()
-                inode.waiting.append((here.ticket, one))
-            self._perhaps_forget(key, inode, names)
+            with self._lock:
+                self._claim(key, one, names, here)
         return Done()
+
+    def _claim(self, key: Key, one: One, names: int, here: Here[Item]) -> None:
+        inode = self._inodes.get(key) or self._inode(key, one)
+        inode.seen += 1
+        if inode.first is None:
+            inode.first = one
+            here.post(self._site.rank, [First(key[1], names, one)])
+        elif inode.made is not None:
+            here.spawn([self._link(inode, one)])
+        else:
+            here.hold()
+            inode.waiting.append((here.ticket, one))
+        self._perhaps_forget(key, inode, names)
 
     def first(self, item: First, here: Here[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
@@ -135,6 +142,10 @@ class HardLinks:
 
     def first_ended(self, item: First, merged: Done, here: Here[Item]) -> None:
         """The copy is made, or could not be: go on with the names that wait for it."""
+        with self._lock:
+            self._go_on(item, merged, here)
+
+    def _go_on(self, item: First, merged: Done, here: Here[Item]) -> None:
         key = (item.one.place.file_system, item.inode)
         inode = self._inodes.get(key)
         assert inode is not None

@@ -89,6 +89,7 @@ class Plan(msgspec.Struct, frozen=True):
     alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept. `verify`: read every copy again.
     `sign` is the algorithm of the signature that is wanted. `striping` is about Lustre.
+    `threads` is how many worker threads each rank has, None: as many as pay.
     """
 
     roots: tuple[Root, ...]
@@ -114,6 +115,7 @@ class Plan(msgspec.Struct, frozen=True):
     verify: bool = False
     sign: str | None = None
     striping: Striping = Striping()
+    threads: int | None = None
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Whether something in the target is taken for the work of an earlier run of this copy.
@@ -136,16 +138,28 @@ DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
 
 
+_EACH_OF_MANY = 4
+_OF_A_THREAD = 2 * _EACH_OF_MANY + 8  # descriptors: directories of both sides, files, what else
+
+
+def affordable_threads() -> int:
+    """How many worker threads a process has descriptors for; its first one takes half of all."""
+    return 1 + affordable() // _OF_A_THREAD
+
+
 def open_sides(
-    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None
+    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, alone: bool = True
 ) -> tuple[Directories, Directories]:
-    """The directories of the sources and those of the targets; `opened` is told the latter."""
+    """The directories of the sources and those of the targets; `opened` is told the latter.
+
+    Threads of a rank that are not its first keep few of them open.
+    """
     # Paths stay as they were typed where that means the same: a directory may be
     # in reach from inside only. Not normalised: `a/../b` is something else if `a` is a link.
     begin = b"" if working_directory() == plan.directory else plan.directory
     sources = [Base(os.path.join(begin, r.source_holder), r.source_name) for r in plan.roots]
     targets = [Base(os.path.join(begin, r.target_holder), r.target_name) for r in plan.roots]
-    each = affordable() // 2
+    each = min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
     return (
         Directories(sources, each, plan.identify, follow=plan.follow),
         Directories(targets, each, plan.identify, opened=opened),

@@ -22,17 +22,28 @@ from pcircle.fcp.resumed import journal_name
 
 
 class Disk:
-    """Where one rank writes to, and bringing it there. `epoch` is the one that the rank is in."""
+    """Where one rank writes to, and bringing it there."""
 
-    def __init__(self) -> None:
-        self.epoch = 1
-        self._file_systems: dict[int, int] = {}  # by device, a descriptor of a directory on each
-        self._lock = threading.Lock()
+    def __init__(self, beside: Disk | None = None) -> None:
+        """With `beside` it is of another thread of the same rank, and in the same epoch."""
+        self._of_rank = beside or self
+        if beside is None:
+            self._epoch = 1
+            # By device, a descriptor of a directory on each.
+            self._file_systems: dict[int, int] = {}
+            self._lock = threading.Lock()
+        else:
+            self._file_systems, self._lock = beside._file_systems, beside._lock
         self._libc: Any = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the rank is in."""
+        return self._of_rank._epoch
 
     def enter(self, epoch: int) -> None:
         """What is done from now on is of this epoch."""
-        self.epoch = epoch
+        self._epoch = epoch
 
     def opened(self, fd: int, status: os.stat_result) -> None:
         """A directory of the copy was opened, perhaps on a file system that is new to us."""
@@ -69,14 +80,20 @@ class Disk:
 class Recorder(Disk):
     """The records of one rank."""
 
-    def __init__(self, plan: JournalPlan, rank: int) -> None:
-        super().__init__()
+    def __init__(self, plan: JournalPlan, rank: int, beside: Recorder | None = None) -> None:
+        super().__init__(beside)
+        self._some: list[Callable[[], Record]] = []
+        self.keys: Keys
+        self.journal: Journal
+        self._fd: int
+        if beside is not None:
+            self.keys, self.journal, self._fd = beside.keys, beside.journal, beside._fd
+            return
         self.keys = Keys(plan.secret)
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._fd = fd
         self.journal = Journal(fd, journal_name(plan.run, rank), self.keys)
         self.journal.reserve()
-        self._some: list[Callable[[], Record]] = []
 
     # ---- the item at hand ------------------------------------------------------
 

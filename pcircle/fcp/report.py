@@ -100,6 +100,7 @@ def rank_share(report: RankReport) -> RankShare:
         spilled_items=report.spilled,
         cpu_s=round(report.cpu_s, 3),
         peak_rss_bytes=report.peak_rss_bytes,
+        threads=report.threads,
     )
 
 

@@ -14,7 +14,7 @@ from pcircle.fcp.files import Copier
 from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
 from pcircle.fcp.journal import Counts, Names
-from pcircle.fcp.limits import limits_of
+from pcircle.fcp.limits import Limits, limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
 from pcircle.fcp.resumed import Partial, Resumed
@@ -28,25 +28,34 @@ from pcircle.runtime import Here
 
 
 class Site:
-    """A rank's means: `rank` of `size` ranks."""
+    """The means of a rank, `rank` of `size`; each of its threads has some of its own.
 
-    def __init__(self, plan: Plan, rank: int, size: int) -> None:
+    With `beside` they are those of thread `number`, beside those of the first.
+    """
+
+    def __init__(
+        self, plan: Plan, rank: int, size: int, beside: Site | None = None, number: int = 0
+    ) -> None:
         self.plan = plan
         self.rank = rank
         self.size = size
         self.counters = Counters()
         journal = plan.journal
-        self.recorder = None if journal is None else Recorder(journal, rank)
+        first: Recorder | None = None if beside is None else beside.recorder
+        self.recorder: Recorder | None = None
+        if journal is not None:
+            self.recorder = Recorder(journal, rank, first)
         self.resumed: Resumed | None = None
         if journal is not None and self.recorder is not None and journal.stale:
             self.resumed = Resumed(journal, self.recorder.keys)
         self.disk = self.recorder or (Disk() if plan.verify else None)
         opened = None if self.disk is None else self.disk.opened
-        self.sources, self.targets = open_sides(plan, opened)
+        self.sources, self.targets = open_sides(plan, opened, beside is None)
         self.extras = Extras(plan.keep, self.counters)
-        self.limits = limits_of(plan, size)
+        self.limits: Limits | None = limits_of(plan, size) if beside is None else beside.limits
         self.signer = None if plan.sign is None else copy_signer(plan.sign)
-        means = plan, self.counters, rank, self.extras, self.limits
+        # The number tells temporary names apart, of all threads of all ranks.
+        means = plan, self.counters, rank + size * number, self.extras, self.limits
         kind = HashingCopier if plan.verify else Copier
         self.copier = kind(*means, self.signer)
         self.waiting: Waiting | None = None

@@ -30,7 +30,7 @@ from pcircle.fcp.items import (
 from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
-from pcircle.fcp.plan import DIRECTORY, Plan
+from pcircle.fcp.plan import DIRECTORY, Plan, affordable_threads
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
@@ -50,10 +50,25 @@ class CopyTask(Task[Item, Done]):
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        """With `beside` it is that task's part for the worker thread of this number."""
         self._lists = lists
-        self._site = Site(plan, rank, size)
-        self._links = HardLinks(self._site)
+        first: Site | None = None if beside is None else beside._site
+        links: HardLinks | None = None if beside is None else beside._links
+        self._site: Site = Site(plan, rank, size, first, number)
+        self._links: HardLinks = HardLinks(self._site, links)
+        self._parts: list[CopyTask] = [self]
+        self.most_threads = affordable_threads()
+        wanted = threads_of(plan)
+        self.threads = None if wanted is None else min(wanted, self.most_threads)
         self._batches = Batches(self._site, self._links)
         self._trees = Trees(self._site, self._batches, lists)
         self._large = LargeFiles(self._site)
@@ -177,15 +192,46 @@ class CopyTask(Task[Item, Done]):
     def close(self) -> None:
         """The job has ended: let the directories go."""
         self._links.close()
-        self._site.sources.close()
-        self._site.targets.close()
+        for part in self._parts:
+            part._site.sources.close()
+            part._site.targets.close()
+            if part._site.resumed is not None:
+                part._site.resumed.close()
         if self._site.disk is not None:
             self._site.disk.close()
-        if self._site.resumed is not None:
-            self._site.resumed.close()
 
     def measure(self) -> Sums:
-        return self._site.counters.sums()
+        if len(self._parts) == 1:
+            return self._site.counters.sums()
+        sums = sum((part._site.counters.sums() for part in self._parts), Sums())
+        return msgspec.structs.replace(sums, ranks=1)
+
+    def part(self, number: int) -> CopyTask:
+        if not number:
+            return self
+        part = self._beside(number)
+        self._parts.append(part)
+        return part
+
+    def _beside(self, number: int) -> CopyTask:
+        site = self._site
+        return CopyTask(site.plan, site.rank, site.size, self._lists, self, number)
+
+    def work(self) -> float:
+        return sum(part._site.counters.work() for part in self._parts)
+
+
+def threads_of(plan: Plan) -> int | None:
+    """How many worker threads each rank has; None: as many as pay.
+
+    One where they would have to share what is not made for it: digests that
+    are kept aside, files that wait to be verified. To wait for a limit is no
+    reason for more.
+    """
+    limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
+    if plan.sign is not None or plan.verify or (limited and plan.threads is None):
+        return 1
+    return plan.threads
 
 
 def _root(item: Item) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pcircle.aio import Pool
+from pcircle.aio.pool import Pool
 from pcircle.circle import Engine
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.aio import Future, Pool
+from pcircle.aio.pool import Future, Pool
 from pcircle.circle.engine import GATHERING, Engine
 from pcircle.circle.instructions import (
     Abandon,
@@ -43,6 +43,7 @@ from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire_types
+from pcircle.runtime.threads import WINDOW_S, Parts, Tuner
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 
@@ -70,7 +71,7 @@ class Rank:
         self._observer = observer
         self._early = list(early)
         self._codec = Codec(item_type, result_type, task.notice_type)
-        self._pool = Pool(transport.wake, settings.workers)
+        self._pool = Pool(transport.wake, task.threads or settings.workers)
         self._syncer = Pool(transport.wake)  # a sync may take long, and work should go on
         self._spill = SpillFile()
         self._stopping = False
@@ -93,6 +94,9 @@ class Rank:
             report=self._report,
             kept=lambda: self._kept,
         )
+        self._engine.workers = self._pool.threads
+        self._tuner = Tuner(task, self._pool) if task.threads is None else None
+        self._parts = Parts(task, self._pool)
         self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping)
         self._act: dict[type, Any] = {
             Send: self._send,
@@ -146,6 +150,8 @@ class Rank:
                 assert signals.code is not None
                 engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
             self._stopping = self._stopping or bool(engine.reasons)
+            if self._tuner is not None:
+                engine.workers = self._tuner.look(_now_s())
             engine.tick(_now_s())
 
     # ---- events ----------------------------------------------------------------
@@ -158,7 +164,10 @@ class Rank:
 
     def _timeout_s(self) -> float | None:
         due_s = self._engine.wakeup_s()
-        return None if due_s is None else max(0.0, due_s - _now_s())
+        wait_s = None if due_s is None else max(0.0, due_s - _now_s())
+        if self._tuner is not None and self._pool.in_flight:
+            wait_s = WINDOW_S if wait_s is None else min(wait_s, WINDOW_S)
+        return wait_s
 
     def _arrived(self, arrival: Delivery | Lost) -> None:
         if isinstance(arrival, Lost):
@@ -238,13 +247,16 @@ class Rank:
 
     def _process(self, item: Any, here: Here[Any]) -> Any:
         # An item that was handed out ahead need not begin when the job stops.
-        return None if self._stopping else self._task.process(item, here)
+        return None if self._stopping else self._parts.here().process(item, here)
 
     def _complete(self, complete: Complete) -> None:
         item = complete.item
         here: Here[Any] = Here(complete.ticket, self._line)
-        future = self._pool.submit(self._task.join, item, complete.own, complete.merged, here)
+        future = self._pool.submit(self._join, item, complete.own, complete.merged, here)
         future.then(partial(self._ended, complete.ticket, item, "joining"))
+
+    def _join(self, item: Any, own: Any, merged: Any, here: Here[Any]) -> Any:
+        return self._parts.here().join(item, own, merged, here)
 
     def _keep(self, spill: Spill) -> None:
         try:
@@ -266,8 +278,11 @@ class Rank:
         self._spill.close()
 
     def _abandon(self, abandon: Abandon) -> None:
-        future = self._pool.submit(self._task.abandon, abandon.item, abandon.own)
+        future = self._pool.submit(self._undo, abandon.item, abandon.own)
         future.then(partial(self._abandoned, abandon.item))
+
+    def _undo(self, item: Any, own: Any) -> None:
+        self._parts.here().abandon(item, own)
 
     def _abandoned(self, item: Any, future: Future[None]) -> None:
         error = future.error()
@@ -384,6 +399,7 @@ class Rank:
             spilled=activity.spilled,
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_rss_bytes=_peak_rss_bytes(),
+            threads=self._pool.threads,
             sent=tuple(
                 (block * self._sent_block, messages, size_bytes)
                 for block, (messages, size_bytes) in sorted(self._sent.items())

@@ -117,6 +117,15 @@ class Task(ABC, Generic[I, R]):
 
     structured: ClassVar[bool] = True
     notice_type: ClassVar[Any] = str
+    threads: int | None = 1
+    """How many worker threads process items at once on a rank; None: as many as pay.
+
+    More than one is for tasks whose items wait; each has a part of the task, see `part`.
+    """
+
+    most_threads: int = 64
+    """How many there may be at the most."""
+
     epoch_period_s: float | None = None
     """Seconds between epochs, see `pcircle.circle.epochs`; None: there are none."""
 
@@ -158,6 +167,23 @@ class Task(ABC, Generic[I, R]):
 
     def commit(self, epoch: int) -> None:
         """All that was done in `epoch` and before is on disk, on all ranks; as of `sync`."""
+
+    def part(self, number: int) -> Task[I, R]:
+        """What worker thread `number` calls `process`, `join` and `abandon` of; 0 is the task.
+
+        Called on the worker thread, once. Parts are called at the same time, each by its own
+        thread, and items pass from one to the other. Everything else is asked of the task.
+        """
+        if number:
+            raise NotImplementedError("this task has one part")
+        return self
+
+    def work(self) -> float:
+        """How much was done on this rank so far, in any unit; what pays is judged by it.
+
+        Called on the main thread while threads are at work.
+        """
+        return 0.0
 
     def finish(self) -> R | None:
         """All work of the job has ended, and ended well: hand over what this rank has kept.
@@ -202,6 +228,7 @@ class RankReport(msgspec.Struct, frozen=True):
     spilled: int
     cpu_s: float
     peak_rss_bytes: int
+    threads: int = 1
     sent: tuple[tuple[int, int, int], ...] = ()
     sent_block: int = 1
 

@@ -39,6 +39,7 @@ class RankShare(msgspec.Struct, frozen=True):
     spilled_items: int
     cpu_s: float
     peak_rss_bytes: int
+    threads: int = 1
 
 
 def plural(count: int, one: str, many: str) -> str:
@@ -59,12 +60,12 @@ def failures_by_kind(by_errno: Mapping[int, int]) -> str:
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
-    header = ["rank", "node", "entries", "bytes", "share"]
+    header = ["rank", "node", "entries", "bytes", "share", "threads"]
     rows = []
     for rank in ranks:
         part = rank.entries / entries if entries else 0.0
         row = [str(rank.rank), str(rank.node), format_count(rank.entries)]
-        row += [format_size(rank.bytes), f"{part:.0%}"]
+        row += [format_size(rank.bytes), f"{part:.0%}", str(rank.threads)]
         if verbose > 1:
             row += [
                 format_count(rank.items),

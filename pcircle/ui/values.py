@@ -10,6 +10,8 @@ from pcircle.units import parse_duration, parse_size
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
+MOST_THREADS = 64
+
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
     """A number, as `parse` has it."""
@@ -31,6 +33,13 @@ def number_of_jobs(text: str) -> int:
     """The value of --jobs."""
     if not text.isdecimal() or not int(text):
         raise UsageError(f"--jobs: '{text}' is not a number of processes")
+    return int(text)
+
+
+def number_of_threads(text: str) -> int:
+    """The value of --threads."""
+    if not text.isdecimal() or not 0 < int(text) <= MOST_THREADS:
+        raise UsageError(f"--threads: '{text}' is not a number from 1 to {MOST_THREADS}")
     return int(text)
 
 

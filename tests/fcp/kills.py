@@ -47,6 +47,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-p", "--verify", "--inplace"),
     ("-a", "-s"),
     ("-a", "-s", "--verify"),
+    ("-a", "--threads", "3"),
+    ("-p", "--inplace", "--threads", "8"),
 )
 COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
 # What makes a run last some seconds, so that there is something to kill.

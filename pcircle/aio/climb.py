@@ -1,0 +1,132 @@
+"""How many operations in flight pay: found by climbing on measured throughput.
+
+On a parallel file system an operation takes a millisecond in which a thread
+does nothing, so dozens of threads are dozens of times as fast. On a local one
+the threads fight over the interpreter lock, and a second one makes all slower.
+Nobody should have to say which it is, so each rank finds out.
+
+Pure: told what was done in a window of time, it answers with the number of
+threads for the next one. It starts at one. Two things are looked at:
+
+- *Waiting.* The share of the window in which the threads neither ran nor
+  wanted to (their own processor time and the kernel's run delay, from
+  `/proc/self/task/*/schedstat`). Who does not wait gains nothing by company.
+- *Throughput* per second in which the threads were not kept from running. Each
+  step up must pay by a good part of what it could; else it is taken back, and
+  tried again after a time that doubles. From time to time a step down is tried
+  and kept if it costs nothing.
+
+This is hill climbing as in any adaptive concurrency limit; the exclusion of
+run delay is what keeps ranks on a crowded node from climbing after noise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+"""The numbers of threads that are tried."""
+
+_WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
+_PAYS = 0.3  # of the gain that a step up could bring, the least to keep it
+_FREE = 0.12  # the loss at which a step down is kept
+_OTHER = 0.5  # the change of throughput by which the file system is another one now
+_FIRST_HOLD = 8  # windows before something is tried again
+_LONGEST_HOLD = 128
+
+
+class Window(NamedTuple):
+    """What was done between two looks: units of work, seconds, and how the threads spent them.
+
+    `cpu_s` and `delay_s` are sums over the threads: running, and ready to run
+    without a processor.
+    """
+
+    done: float
+    elapsed_s: float
+    cpu_s: float = 0.0
+    delay_s: float = 0.0
+
+
+class Climb:
+    """The search of one rank for one kind of work."""
+
+    def __init__(self, most: int = LEVELS[-1]) -> None:
+        self._levels = [level for level in LEVELS if level <= most] or [1]
+        self._at = 0
+        self._before: float | None = None  # the rate at the level that is left for a trial
+        self._trial = 0  # +1: this level is a trial from below, -1: from above
+        self._hold = 0
+        self._next_hold = _FIRST_HOLD
+        self._down_next = False
+        self.history: list[tuple[int, float]] = []
+
+    @property
+    def threads(self) -> int:
+        """How many to use now."""
+        return self._levels[self._at]
+
+    def update(self, window: Window) -> int:
+        """Take note of a window; returns how many threads to use in the next one."""
+        threads = self.threads
+        wanted_s = window.elapsed_s - window.delay_s / threads
+        if window.elapsed_s <= 0 or wanted_s <= 0 or not window.done:
+            return threads
+        rate = window.done / wanted_s
+        waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
+        self.history.append((threads, rate))
+        del self.history[:-64]
+        if self._trial > 0:
+            self._judge_up(rate)
+        elif self._trial < 0:
+            self._judge_down(rate)
+        elif self._hold:
+            self._hold -= 1
+            if not self._is_other(rate):
+                return threads
+            self._hold, self._next_hold = 0, _FIRST_HOLD
+        if not self._hold and not self._trial:
+            self._try(rate, waiting)
+        return self.threads
+
+    def _judge_up(self, rate: float) -> None:
+        assert self._before is not None
+        could = self._levels[self._at] / self._levels[self._at - 1] - 1.0
+        self._trial = 0
+        if rate < self._before * (1.0 + _PAYS * could):
+            self._at -= 1
+            self._rest()
+        else:
+            self._next_hold = _FIRST_HOLD
+
+    def _judge_down(self, rate: float) -> None:
+        assert self._before is not None
+        self._trial = 0
+        if rate < self._before * (1.0 - _FREE):
+            self._at += 1
+            self._rest()
+        elif self._at:  # it cost nothing: further down
+            self._before = max(rate, self._before)
+            self._at, self._trial = self._at - 1, -1
+
+    def _is_other(self, rate: float) -> bool:
+        return self._before is not None and not (
+            1 - _OTHER < rate / self._before < 1 / (1 - _OTHER)
+        )
+
+    def _rest(self) -> None:
+        self._hold = self._next_hold
+        self._next_hold = min(2 * self._next_hold, _LONGEST_HOLD)
+
+    def _try(self, rate: float, waiting: float) -> None:
+        self._before = rate
+        rested = self._next_hold > _FIRST_HOLD
+        if rested and self._down_next and self._at:
+            self._at, self._trial = self._at - 1, -1
+        elif waiting >= _WORTH_WAITING and self._at + 1 < len(self._levels):
+            self._at, self._trial = self._at + 1, 1
+        elif self._at and waiting < _WORTH_WAITING:
+            self._at, self._trial = self._at - 1, -1
+        else:
+            self._rest()
+        self._down_next = not self._down_next

@@ -1,0 +1,131 @@
+"""Composite operations: what takes several steps, written as it reads, submitted as one.
+
+Each is a generator of operations; `yield` gives the outcome of a step or raises
+its error. Whatever ends one in its middle (a failure, a cancel, a deadline) runs
+its `finally` and `except` parts, whose steps are carried out too: none leaves a
+descriptor open or a temporary file behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Any
+
+from pcircle.aio import operations as ops
+from pcircle.aio.operations import Operation, Path
+
+Steps = Generator[Operation[Any], Any, Any]
+
+_BUFFER_BYTES = 1 << 20
+_NOT_HERE = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ETXTBSY)
+
+
+def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
+    """All that is in a file. OSError."""
+    fd = yield ops.open(path)
+    try:
+        parts = []
+        while part := (yield ops.read(fd, _BUFFER_BYTES)):
+            parts.append(part)
+    finally:
+        yield ops.close(fd)
+    return b"".join(parts)
+
+
+def write_file(
+    path: Path, data: Any, *, mode: int = 0o666, sync: bool = True
+) -> Generator[Operation[Any], Any, int]:
+    """Replace a file, whole or not at all; how many bytes. OSError.
+
+    With `sync` it is on disk before it has its name.
+    """
+    temporary = _beside(path)
+    fd = yield ops.creat(temporary, mode)
+    try:
+        try:
+            written: int = yield ops.write(fd, data)
+            if sync:
+                yield ops.fsync(fd)
+        finally:
+            yield ops.close(fd)
+        yield ops.rename(temporary, path)
+    except BaseException:
+        yield from _quietly(ops.unlink(temporary))
+        raise
+    return written
+
+
+def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]:
+    """Copy a regular file with its mode and times, replacing what has the name; its size.
+
+    OSError; ValueError if the source is none. Not a copy such as `fcp` makes:
+    it keeps no holes, owners or attributes.
+    """
+    source_fd = yield ops.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = yield ops.fstat(source_fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{source!r} is not a regular file")
+        temporary = _beside(target)
+        fd = yield ops.creat(temporary, 0o600)
+        try:
+            try:
+                size = yield from _copy_data(source_fd, fd)
+                yield ops.fchmod(fd, stat.S_IMODE(status.st_mode))
+                yield ops.utimens(fd, status.st_atime_ns, status.st_mtime_ns)
+            finally:
+                yield ops.close(fd)
+            yield ops.rename(temporary, target)
+        except BaseException:
+            yield from _quietly(ops.unlink(temporary))
+            raise
+    finally:
+        yield ops.close(source_fd)
+    return size
+
+
+def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, None]:
+    """Make a directory and those above it that are missing; it may be there. OSError."""
+    try:
+        yield ops.mkdir(path, mode)
+    except FileNotFoundError:
+        above = os.path.dirname(path)
+        if above in (path, path[:0]):
+            raise
+        yield from make_path(above, mode)
+        yield from make_path(path, mode)
+    except FileExistsError:
+        if not stat.S_ISDIR((yield ops.stat(path)).st_mode):
+            raise
+
+
+def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any, int]:
+    """Within the kernel where that can be, else by a buffer."""
+    offset = 0
+    try:
+        while count := (yield ops.copy_file_range(source_fd, target_fd, 1 << 30, offset, offset)):
+            offset += count
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+    # Some file systems tell of no bytes where there are some.
+    while part := (yield ops.pread(source_fd, _BUFFER_BYTES, offset)):
+        offset += yield ops.pwrite(target_fd, part, offset)
+    return offset
+
+
+def _quietly(step: Operation[Any]) -> Steps:
+    with suppress(OSError):  # there is a first error to be told
+        yield ops.tidying(step)
+
+
+def _beside(path: Path) -> Path:
+    """A name for a file that is to replace another."""
+    mark = f".aio-{os.urandom(6).hex()}"
+    if isinstance(path, bytes):
+        return os.path.join(os.path.dirname(path), mark.encode())
+    return os.path.join(os.path.dirname(path), mark)

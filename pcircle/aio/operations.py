@@ -1,0 +1,351 @@
+"""File operations as values: what is to be called, on what, and how to undo it.
+
+An `Operation` is made here and carried out by a scheduler; made by itself it
+does nothing. Composite operations yield them. Each is one system call, or so
+few that they belong together (a batch of names, all of a write).
+
+Failures are OSErrors with errno and the path: of operations on descriptors the
+path that the descriptor was opened by, if the scheduler opened it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+METADATA, DATA = "metadata", "data"
+
+Path = str | bytes
+
+_COPY_BYTES = 1 << 30
+
+
+class Operation(Generic[T]):
+    """A call that blocks: `function` of `arguments`.
+
+    `kind` is METADATA or DATA, which are kept apart when concurrency is
+    adapted. `path` is for failures; `fd` the descriptor that it is on, or -1.
+    `undo` is given a value that came too late, when nobody wants it any more.
+    One that is `tidying` is carried out although its composite was cancelled.
+    """
+
+    __slots__ = (
+        "arguments",
+        "fd",
+        "function",
+        "keywords",
+        "kind",
+        "name",
+        "path",
+        "tidying",
+        "undo",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., T],
+        *arguments: Any,
+        kind: str = METADATA,
+        path: Path | None = None,
+        fd: int = -1,
+        undo: Callable[[T], None] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+        self.kind = kind
+        self.path = path
+        self.fd = fd
+        self.undo = undo
+        self.tidying = False
+
+    def __call__(self) -> T:
+        """Carry it out here and now. OSError with a path, if one is known."""
+        try:
+            if self.keywords:
+                return self.function(*self.arguments, **self.keywords)
+            return self.function(*self.arguments)
+        except OSError as error:
+            if error.filename is None and self.path is not None:
+                error.filename = self.path
+            raise
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.arguments))})"
+
+
+def tidying(operation: Operation[T]) -> Operation[T]:
+    """The operation, to be carried out in a composite one that was cancelled, too."""
+    operation.tidying = True
+    return operation
+
+
+# ---- files ---------------------------------------------------------------------
+
+
+def open(
+    path: Path, flags: int = os.O_RDONLY, mode: int = 0o666, *, dir_fd: int | None = None
+) -> Operation[int]:
+    """A descriptor, never inherited."""
+    call = Operation(
+        "open", os.open, path, flags | os.O_CLOEXEC, mode, path=path, undo=os.close, dir_fd=dir_fd
+    )
+    return call
+
+
+def creat(path: Path, mode: int = 0o666, *, dir_fd: int | None = None) -> Operation[int]:
+    """A descriptor of a file that did not exist before. FileExistsError.
+
+    Unlike creat(2), which empties what is there: a late one can be undone.
+    """
+
+    def undo(fd: int) -> None:
+        os.close(fd)
+        os.unlink(path, dir_fd=dir_fd)
+
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return Operation("creat", os.open, path, flags, mode, path=path, undo=undo, dir_fd=dir_fd)
+
+
+def close(fd: int) -> Operation[None]:
+    """Close a descriptor."""
+    return tidying(Operation("close", os.close, fd, fd=fd))
+
+
+def read(fd: int, size: int) -> Operation[bytes]:
+    """At most so many bytes from where the descriptor stands."""
+    return Operation("read", os.read, fd, size, kind=DATA, fd=fd)
+
+
+def pread(fd: int, size: int, offset: int) -> Operation[bytes]:
+    """At most so many bytes from an offset."""
+    return Operation("pread", os.pread, fd, size, offset, kind=DATA, fd=fd)
+
+
+def readv(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
+    """Into buffers; how many bytes."""
+    if offset is None:
+        return Operation("readv", os.readv, fd, buffers, kind=DATA, fd=fd)
+    return Operation("readv", os.preadv, fd, buffers, offset, kind=DATA, fd=fd)
+
+
+def write(fd: int, data: Any) -> Operation[int]:
+    """All of the data where the descriptor stands; how many bytes."""
+    return Operation("write", _write, fd, data, kind=DATA, fd=fd)
+
+
+def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
+    """All of the data at an offset; how many bytes."""
+    return Operation("pwrite", _pwrite, fd, data, offset, kind=DATA, fd=fd)
+
+
+def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
+    """From buffers, at most as many bytes as the kernel takes at once; how many."""
+    if offset is None:
+        return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd)
+    return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
+
+
+def _write(fd: int, data: Any) -> int:
+    view = memoryview(data).cast("B")
+    done = 0
+    while done < len(view):
+        done += os.write(fd, view[done:])
+    return done
+
+
+def _pwrite(fd: int, data: Any, offset: int) -> int:
+    view = memoryview(data).cast("B")
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)
+    return done
+
+
+def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
+    """Where the descriptor stands now."""
+    return Operation("lseek", os.lseek, fd, offset, whence, fd=fd)
+
+
+def seek_hole(fd: int, offset: int) -> Operation[int]:
+    """Where the next hole begins. OSError ENXIO behind the end."""
+    return Operation("seek_hole", os.lseek, fd, offset, os.SEEK_HOLE, fd=fd)
+
+
+def seek_data(fd: int, offset: int) -> Operation[int]:
+    """Where the next data begins. OSError ENXIO if there is none."""
+    return Operation("seek_data", os.lseek, fd, offset, os.SEEK_DATA, fd=fd)
+
+
+def ftruncate(fd: int, size: int) -> Operation[None]:
+    """Give an open file a size."""
+    return Operation("ftruncate", os.ftruncate, fd, size, fd=fd)
+
+
+def truncate(path: Path, size: int) -> Operation[None]:
+    """Give a file a size."""
+    return Operation("truncate", os.truncate, path, size, path=path)
+
+
+def fallocate(fd: int, offset: int, length: int) -> Operation[None]:
+    """Have space for a range."""
+    return Operation("fallocate", os.posix_fallocate, fd, offset, length, fd=fd)
+
+
+def fsync(fd: int) -> Operation[None]:
+    """Have a file on disk."""
+    return Operation("fsync", os.fsync, fd, kind=DATA, fd=fd)
+
+
+def copy_file_range(
+    source_fd: int, target_fd: int, count: int, source_offset: int, target_offset: int
+) -> Operation[int]:
+    """Copy a range within the kernel; how many bytes, 0 at the end."""
+    count = min(count, _COPY_BYTES)
+    arguments = (source_fd, target_fd, count, source_offset, target_offset)
+    return Operation("copy_file_range", os.copy_file_range, *arguments, kind=DATA, fd=target_fd)
+
+
+# ---- attributes ----------------------------------------------------------------
+
+
+def fstat(fd: int) -> Operation[os.stat_result]:
+    """The status of an open file."""
+    return Operation("fstat", os.fstat, fd, fd=fd)
+
+
+def stat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
+    """The status of what a path leads to."""
+    return Operation("stat", os.stat, path, path=path, dir_fd=dir_fd)
+
+
+def lstat(path: Path, *, dir_fd: int | None = None) -> Operation[os.stat_result]:
+    """The status of an entry itself."""
+    return Operation("lstat", os.stat, path, path=path, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def stats(names: Sequence[Path], dir_fd: int) -> Operation[list[os.stat_result | OSError]]:
+    """The status of each of many names of a directory, or why there is none: one batch."""
+
+    def all_of_them() -> list[os.stat_result | OSError]:
+        found: list[os.stat_result | OSError] = []
+        for name in names:
+            try:
+                found.append(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+            except OSError as error:
+                found.append(error)
+        return found
+
+    return Operation("stats", all_of_them, fd=dir_fd)
+
+
+def fchown(fd: int, uid: int, gid: int) -> Operation[None]:
+    """Give an open file an owner."""
+    return Operation("fchown", os.fchown, fd, uid, gid, fd=fd)
+
+
+def fchmod(fd: int, mode: int) -> Operation[None]:
+    """Give an open file a mode."""
+    return Operation("fchmod", os.fchmod, fd, mode, fd=fd)
+
+
+def utimens(fd: int, atime_ns: int, mtime_ns: int) -> Operation[None]:
+    """Give an open file its times."""
+    return Operation("utimens", os.utime, fd, fd=fd, ns=(atime_ns, mtime_ns))
+
+
+def listxattr(target: Path | int) -> Operation[list[str]]:
+    """The names of extended attributes of a path or an open file."""
+    return Operation("listxattr", os.listxattr, target, **_of(target))
+
+
+def getxattr(target: Path | int, attribute: str) -> Operation[bytes]:
+    """An extended attribute of a path or an open file."""
+    return Operation("getxattr", os.getxattr, target, attribute, **_of(target))
+
+
+def setxattr(target: Path | int, attribute: str, value: bytes) -> Operation[None]:
+    """Set an extended attribute of a path or an open file."""
+    return Operation("setxattr", os.setxattr, target, attribute, value, **_of(target))
+
+
+def _of(target: Path | int) -> dict[str, Any]:
+    return {"fd": target} if isinstance(target, int) else {"path": target}
+
+
+# ---- names ---------------------------------------------------------------------
+
+
+def readdir(fd: int, most: int = 0) -> Operation[list[str]]:
+    """The names of an open directory, as a batch; of a descriptor of its own. `most` 0: all."""
+
+    def names() -> list[str]:
+        with os.scandir(fd) as entries:
+            found = [entry.name for entry in entries]
+        return found[:most] if most else found
+
+    return Operation("readdir", names, fd=fd)
+
+
+def unlink(path: Path, *, dir_fd: int | None = None) -> Operation[None]:
+    """Remove a name of a file."""
+    return Operation("unlink", os.unlink, path, path=path, dir_fd=dir_fd)
+
+
+def rename(
+    source: Path, target: Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+) -> Operation[None]:
+    """Give an entry another name, in place of what has it."""
+
+    def call() -> None:
+        os.rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    return Operation("rename", call, path=source)
+
+
+def link(source: Path, target: Path) -> Operation[None]:
+    """Give a file one more name."""
+
+    def undo(_: None) -> None:
+        os.unlink(target)
+
+    call = os.link
+    return Operation("link", call, source, target, path=source, undo=undo, follow_symlinks=False)
+
+
+def symlink(text: Path, path: Path, *, dir_fd: int | None = None) -> Operation[None]:
+    """Make a symbolic link."""
+
+    def undo(_: None) -> None:
+        os.unlink(path, dir_fd=dir_fd)
+
+    return Operation("symlink", os.symlink, text, path, path=path, undo=undo, dir_fd=dir_fd)
+
+
+def mknod(path: Path, mode: int, device: int = 0) -> Operation[None]:
+    """Make a special file."""
+
+    def undo(_: None) -> None:
+        os.unlink(path)
+
+    return Operation("mknod", os.mknod, path, mode, device, path=path, undo=undo)
+
+
+def mkdir(path: Path, mode: int = 0o777, *, dir_fd: int | None = None) -> Operation[None]:
+    """Make a directory."""
+
+    def undo(_: None) -> None:
+        os.rmdir(path, dir_fd=dir_fd)
+
+    return Operation("mkdir", os.mkdir, path, mode, path=path, undo=undo, dir_fd=dir_fd)
+
+
+def rmdir(path: Path, *, dir_fd: int | None = None) -> Operation[None]:
+    """Remove an empty directory."""
+    return Operation("rmdir", os.rmdir, path, path=path, dir_fd=dir_fd)

@@ -1,0 +1,17 @@
+"""How threads have spent their time, as the kernel accounts for it."""
+
+from __future__ import annotations
+
+
+def spent_s(threads: list[int | None]) -> tuple[float, float]:
+    """Seconds that threads of ours have run, and been ready without a processor, so far."""
+    cpu_ns = delay_ns = 0
+    for thread in threads:
+        try:
+            with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+                fields = file.read().split()
+        except OSError:
+            continue  # it has ended, or this kernel doesn't tell
+        cpu_ns += int(fields[0])
+        delay_ns += int(fields[1])
+    return cpu_ns / 1e9, delay_ns / 1e9

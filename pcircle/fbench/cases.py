@@ -1,0 +1,263 @@
+"""The cases, on one client: each makes its files, measures, and removes them.
+
+After Snyder 2013, chapter 5. *random* is case 1: many threads read and write
+random blocks. *stream* is case 2: sequential, everything submitted at once.
+*overlap* is case 3: what is lost of the throughput when each block is computed
+on, and the computation fits in the time of the I/O. *metadata* is the table of
+operations on names. *blocking* is how long a submission keeps its caller, by
+the size of the block. *continuation* is the throughput by what follows a block.
+
+What is written is brought to disk within the time that is measured. Before it
+is read the client asks the kernel to forget it; file systems that keep caches
+of their own should be given more than these hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from statistics import median
+from typing import Any
+
+from pcircle.aio import Files, Future, Operation, when_all
+from pcircle.aio import operations as ops
+from pcircle.fbench.figures import Figure
+from pcircle.fbench.plan import Plan
+
+_BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
+_SUBMITTED = 32
+_ROUNDS = 3
+_COSTS_US = (0, 20, 100, 500, 2000)
+_NAMES = 512
+_FITS = 0.8  # of the time that I/O takes, what the computation of case 3 does
+
+
+class Client:
+    """One client and its own directory."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._plan = plan
+        self._place = os.path.join(plan.place, b"client-%d" % number)
+        self._rng = Random(number)
+        self._data = os.urandom(plan.block_bytes)
+        self._scratch = bytearray(plan.block_bytes)
+
+    def measure(self, case: str) -> list[Figure]:
+        """The figures of a case. OSError."""
+        cases: dict[str, Callable[[], Iterator[Figure]]] = {
+            "random": self._random,
+            "stream": self._stream,
+            "overlap": self._overlap,
+            "metadata": self._metadata,
+            "blocking": self._blocking,
+            "continuation": self._continuation,
+        }
+        os.makedirs(self._place, exist_ok=True)
+        try:
+            return list(cases[case]())
+        finally:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        for name in os.listdir(self._place):
+            path = os.path.join(self._place, name)
+            (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+        os.rmdir(self._place)
+
+    # ---- data ------------------------------------------------------------------
+
+    def _random(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        yield from self._both_ways("random", lambda: self._rng.sample(blocks, len(blocks)))
+
+    def _stream(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        # In a row in each file; the files in turn, as kernels let one writer into a file.
+        blocks.sort(key=lambda block: block[::-1])
+        yield from self._both_ways("stream", lambda: blocks)
+
+    def _all_blocks(self) -> list[tuple[int, int]]:
+        plan = self._plan
+        return [(file, block) for file in range(plan.files) for block in range(plan.blocks)]
+
+    def _both_ways(
+        self, case: str, order: Callable[[], Sequence[tuple[int, int]]]
+    ) -> Iterator[Figure]:
+        for backend in self._plan.backends:
+            for what in ("write", "read"):
+                with self._opened(what) as fds:
+                    calls = [self._block(what, fds[f], b) for f, b in order()]
+                    begun_s = time.perf_counter()
+                    threads = self._carry_out(backend, calls)
+                    if what == "write":
+                        self._carry_out(backend, [ops.fsync(fd) for fd in fds])
+                    elapsed_s = time.perf_counter() - begun_s
+                rate = self._plan.client_bytes / elapsed_s
+                yield Figure(case, what, backend, "B/s", rate)
+                if threads:
+                    yield Figure(case, what, backend, "threads", threads)
+
+    def _block(self, what: str, fd: int, block: int) -> Operation[Any]:
+        size = self._plan.block_bytes
+        if what == "write":
+            return ops.pwrite(fd, self._data, block * size)
+        # All threads read into the same memory: nobody looks at it, and it stays in the cache.
+        return ops.readv(fd, [self._scratch], block * size)
+
+    @contextmanager
+    def _opened(self, what: str) -> Iterator[list[int]]:
+        """The client's files, to be written, or to be read and out of the cache."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        names = [b"file-%d" % number for number in range(self._plan.files)]
+        fds = [os.open(os.path.join(self._place, name), flags, 0o600) for name in names]
+        try:
+            for fd in fds:
+                if what == "write":
+                    os.ftruncate(fd, 0)
+                else:
+                    self._fill(fd)
+                    os.fsync(fd)
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            yield fds
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fill(self, fd: int) -> None:
+        plan = self._plan
+        if os.fstat(fd).st_size < plan.blocks * plan.block_bytes:
+            for block in range(plan.blocks):
+                os.pwrite(fd, self._data, block * plan.block_bytes)
+
+    def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> int:
+        """All of them; with how many threads in the end, 0 if it was none of ours. OSError."""
+        if backend == "blocking":
+            for call in calls:
+                call()
+            return 0
+        with Files(self._plan.threads) as io:
+            for future in when_all([io.submit(call) for call in calls]).result():
+                future.result()
+            return max(io.threads().values())
+
+    # ---- overlap ---------------------------------------------------------------
+
+    def _overlap(self) -> Iterator[Figure]:
+        """Reads, each of whose blocks is hashed: the hash is sized to take most of their time."""
+        blocks = self._all_blocks()
+        alone, lost = [], []
+        for _ in range(_ROUNDS):
+            bare_s = self._read_and_compute(blocks, None)
+            compute = computation(_FITS * bare_s / len(blocks))
+            both_s = self._read_and_compute(blocks, compute)
+            alone.append(self._plan.client_bytes / bare_s)
+            lost.append(100 * (1 - bare_s / both_s))
+        yield Figure("overlap", "read", "threads", "B/s", median(alone))
+        yield Figure("overlap", "lost to computing", "threads", "%", median(lost))
+
+    def _read_and_compute(
+        self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
+    ) -> float:
+        """Seconds until the last block was read; computations may go on."""
+        with self._opened("read") as fds, Files(self._plan.threads) as io:
+            begun_s = time.perf_counter()
+            futures = [io.submit(self._block("read", fds[f], b)) for f, b in blocks]
+            if compute is not None:
+                for future in futures:
+                    future.then(lambda _: compute())
+            _results(futures)
+            return time.perf_counter() - begun_s
+
+    def _continuation(self) -> Iterator[Figure]:
+        blocks = self._all_blocks()
+        for cost_us in _COSTS_US:
+            elapsed_s = self._read_and_compute(blocks, computation(cost_us / 1e6))
+            rate = self._plan.client_bytes / elapsed_s
+            yield Figure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
+
+    # ---- submissions -----------------------------------------------------------
+
+    def _blocking(self) -> Iterator[Figure]:
+        """How long the caller is kept, in the middle of some submissions in a row."""
+        for size in _BLOCK_SIZES:
+            data = bytes(size)
+            with self._opened("write") as fds:
+                call_us = _median_us(partial(os.pwrite, fds[0], data, 0))
+                with Files(self._plan.threads or 1) as io:
+                    submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
+                os.ftruncate(fds[0], 0)
+            what = f"{size >> 10} KiB"
+            yield Figure("blocking", what, "blocking", "us", call_us)
+            yield Figure("blocking", what, "threads", "us", submit_us)
+
+    # ---- names -----------------------------------------------------------------
+
+    def _metadata(self) -> Iterator[Figure]:
+        for backend in self._plan.backends:
+            for what, calls in self._steps():
+                begun_s = time.perf_counter()
+                self._carry_out(backend, calls)
+                rate = len(calls) / (time.perf_counter() - begun_s)
+                yield Figure("metadata", what, backend, "op/s", rate)
+
+    def _steps(self) -> Iterator[tuple[str, list[Operation[Any]]]]:
+        """Kinds of operations, each on as many names, in an order in which they can be done."""
+        files = [os.path.join(self._place, b"f%d" % number) for number in range(_NAMES)]
+        folders = [os.path.join(self._place, b"d%d" % number) for number in range(_NAMES)]
+        fds: list[int] = []
+
+        def keep(path: bytes, flags: int) -> Operation[Any]:
+            return Operation("open", lambda: fds.append(os.open(path, flags, 0o600)), path=path)
+
+        def close_kept() -> list[Operation[Any]]:
+            taken, fds[:] = list(fds), []
+            return [ops.close(fd) for fd in taken]
+
+        yield "create", [keep(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) for path in files]
+        yield "close", close_kept()
+        yield "open", [keep(path, os.O_RDONLY) for path in files]
+        for call in close_kept():
+            call()
+        yield "stat", [ops.stat(path) for path in files]
+        yield "truncate", [ops.truncate(path, 100) for path in files]
+        yield "remove", [ops.unlink(path) for path in files]
+        yield "mkdir", [ops.mkdir(path) for path in folders]
+        yield "rmdir", [ops.rmdir(path) for path in folders]
+
+
+def computation(duration_s: float) -> Callable[[], None]:
+    """Something that keeps a processor busy for about so long, and holds no interpreter lock."""
+    if duration_s <= 0:
+        return lambda: None
+    data = bytes(256 << 10)
+    begun_s = time.perf_counter()
+    hashlib.sha256(data).digest()
+    spent_s = time.perf_counter() - begun_s
+    rounds, rest = divmod(duration_s / spent_s, 1.0)
+    tail = data[: int(rest * len(data))]
+
+    def compute() -> None:
+        for _ in range(int(rounds)):
+            hashlib.sha256(data).digest()
+        hashlib.sha256(tail).digest()
+
+    return compute
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_SUBMITTED):
+        begun_s = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun_s)
+    return median(times) * 1e6
+
+
+def _results(futures: Sequence[Future[Any]]) -> None:
+    for future in futures:
+        future.result()

@@ -1,0 +1,150 @@
+"""fbench from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fbench.plan import BACKENDS, CASES, Plan
+from pcircle.fbench.report import Console, picture_of
+from pcircle.fbench.task import BenchTask
+from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.transport.launch import TransportOption
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.values import number, number_of_jobs
+from pcircle.units import parse_size
+
+_MOST_BLOCK_BYTES = 1 << 30
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What is asked for; numbers as in `Plan`."""
+
+    folder: bytes
+    cases: tuple[str, ...] = CASES
+    backends: tuple[str, ...] = BACKENDS
+    threads: int | None = None
+    files: int = 4
+    blocks: int = 64
+    block_bytes: int = 1 << 20
+    jobs: int | None = 1
+    transport: TransportOption = "auto"
+    quiet: bool = False
+    json: str | None = None
+    plot: str | None = None
+
+
+class BenchProgram(Program):
+    """fbench, for the runtime."""
+
+    name = "fbench"
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._place: bytes | None = None  # on rank 0
+
+    def complain(self, text: str) -> None:
+        Output(sys.stderr).line(f"{self.name}: {text}")
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self._options
+        if options.json is not None:
+            jsonout.check(options.json)
+        if options.plot is not None:
+            picture_of(options.plot)
+        try:
+            folder = os.path.realpath(options.folder)
+            self._place = tempfile.mkdtemp(prefix=b".fbench-", dir=folder)
+        except OSError as error:
+            text = f"cannot work in '{show(options.folder)}': {error.strerror}"
+            raise UsageError(text) from None
+        plan = Plan(
+            self._place,
+            options.cases,
+            options.backends,
+            options.threads,
+            options.files,
+            options.blocks,
+            options.block_bytes,
+            len(nodes),
+        )
+        return msgspec.msgpack.encode(plan)
+
+    def withdraw(self) -> None:
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the directory that was made; what is left in it stays, and it with that."""
+        if self._place is not None:
+            with suppress(OSError):
+                os.rmdir(self._place)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        return BenchTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        options = self._options
+        return Console(
+            msgspec.msgpack.decode(plan, type=Plan),
+            shown=show(options.folder),
+            quiet=options.quiet,
+            json=options.json,
+            plot=options.plot,
+        )
+
+
+def bench_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    options = _options(typed)
+    program = BenchProgram(options)
+    try:
+        return run_program(program, options.jobs, options.transport)
+    finally:
+        program.tidy()
+
+
+def _options(typed: argparse.Namespace) -> Options:
+    if len(typed.operands) != 1:
+        what = f"'{typed.operands[1]}' is too much" if typed.operands else "it is missing"
+        raise UsageError(f"fbench measures one DIR: {what}")
+    size = number("--block-size", typed.block_size, parse_size)
+    if not 1 <= size <= _MOST_BLOCK_BYTES:
+        raise UsageError("--block-size: a block has from 1 byte to 1 GiB")
+    return Options(
+        folder=os.fsencode(typed.operands[0]),
+        cases=tuple(dict.fromkeys(typed.case or CASES)),
+        backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
+        threads=None if typed.threads is None else _count("--threads", typed.threads),
+        files=_count("--files", typed.files),
+        blocks=_count("--blocks", typed.blocks),
+        block_bytes=int(size),
+        jobs=_jobs(typed),
+        transport=typed.transport,
+        quiet=typed.quiet,
+        json=typed.json,
+        plot=typed.plot,
+    )
+
+
+def _jobs(typed: argparse.Namespace) -> int | None:
+    if typed.jobs is not None:
+        return number_of_jobs(typed.jobs)
+    from pcircle.transport.launch import detect
+
+    return 1 if detect(os.environ).kind == "none" else None
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
+        raise UsageError(f"{option}: '{text}' is not a number of at least one")
+    return int(text)

@@ -1,0 +1,159 @@
+"""What fbench says: tables with the backends side by side, a document, a picture."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.errors import Defect, EntriesFailed, UsageError, worst
+from pcircle.fbench.figures import Figure, Measured, together
+from pcircle.fbench.plan import Plan
+from pcircle.runtime import Observer, Outcome
+from pcircle.ui import jsonout
+from pcircle.ui.output import Output
+from pcircle.ui.table import render
+from pcircle.units import format_size
+
+SCHEMA = 1
+
+_TITLES = {
+    "random": "random blocks",
+    "stream": "blocks in a row, all submitted at once",
+    "overlap": "reading while computing",
+    "metadata": "operations on names",
+    "blocking": "how long a submission keeps its caller",
+    "continuation": "reading, by what follows each block",
+}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The JSON document; figures of several clients are their sum or their mean, by unit."""
+
+    schema: int
+    version: str
+    exit_code: int
+    directory: str
+    clients: int
+    threads: int | None
+    files: int
+    blocks: int
+    block_bytes: int
+    figures: list[dict[str, Any]]
+    trouble: list[str]
+
+
+class Console(Observer[Measured]):
+    """Tells the figures when all are known."""
+
+    def __init__(
+        self, plan: Plan, *, shown: str, quiet: bool, json: str | None, plot: str | None
+    ) -> None:
+        self._plan = plan
+        self._shown = shown
+        self._quiet = quiet
+        self._json = json
+        self._plot = plot
+
+    def conclude(self, outcome: Outcome[Measured]) -> int:
+        code = super().conclude(outcome)
+        measured = outcome.result or Measured()
+        figures = together(measured.figures)
+        said = Output(sys.stderr)
+        for trouble in sorted(set(measured.trouble)):
+            said.line(f"fbench: {trouble}")
+        if measured.trouble:
+            code = worst((code, EntriesFailed.exit_code))
+        if not self._quiet:
+            Output(sys.stderr if self._json == "-" else sys.stdout).write(describe(figures))
+        try:
+            if self._json is not None:
+                document = self._document(code, figures, measured.trouble)
+                jsonout.write(document, self._json, sys.stdout.buffer)
+            if self._plot is not None:
+                draw(figures, self._plot)
+        except OSError as error:
+            said.line(f"fbench: {error}")
+            code = worst((code, Defect.exit_code))
+        return code
+
+    def _document(self, code: int, figures: Sequence[Figure], trouble: Sequence[str]) -> Report:
+        plan = self._plan
+        return Report(
+            SCHEMA,
+            __version__,
+            code,
+            self._shown,
+            plan.clients,
+            plan.threads,
+            plan.files,
+            plan.blocks,
+            plan.block_bytes,
+            [msgspec.structs.asdict(figure) for figure in figures],
+            sorted(set(trouble)),
+        )
+
+
+def describe(figures: Sequence[Figure]) -> str:
+    """The figures as text: a table for each case, a column for each backend."""
+    parts = []
+    for case in dict.fromkeys(figure.case for figure in figures):
+        some = [figure for figure in figures if figure.case == case]
+        backends = list(dict.fromkeys(figure.backend for figure in some))
+        rows = []
+        for what, unit in dict.fromkeys((figure.what, figure.unit) for figure in some):
+            values = {f.backend: f.value for f in some if (f.what, f.unit) == (what, unit)}
+            cells = [_cell(values[b], unit) if b in values else "" for b in backends]
+            rows.append([what if unit != "threads" else f"{what}, threads used", *cells])
+        table = render(rows, align="l" + "r" * len(backends), header=["", *backends])
+        parts.append(f"{_TITLES[case]}\n{table}")
+    return "\n".join(parts)
+
+
+def _cell(value: float, unit: str) -> str:
+    if unit == "B/s":
+        return f"{format_size(int(value))}/s"
+    if unit == "op/s":
+        return f"{value:,.0f} /s"
+    if unit == "%":
+        return f"{value:.1f} %"
+    return f"{value:.1f} us" if unit == "us" else f"{value:.0f}"
+
+
+def picture_of(path: str) -> Any:
+    """What draws pictures. UsageError without it, or for a FILE that is none."""
+    if os.path.splitext(path)[1] not in (".png", ".svg"):
+        raise UsageError(f"--plot: '{path}' is neither .png nor .svg")
+    jsonout.check(path)
+    try:
+        import_module("matplotlib").use("agg")
+        return import_module("matplotlib.figure").Figure
+    except ImportError:
+        raise UsageError("--plot wants matplotlib: pip install 'pcircle[plot]'") from None
+
+
+def draw(figures: Sequence[Figure], path: str) -> None:
+    """Draw the figures, a chart for each case. OSError."""
+    shown = [figure for figure in figures if figure.unit != "threads"]
+    charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))
+    picture = picture_of(path)(figsize=(8, 2.6 * max(1, len(charts))), layout="constrained")
+    for number, (case, unit) in enumerate(charts, 1):
+        axes = picture.add_subplot(len(charts), 1, number)
+        some = [figure for figure in shown if (figure.case, figure.unit) == (case, unit)]
+        names = list(dict.fromkeys(figure.what for figure in some))
+        backends = list(dict.fromkeys(figure.backend for figure in some))
+        wide = 1 / (len(backends) + 1)
+        for place, backend in enumerate(backends):
+            values = {figure.what: figure.value for figure in some if figure.backend == backend}
+            left = [at + place * wide for at in range(len(names))]
+            axes.bar(left, [values.get(name, 0) for name in names], wide, label=backend)
+        axes.set_xticks([at + (1 - 2 * wide) / 2 for at in range(len(names))], names)
+        axes.set_title(_TITLES[case], fontsize="medium")
+        axes.set_ylabel(unit)
+        axes.legend(fontsize="small")
+    picture.savefig(path)

@@ -1,0 +1,70 @@
+"""Worker threads of a rank: which part of the task each has, and how many of them pay.
+
+One thread is the start, and on a fast file system the end: it never waits, and
+a second one would fight with it for the interpreter lock. Where operations take
+long many wait at the same time; how many is found by `pcircle.aio.climb`. What
+is looked at is what the task says that it has done, between two looks of the
+main loop, so nothing is added to the work itself.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pcircle.aio.climb import Climb, Window
+from pcircle.aio.pool import Pool
+from pcircle.aio.spent import spent_s
+from pcircle.runtime.task import Task
+
+WINDOW_S = 0.05
+_MOST = 32
+
+
+class Parts:
+    """The parts of a task, by the worker threads that have them."""
+
+    def __init__(self, task: Task[Any, Any], pool: Pool) -> None:
+        self._task = task
+        self._pool = pool
+        self._parts: dict[int, Task[Any, Any]] = {}
+
+    def here(self) -> Task[Any, Any]:
+        """On a worker thread: its part."""
+        number = self._pool.number
+        part = self._parts.get(number)
+        if part is None:
+            part = self._parts[number] = self._task.part(number)
+        return part
+
+
+class Tuner:
+    """How many threads of a pool are used, found while they work."""
+
+    def __init__(self, task: Task[Any, Any], pool: Pool) -> None:
+        self._task = task
+        self._pool = pool
+        self._climb = Climb(min(_MOST, task.most_threads))
+        self._since_s = time.monotonic()
+        self._before = 0.0
+        self._spent = (0.0, 0.0)
+        self._starved = True
+
+    def look(self, now_s: float) -> int:
+        """At the end of a window find out how many threads the next one gets."""
+        pool = self._pool
+        # With threads that have nothing to do there is nothing to judge by.
+        self._starved = self._starved or pool.in_flight < pool.threads
+        elapsed_s = now_s - self._since_s
+        if elapsed_s < WINDOW_S:
+            return pool.threads
+        done = self._task.work()
+        if done == self._before and not self._starved:
+            return pool.threads  # an operation takes longer than a window
+        if not self._starved:
+            cpu_s, delay_s = spent_s(pool.native_ids[: pool.threads])
+            used = max(0.0, cpu_s - self._spent[0]), max(0.0, delay_s - self._spent[1])
+            pool.threads = self._climb.update(Window(done - self._before, elapsed_s, *used))
+        self._since_s, self._before, self._starved = now_s, done, False
+        self._spent = spent_s(pool.native_ids[: pool.threads])
+        return pool.threads

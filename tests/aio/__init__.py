@@ -1,0 +1,1 @@
+"""The asynchronous layer: futures, operations, composites, the search for concurrency."""

@@ -1,0 +1,87 @@
+"""The search for how many threads pay, on models of file systems."""
+
+from __future__ import annotations
+
+import threading
+import time
+from random import Random
+
+import pytest
+
+from pcircle.aio import Files, Operation, when_all
+from pcircle.aio.climb import Climb, Window
+
+WINDOW_S = 0.05
+
+
+def _play(climb: Climb, wait_s: float, cpu_s: float, most: int, rng: Random, windows: int) -> None:
+    """A file system that takes `wait_s`, and `cpu_s` of the one interpreter lock, an operation."""
+    for _ in range(windows):
+        threads = min(climb.threads, most)
+        rate = min(threads / (wait_s + cpu_s), 1 / cpu_s)
+        if climb.threads > 1 and wait_s < cpu_s:
+            rate *= 0.6  # they fight over the lock
+        done = max(1, round(rate * WINDOW_S * rng.uniform(0.93, 1.07)))
+        climb.update(Window(done, WINDOW_S, min(done * cpu_s, WINDOW_S)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slow_operations_get_dozens(seed: int) -> None:
+    climb = Climb()
+    _play(climb, 0.002, 0.00003, 1000, Random(seed), 14)
+    assert climb.threads >= 32
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_more_than_the_file_system_serves(seed: int) -> None:
+    climb = Climb()
+    _play(climb, 0.002, 0.00003, 8, Random(seed), 200)
+    assert climb.threads in (4, 8, 12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fast_operations_get_one(seed: int) -> None:
+    climb = Climb()
+    _play(climb, 0.000001, 0.00002, 1000, Random(seed), 200)
+    assert climb.threads == 1
+    assert all(threads == 1 for threads, _ in climb.history)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_comes_down_again(seed: int) -> None:
+    """From a slow file system to a fast one, and back."""
+    climb, rng = Climb(), Random(seed)
+    _play(climb, 0.002, 0.00003, 1000, rng, 20)
+    _play(climb, 0.000001, 0.00002, 1000, rng, 300)
+    assert climb.threads == 1
+    _play(climb, 0.002, 0.00003, 1000, rng, 300)
+    assert climb.threads >= 32
+
+
+def test_processors_that_others_have_are_no_reason() -> None:
+    """A thread that is ready and does not get a processor waits for no file system."""
+    climb, rng = Climb(), Random(1)
+    for _ in range(200):
+        share = rng.uniform(0.2, 0.9)
+        spent = WINDOW_S * share, WINDOW_S * (1 - share)
+        climb.update(Window(round(2500 * share), WINDOW_S, *spent))
+    assert climb.threads == 1
+
+
+def test_of_nothing_nothing_is_learnt() -> None:
+    climb = Climb()
+    assert climb.update(Window(0, WINDOW_S)) == 1
+    assert climb.update(Window(5, 0.0)) == 1
+    assert Climb(most=1).update(Window(5, WINDOW_S)) == 1
+
+
+def test_a_scheduler_adapts() -> None:
+    """Operations that wait, in earnest; those on data and those on metadata apart."""
+    with Files() as io:
+        when_all([io.submit(Operation("wait", time.sleep, 0.002)) for _ in range(3000)]).result(60)
+        assert io.threads()["metadata"] >= 8
+        assert io.threads()["data"] == 1
+    with Files(threads=3) as io:
+        when_all([io.submit(Operation("wait", time.sleep, 0.002)) for _ in range(300)]).result(60)
+        assert set(io.threads().values()) == {3}
+        assert sum("aio-metadata" in t.name for t in threading.enumerate()) == 3

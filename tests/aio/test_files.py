@@ -1,0 +1,285 @@
+"""Operations do what the system calls do, fail with errno and path, and leave nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.aio import Cancelled, Files, Future, Operation, composite
+from pcircle.aio import operations as ops
+
+HANG_S = 30.0
+
+
+@pytest.fixture
+def io() -> Iterator[Files]:
+    with Files(threads=3) as io:
+        yield io
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_file_from_its_making_to_its_end(io: Files, tmp_path: Path) -> None:
+    path, other = str(tmp_path / "a"), str(tmp_path / "b")
+    before = _open_files()
+    fd = io.creat(path, 0o640).result(HANG_S)
+    assert io.write(fd, b"hello ").result(HANG_S) == 6
+    assert io.pwrite(fd, b"world", 6).result(HANG_S) == 5
+    io.fsync(fd).result(HANG_S)
+    io.fchmod(fd, 0o600).result(HANG_S)
+    io.fchown(fd, os.geteuid(), os.getegid()).result(HANG_S)
+    io.utimens(fd, 5, 10**18 + 7).result(HANG_S)
+    assert io.fstat(fd).result(HANG_S).st_mtime_ns == 10**18 + 7
+    io.fallocate(fd, 0, 1 << 16).result(HANG_S)
+    io.ftruncate(fd, 11).result(HANG_S)
+    io.close_fd(fd).result(HANG_S)
+    fd = io.open(path).result(HANG_S)
+    assert io.read(fd, 5).result(HANG_S) == b"hello"
+    assert io.lseek(fd, 0, os.SEEK_CUR).result(HANG_S) == 5
+    assert io.pread(fd, 100, 6).result(HANG_S) == b"world"
+    buffers = [bytearray(6), bytearray(5)]
+    assert io.readv(fd, buffers, 0).result(HANG_S) == 11
+    assert buffers == [b"hello ", b"world"]
+    assert io.seek_data(fd, 0).result(HANG_S) == 0
+    assert io.seek_hole(fd, 0).result(HANG_S) == 11
+    io.close_fd(fd).result(HANG_S)
+    io.truncate(path, 5).result(HANG_S)
+    assert io.read_file(path).result(HANG_S) == b"hello"
+    io.rename(path, other).result(HANG_S)
+    io.link(other, path).result(HANG_S)
+    assert io.stat(path).result(HANG_S).st_nlink == 2
+    io.unlink(other).result(HANG_S)
+    io.symlink("a", other).result(HANG_S)
+    assert stat.S_ISLNK(io.lstat(other).result(HANG_S).st_mode)
+    io.mknod(str(tmp_path / "fifo"), stat.S_IFIFO | 0o600).result(HANG_S)
+    io.mkdir(str(tmp_path / "d")).result(HANG_S)
+    fd = io.open(str(tmp_path), os.O_RDONLY | os.O_DIRECTORY).result(HANG_S)
+    names = io.readdir(fd).result(HANG_S)
+    assert sorted(names) == ["a", "b", "d", "fifo"]
+    found = io.stats([*names, "none"], fd).result(HANG_S)
+    assert isinstance(found.pop(), FileNotFoundError)
+    assert all(isinstance(each, os.stat_result) for each in found)
+    io.close_fd(fd).result(HANG_S)
+    io.rmdir(str(tmp_path / "d")).result(HANG_S)
+    assert io.wait(HANG_S)
+    assert _open_files() == before
+
+
+def test_attributes(io: Files, tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    io.write_file(path, b"x", sync=False).result(HANG_S)
+    try:
+        io.setxattr(path, "user.colour", b"blue").result(HANG_S)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        pytest.skip("no attributes of users here")
+    assert io.getxattr(path, "user.colour").result(HANG_S) == b"blue"
+    assert "user.colour" in io.listxattr(path).result(HANG_S)
+
+
+def test_copy_file_range(io: Files, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    source = io.open(str(tmp_path / "a")).result(HANG_S)
+    target = io.creat(str(tmp_path / "b")).result(HANG_S)
+    assert io.copy_file_range(source, target, 100, 4, 0).result(HANG_S) == 6
+    for fd in (source, target):
+        io.close_fd(fd).result(HANG_S)
+    assert (tmp_path / "b").read_bytes() == b"456789"
+
+
+@pytest.mark.parametrize("name", [name for name in dir(Files) if hasattr(ops, name)])
+def test_every_failure_has_errno_and_path(name: str, io: Files, tmp_path: Path) -> None:
+    """On paths the path that was given, on descriptors the one they were opened by."""
+    path = str(tmp_path / "none" / "x")
+    by_path: dict[str, tuple[Any, ...]] = {
+        "open": (path,),
+        "creat": (path,),
+        "truncate": (path, 1),
+        "stat": (path,),
+        "lstat": (path,),
+        "unlink": (path,),
+        "rename": (path, path),
+        "link": (path, path),
+        "symlink": ("x", path),
+        "mknod": (path, stat.S_IFIFO),
+        "mkdir": (path,),
+        "rmdir": (path,),
+        "listxattr": (path,),
+        "getxattr": (path, "user.x"),
+        "setxattr": (path, "user.x", b""),
+    }
+    if name in by_path:
+        error = getattr(io, name)(*by_path[name]).error(HANG_S)
+        assert isinstance(error, FileNotFoundError)
+        assert error.errno == errno.ENOENT
+        assert error.filename in (path, "x")
+        return
+    (tmp_path / "file").write_bytes(b"x")
+    fd = io.open(str(tmp_path / "file")).result(HANG_S)
+    by_fd: dict[str, tuple[Any, ...]] = {
+        "write": (fd, b"x"),
+        "pwrite": (fd, b"x", 0),
+        "writev": (fd, [b"x"]),
+        "ftruncate": (fd, 5),
+        "fallocate": (fd, 0, 5),
+        "copy_file_range": (fd, fd, 1, 0, 0),
+        "read": (fd, -1),
+        "pread": (fd, 1, -1),
+        "readv": (fd, [bytearray(1)], -5),
+        "lseek": (fd, -1),
+        "seek_hole": (fd, 5),
+        "seek_data": (fd, 5),
+        "readdir": (fd,),
+    }
+    if name in by_fd:
+        error = getattr(io, name)(*by_fd[name]).error(HANG_S)
+        assert isinstance(error, OSError)
+        assert error.errno
+        assert error.filename in (str(tmp_path / "file"), fd), name
+    io.close_fd(fd).result(HANG_S)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        io.close_fd(fd).result(HANG_S)
+
+
+# ---- composite operations ------------------------------------------------------
+
+
+COMPOSITES: dict[str, Callable[[Path], Generator[Operation[Any], Any, Any]]] = {
+    "read_file": lambda place: composite.read_file(str(place / "source")),
+    "write_file": lambda place: composite.write_file(str(place / "target"), b"new"),
+    "write_file anew": lambda place: composite.write_file(os.fsencode(place / "other"), b"new"),
+    "copy_file": lambda place: composite.copy_file(str(place / "source"), str(place / "target")),
+    "make_path": lambda place: composite.make_path(str(place / "x" / "y" / "z")),
+}
+
+
+class Breaking(Files):
+    """Fails, or is cancelled, at one step of the composite operation that it is given."""
+
+    def __init__(self, step: int, how: str) -> None:
+        super().__init__(threads=1)
+        self.steps = 0
+        self.future: Future[Any] | None = None
+        self._step = step
+        self._how = how
+
+    def carry_out(self, operation: Operation[Any]) -> Any:
+        if operation.name == "hold":
+            return super().carry_out(operation)
+        self.steps += 1
+        here = self.steps == self._step
+        assert self.future is not None
+        # What says that it can't be closed is closed.
+        if here and self._how == "failure" and operation.name != "close":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if here and self._how == "cancel before":
+            self.future.cancel()
+        value = super().carry_out(operation)
+        if here and self._how == "cancel after":
+            self.future.cancel()
+        return value
+
+
+def _place(tmp_path: Path) -> Path:
+    (tmp_path / "source").write_bytes(b"content" * 100_000)
+    (tmp_path / "target").write_bytes(b"old")
+    return tmp_path
+
+
+@pytest.mark.parametrize("which", COMPOSITES)
+def test_composites(which: str, io: Files, tmp_path: Path) -> None:
+    place = _place(tmp_path)
+    result = io.submit(COMPOSITES[which](place)).result(HANG_S)
+    names = {path.name for path in place.iterdir()}
+    assert names - {"x", "other"} == {"source", "target"}
+    if which == "copy_file":
+        assert (place / "target").read_bytes() == (place / "source").read_bytes()
+        assert result == 700_000
+        assert (place / "target").stat().st_mtime_ns == (place / "source").stat().st_mtime_ns
+    elif which == "read_file":
+        assert result == b"content" * 100_000
+    elif which == "make_path":
+        assert (place / "x" / "y" / "z").is_dir()
+        io.submit(COMPOSITES[which](place)).result(HANG_S)  # and once more
+    else:
+        assert result == 3
+        path = place / ("target" if which == "write_file" else "other")
+        assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("how", ["failure", "cancel before", "cancel after"])
+@pytest.mark.parametrize("which", COMPOSITES)
+def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path: Path) -> None:
+    """At every step: no descriptor is left open, no temporary file, and the old file is whole."""
+    step = steps = 0
+    while step <= steps:
+        step += 1
+        place = tmp_path / str(step)
+        place.mkdir()
+        _place(place)
+        before = _open_files()
+        begin = threading.Event()
+        with Breaking(step, how) as io:
+            io.submit(Operation("hold", begin.wait, HANG_S), kind=ops.DATA)
+            io.future = io.submit(COMPOSITES[which](place))
+            begin.set()
+            error = io.future.error(HANG_S)
+            assert io.wait(HANG_S)
+            steps = io.steps
+        assert _open_files() == before
+        names = {path.name for path in place.iterdir()}
+        assert names - {"x", "other"} == {"source", "target"}, step
+        assert (place / "target").read_bytes() in (b"old", b"new", b"content" * 100_000)
+        if error is not None:
+            assert isinstance(error, OSError | Cancelled)
+            if isinstance(error, OSError):
+                assert error.errno == errno.EIO
+    assert step > 3
+
+
+def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
+    """Opening takes long: the cancel comes first, the descriptor later."""
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+    before = _open_files()
+    opening = io.open(fifo, os.O_RDONLY)  # until there is a writer
+    while not any("aio" in thread.name for thread in threading.enumerate()):
+        pass
+    late = io.open(fifo, os.O_RDONLY, 0)
+    deadline = io.submit(ops.open(fifo, os.O_RDONLY), deadline_s=0.05)
+    with pytest.raises(TimeoutError) as caught:
+        deadline.result(HANG_S)
+    assert caught.value.filename == fifo
+    opening.cancel()
+    late.cancel()
+    writer = os.open(fifo, os.O_RDWR)
+    assert io.wait(HANG_S)
+    os.close(writer)
+    assert _open_files() == before
+
+
+def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
+    begin = threading.Event()
+    made: list[Any] = []
+
+    def break_off() -> None:
+        with Files(threads=1) as io:
+            io.submit(Operation("hold", begin.wait, HANG_S))
+            made.extend(io.mkdir(str(tmp_path / str(number))) for number in range(50))
+            threading.Timer(0.05, begin.set).start()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        break_off()
+    assert all(future.cancelled for future in made)
+    assert list(tmp_path.iterdir()) == []

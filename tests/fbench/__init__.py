@@ -1,0 +1,1 @@
+"""fbench, as a user runs it."""

@@ -1,0 +1,161 @@
+"""fbench measures what it says, leaves nothing behind, and refuses what makes no sense.
+
+How fast anything is, is not judged here: `tests.benchmarks.overlap` prints that.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pcircle.fbench.plan import CASES
+from tests.fcp.running import TWO, Finished, Launcher, Run, launchers
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+
+FBENCH = ("pcircle.fbench",)
+SMALL = ("--files", "2", "--blocks", "8", "--block-size", "64k")
+
+
+def run_fbench(launcher: Launcher | None, *arguments: str | bytes) -> Finished:
+    """Run fbench to its end."""
+    with Run(launcher, *arguments, program=FBENCH) as run:
+        return run.finish()
+
+
+@pytest.mark.parametrize("launcher", [pytest.param(None, id="alone"), *launchers([2], [3])])
+def test_every_case(launcher: Launcher | None, place: bytes) -> None:
+    finished = run_fbench(launcher, *SMALL, "--json", place + b"/result", place)
+    assert finished.code == 0, finished.said
+    with open(place + b"/result", "rb") as stream:
+        document = json.load(stream)
+    figures: list[dict[str, Any]] = document["figures"]
+    assert {figure["case"] for figure in figures} == set(CASES)
+    assert {figure["backend"] for figure in figures} == {"blocking", "threads"}
+    assert document["clients"] == (launcher.size if launcher else 1)
+    assert all(figure["value"] > 0 for figure in figures if figure["unit"] != "%")
+    names = [(f["case"], f["what"], f["backend"], f["unit"]) for f in figures]
+    assert len(names) == len(set(names)), "of several clients there is one figure"
+    said = finished.out.decode()
+    for title in ("random blocks", "operations on names", "reading while computing"):
+        assert title in said
+    assert sorted(os.listdir(place)) == [b"result"]
+
+
+def test_what_is_asked_for_and_no_more(place: bytes) -> None:
+    options = ["--case", "stream", "--case", "stream", "--backend", "threads", "--threads", "3"]
+    finished = run_fbench(None, *SMALL, *options, "--json", "-", place)
+    assert finished.code == 0, finished.said
+    figures = json.loads(finished.out)["figures"]
+    assert {(f["case"], f["backend"]) for f in figures} == {("stream", "threads")}
+    assert {f["value"] for f in figures if f["unit"] == "threads"} == {3}
+    assert "blocks in a row" in finished.said, "the table goes beside the document"
+    assert run_fbench(None, *SMALL, "-q", "--case", "metadata", place).out == b""
+
+
+def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
+    """As many writes as blocks, of as many files as were asked for, seen by the file system."""
+    mounted = fuse(direct=True)
+    before = mounted.state().counts
+    options = ["--case", "random", "--backend", "blocking", "--files", "3", "--blocks", "5"]
+    finished = run_fbench(None, *options, "--block-size", "4k", mounted.path)
+    assert finished.code == 0, finished.said
+    after = mounted.state().counts
+    assert after["create"] - before.get("create", 0) == 3
+    assert after["write"] - before.get("write", 0) == 15
+    assert after["read"] - before.get("read", 0) == 15
+    assert os.listdir(mounted.backing) == []
+
+
+def test_a_case_that_fails(fuse: Mount) -> None:
+    """Is named, and the others are measured all the same."""
+    mounted = fuse()
+    mounted.rules(Rule(ops=("fsync",), errno="EIO"))
+    finished = run_fbench(None, *SMALL, "--case", "metadata", "--case", "stream", mounted.path)
+    assert finished.code == 1
+    assert f"stream: [Errno {errno.EIO}]" in finished.said
+    assert b"operations on names" in finished.out
+    assert os.listdir(mounted.backing) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one DIR"),
+        (["a", "b"], "'b' is too much"),
+        (["--block-size", "0", "x"], "from 1 byte to 1 GiB"),
+        (["--block-size", "2G", "x"], "from 1 byte to 1 GiB"),
+        (["--files", "0", "x"], "--files"),
+        (["--threads", "-1", "x"], "--threads"),
+        (["--jobs", "none", "x"], "--jobs"),
+        (["--case", "nothing", "x"], "--case"),
+        (["--cases", "random", "x"], "did you mean --case"),
+        (["--plot", "x.gif", "x"], "neither .png nor .svg"),
+        (["/nowhere/at/all"], "cannot work in"),
+        (["--json", "/nowhere/at/all", "."], "its directory does not exist"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], said: str) -> None:
+    finished = run_fbench(None, *arguments)
+    assert finished.code == 2
+    assert said in finished.said
+    assert "Traceback" not in finished.said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> None:
+    mounted = fuse()
+    mounted.rules(Rule(ops=("write",), delay_s=0.02))
+    with Run(TWO, *SMALL, "--case", "random", mounted.path, program=FBENCH) as run:
+        deadline_s = time.monotonic() + 60
+        while not _inside(mounted.backing):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        run.signal(number)
+        finished = run.finish()
+        assert run.wait_until_gone() == []
+    assert finished.code == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], finished.said
+    assert os.listdir(mounted.backing) == []
+
+
+def _inside(place: bytes) -> list[bytes]:
+    return [
+        file
+        for name in os.listdir(place)
+        for client in os.listdir(os.path.join(place, name))
+        for file in os.listdir(os.path.join(place, name, client))
+    ]
+
+
+def test_a_picture(place: bytes) -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        finished = run_fbench(None, "--plot", place + b"/p.svg", place)
+        assert finished.code == 2
+        assert "wants matplotlib" in finished.said
+        return
+    finished = run_fbench(None, *SMALL, "--plot", place + b"/picture.svg", place)
+    assert finished.code == 0, finished.said
+    with open(place + b"/picture.svg", "rb") as stream:
+        assert b"<svg" in stream.read(1000)
+
+
+def test_computations_take_as_long_as_they_should() -> None:
+    """Within a factor that no other load on the machine explains."""
+    from pcircle.fbench.cases import computation
+
+    def took_s(call: Callable[[], None]) -> float:
+        begun_s = time.thread_time()
+        call()
+        return time.thread_time() - begun_s
+
+    short, long = computation(0.001), computation(0.05)
+    assert min(took_s(long) for _ in range(5)) > 5 * min(took_s(short) for _ in range(5))
+    assert min(took_s(computation(0)) for _ in range(5)) < 0.001

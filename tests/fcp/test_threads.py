@@ -1,0 +1,146 @@
+"""Several worker threads a rank: copies are the same, and there are as many as pay.
+
+Each thread has its own counts, descriptors and temporary names; registry, journal and epochs are
+the rank's. So what is held here is what these could break: content, links, counts, resumed copies,
+descriptors; and that waiting overlaps on a slow file system and nothing changes on a fast one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+
+from . import kills
+from .judge import CONTENT, differences
+from .running import FOUR, ONE, TWO, Launcher, Run, copy, document, launchers, run_fcp
+from .test_hard_links import assert_same_links, build
+from .trees import MIB, build_flat_tree, content, count, make_directory, write_file
+
+MANY = ("--threads", "8")
+several = pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
+
+
+@several
+@pytest.mark.parametrize("checkpoint", [(), ("--no-checkpoint",)], ids=["checkpoint", "none"])
+def test_identical(
+    launcher: Launcher, checkpoint: tuple[str, ...], odd_tree: bytes, place: bytes
+) -> None:
+    result = place + b"/result"
+    copy(launcher, "-p", *MANY, *checkpoint, "--json", result, odd_tree, place + b"/copy")
+    assert differences(odd_tree, place + b"/copy") == []
+    once = place + b"/once"
+    copy(launcher, "-p", "--threads", "1", "--json", once, odd_tree, place + b"/copy 2")
+    names = ("entries", "files", "directories", "links", "bytes")
+    assert [document(result)[name] for name in names] == [document(once)[name] for name in names]
+    assert {rank["threads"] for rank in document(result)["ranks"]} == {8}
+
+
+@several
+def test_hard_links_and_large_files(launcher: Launcher, place: bytes) -> None:
+    source = build(place + b"/source")
+    for number in range(3):
+        write_file(source + b"/large%d" % number, content(number, 30 * MIB))
+    copy(launcher, "-a", *MANY, "--chunksize", "4M", source, place + b"/copy")
+    assert differences(source, place + b"/copy", CONTENT) == []
+    assert_same_links(source, place + b"/copy")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_and_resumed(seed: int, place: bytes) -> None:
+    sources = kills.build_sources(make_directory(place, b"sources"))
+    options = ("-a", "--threads", str(2 + 3 * seed))
+    kills.play(make_directory(place, b"round"), sources, 3000 + seed, kills.LOCAL, options=options)
+
+
+def test_failures_are_named_once(place: bytes) -> None:
+    source, target = build_flat_tree(place + b"/flat", 20, 30, 10), place + b"/copy"
+    for directory in range(20):
+        make_directory(target, b"%d" % directory, b"7")
+    name = sorted(os.listdir(source))[0]
+    make_directory(target, name, sorted(os.listdir(source + b"/" + name))[0])
+    finished = run_fcp(TWO, *MANY, "-T", source, target)
+    assert finished.code == 1
+    named = [line for line in finished.said.splitlines() if "a directory is in its place" in line]
+    assert len(named) == len(set(named)) > 0
+    assert f"{len(named)} failure" in finished.said
+
+
+def test_few_descriptors_are_enough(place: bytes) -> None:
+    """Of a process that may have as few as are usual, with as many threads as there can be."""
+    source = build_flat_tree(place + b"/flat", 200, 10, 10)
+    prefix = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    finished = run_fcp(ONE, "--threads", "64", source, place + b"/copy", prefix=prefix)
+    assert finished.code == 0, finished.said
+    assert count(place + b"/copy") == count(source)
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO, Launcher(jobs=8)], ids=str)
+def test_a_fast_file_system_gets_one(launcher: Launcher, place: bytes) -> None:
+    source = build_flat_tree(place + b"/flat", 100, 300, 100)
+    copy(launcher, "-p", "--json", place + b"/result", source, place + b"/copy")
+    assert {rank["threads"] for rank in document(place + b"/result")["ranks"]} == {1}
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: Mount) -> None:
+    """With no option given; judged by how many requests wait in the file system at a time."""
+    mounted = fuse()
+    source = build_flat_tree(mounted.backing + b"/source", 50, 20, 1000)
+    mounted.rules(Rule(delay_s=0.002))
+    arguments: list[str | bytes] = ["-p", "--json", place + b"/result", mounted.path + b"/source"]
+    most = 0
+    with Run(launcher, *arguments, mounted.path + b"/copy") as run:
+        while run.process.poll() is None:
+            most = max(most, mounted.state().delayed)
+            time.sleep(0.005)
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    assert differences(source, mounted.backing + b"/copy") == []
+    assert max(rank["threads"] for rank in document(place + b"/result")["ranks"]) >= 8
+    assert most >= 8
+
+
+def test_a_file_system_that_hangs_holds_up_one_thread(place: bytes, fuse: Mount) -> None:
+    """The others of the rank go on, and so do the other ranks."""
+    mounted = fuse()
+    build_flat_tree(mounted.backing + b"/source", 40, 10, 100)
+    victim = sorted(os.listdir(mounted.backing + b"/source"))[0]
+    mounted.rules(Rule(ops=("open",), path=f"source/{os.fsdecode(victim)}/*", times=1, delay_s=5.0))
+    target = place + b"/copy"
+    with Run(ONE, "--threads", "4", mounted.path + b"/source", target) as run:
+        deadline_s = time.monotonic() + 4.5
+        while sum(len(os.listdir(e.path)) for e in _directories(target)) < 380:
+            assert time.monotonic() < deadline_s, "the rest waited for it"
+            time.sleep(0.02)
+        assert run.process.poll() is None, "it is still held up"
+        assert run.finish().code == 0
+    assert count(target) == count(mounted.backing + b"/source")
+
+
+def _directories(path: bytes) -> list[os.DirEntry[bytes]]:
+    if not os.path.isdir(path):
+        return []
+    with os.scandir(path) as entries:
+        return [entry for entry in entries if entry.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--threads", "0"], "from 1 to 64"),
+        (["--threads", "many"], "from 1 to 64"),
+        (["--threads", "2", "-s"], "with --signature each process has one"),
+        (["--threads", "2", "--verify"], "with --verify"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: list[str], said: str, place: bytes) -> None:
+    source = build_flat_tree(place + b"/flat", 1, 1, 1)
+    finished = run_fcp(FOUR, *options, source, place + b"/copy")
+    assert finished.code == 2
+    assert said in finished.said
+    assert not os.path.exists(place + b"/copy")
