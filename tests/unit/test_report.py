@@ -158,9 +158,10 @@ def test_a_dry_run_claims_nothing() -> None:
 
 def test_shares_are_a_row_for_each_rank() -> None:
     lines = shares(make_report().ranks, 12, 1).splitlines()
-    assert lines[0].split() == ["rank", "node", "entries", "bytes", "share"]
+    assert lines[0].split() == ["rank", "node", "entries", "bytes", "share", "threads"]
     rows = [line.split() for line in lines if line.split()[0] in ("0", "1")]
-    assert [(row[0], row[2], row[-1]) for row in rows] == [("0", "9", "75%"), ("1", "3", "25%")]
+    assert [(row[0], row[2], row[-2]) for row in rows] == [("0", "9", "75%"), ("1", "3", "25%")]
+    assert [row[-1] for row in rows] == ["1", "1"]
 
 
 def test_more_is_told_when_asked_twice() -> None:
