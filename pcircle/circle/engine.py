@@ -66,7 +66,7 @@ from pcircle.circle.messages import (
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
 from pcircle.circle.settings import Activity, Settings
-from pcircle.circle.stealing import SPLITS, Backoff, NearestVictims, RandomVictims, Victims
+from pcircle.circle.stealing import SPLITS, Backoff, Thief, victims_of
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Tree
 from pcircle.errors import Defect, StoppedEarly, worst
@@ -120,20 +120,15 @@ class Engine(Generic[I, R]):
             self.tree, settings.final_deadline_s / 4, self._own_account, merge
         )
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
-        self.victims: Victims = (
-            RandomVictims(rank, size)
-            if settings.victims == "random"
-            else NearestVictims(Nodes(rank, nodes or [0] * size))
-        )
-        self.asked: int | None = None  # the victim that owes an answer
+        victims = victims_of(settings.victims, Nodes(rank, nodes or [0] * size))
+        backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
+        self.thief = Thief(victims, backoff, rng)
         self.lost: set[int] = set()
         self._merge = merge
         self._rng = rng
         self._report = report
         self._kept = kept
         self._split = SPLITS[settings.split]
-        self._backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
-        self._ask_at_s = 0.0
         self._next_ticket = ROOT.number
         self._value: R | None = None  # of unstructured work
         self._result: R | None = None  # of the root join
@@ -290,14 +285,15 @@ class Engine(Generic[I, R]):
         if isinstance(message, BASIC):
             self.detector.received()
         if isinstance(message, Ask):
-            self._asked_by(source)
+            self._asked_by(source, message)
         elif isinstance(message, Work):
-            self._got(source, message.parcels)
+            self._got(message.parcels)
         elif isinstance(message, Post):
             if not self._aborted:
                 self.pinned.extend(message.parcels)
         elif isinstance(message, Refuse):
-            self._refused(source, now_s)
+            self.thief.refused(now_s)
+            self.activity.refused += 1
         elif isinstance(message, Results):
             self._result_came(message.join, message.value)
         elif isinstance(message, Down | Up):
@@ -318,8 +314,8 @@ class Engine(Generic[I, R]):
             due_s = earlier(due_s, self.epochs.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
-            if self.asked is None and self.size > 1 and self._hungry():
-                due_s = earlier(due_s, self._ask_at_s)
+            if self.thief.asked is None and self.size > 1 and self._hungry():
+                due_s = earlier(due_s, self.thief.ask_at_s)
             if self.passive:
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
@@ -414,42 +410,35 @@ class Engine(Generic[I, R]):
             return False
         # Only with a worker idle: who asks ahead takes the last items of ranks that ask back, and
         # they travel to and fro for as long as the workers are busy.
-        return len(self.running) < self.workers or self.victims.asks_for_others
+        return len(self.running) < self.workers
 
     def _steal(self, now_s: float) -> None:
-        if now_s < self._ask_at_s or not self._hungry():
-            return
-        victim = self.victims.choose(self._rng)
-        if victim is None or victim in self.lost:
-            return
-        self.asked = victim
-        self.activity.asked += 1
-        self._send(victim, Ask())
+        request = self.thief.ask(now_s, self.lost) if self._hungry() else None
+        if request is not None:
+            self.activity.asked += 1
+            self._send(*request)
 
-    def _asked_by(self, thief: int) -> None:
-        stealable = self.queue.stealable()
-        if not stealable or self.phase != WORKING or self._aborted:
-            self.victims.pleaded(thief)
+    def _asked_by(self, source: int, ask: Ask) -> None:
+        thief = source if ask.thief is None else ask.thief
+        works = self.phase == WORKING and not self._aborted
+        stealable = self.queue.stealable() if works else 0
+        if stealable:
+            count = min(self._split(stealable, self._rng), self.settings.share_limit)
+            self.activity.given += 1
+            self._send(thief, Work(tuple(self.queue.steal(count))))
+            return
+        outward = self.thief.victims.outward(self._rng) if works and ask.onward else None
+        if outward is None or outward in self.lost:
             self._send(thief, Refuse())
-            return
-        count = min(self._split(stealable, self._rng), self.settings.share_limit)
-        self.activity.given += 1
-        self._send(thief, Work(tuple(self.queue.steal(count))))
+        else:
+            self._send(outward, Ask(thief=thief))
 
-    def _got(self, source: int, parcels: Sequence[Parcel[I]]) -> None:
-        self.asked = None
-        self.victims.served(source)
-        self._backoff.reset()
+    def _got(self, parcels: Sequence[Parcel[I]]) -> None:
+        self.thief.served()
         self.activity.got += 1
         self.activity.parcels_got += len(parcels)
         if not self._aborted:
             self._push(parcels)
-
-    def _refused(self, source: int, now_s: float) -> None:
-        self.asked = None
-        self.victims.refused(source)
-        self.activity.refused += 1
-        self._ask_at_s = now_s + self._backoff.next_s(self._rng)
 
     # ---- rounds and phases -----------------------------------------------------
 
@@ -480,8 +469,7 @@ class Engine(Generic[I, R]):
         if self.phase == WORKING:
             if len(self.queue) or self.pinned:
                 self._dispatch()
-            if self.asked is None:
-                self._steal(now_s)
+            self._steal(now_s)
             self._send_all(self.detector.advance(self.passive, now_s))
             if self.detector.terminated:
                 self._all_quiet(now_s)

@@ -19,7 +19,7 @@ def check_rank(engine: Engine[Any, Any]) -> None:
     engine.queue.check()
     engine.joins.check()
     settings = engine.settings
-    assert engine.asked != engine.rank, "a rank asked itself"
+    assert engine.thief.asked != engine.rank, "a rank asked itself"
     if engine.phase == WORKING:
         for number, join in engine.joins.items():
             if number != ROOT.number:
@@ -49,11 +49,12 @@ def check_job(
     owed: dict[int, int] = {}
     for source, dest, message in flying:
         if isinstance(message, Ask):
-            owed[source] = owed.get(source, 0) + 1
+            thief = source if message.thief is None else message.thief
+            owed[thief] = owed.get(thief, 0) + 1
         elif isinstance(message, Work | Refuse):
             owed[dest] = owed.get(dest, 0) + 1
     for engine in engines:
-        expected = 1 if engine.asked is not None else 0
+        expected = 1 if engine.thief.asked is not None else 0
         assert owed.get(engine.rank, 0) == expected, f"rank {engine.rank}'s request is lost"
     if engines[0].phase >= DRAINING and not engines[0].reasons:
         assert all(engine.passive or engine.reasons for engine in engines), "ended early"

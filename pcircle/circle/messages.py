@@ -107,7 +107,14 @@ class Account(msgspec.Struct, Generic[R], frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, frozen=True, tag="a", array_like=True):
-    """A thief asks a victim for work."""
+    """A thief asks a victim for work.
+
+    With `onward` the one asked is to pass the request on to another node if it has nothing;
+    passed on, it has a `thief`, to whom the answer goes.
+    """
+
+    onward: bool = False
+    thief: int | None = None
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="n", array_like=True):

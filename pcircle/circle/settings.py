@@ -10,6 +10,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     `workers` is how many items of this rank run at once, `ahead` how many
     more it hands out early so that a worker need not wait for the next.
+    `victims` is "random", "nearest", or "auto": the nearest where there are near and far ones.
     `structured` says whether items have joins. A work reply has at most
     `share_limit` parcels. `progress_period_s` None means no progress rounds, `epoch_period_s`
     None no epochs.
@@ -19,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True):
     workers: int = 1
     ahead: int = 1
     structured: bool = True
-    victims: str = "random"
+    victims: str = "auto"
     split: str = "random"
     termination: str = "counters"
     arity: int = 8

@@ -10,10 +10,11 @@ that idle ranks neither spin nor flood the ones that work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from random import Random
 from typing import Protocol
 
+from pcircle.circle.messages import Ask
 from pcircle.circle.topology import Nodes
 
 Split = Callable[[int, Random], int]
@@ -35,89 +36,90 @@ SPLITS: dict[str, Split] = {"random": random_share, "equal": equal_share}
 class Victims(Protocol):
     """Chooses whom to ask next."""
 
-    def choose(self, rng: Random) -> int | None:
-        """A rank to ask, or None if there is nobody."""
+    def choose(self, rng: Random) -> tuple[int, Ask] | None:
+        """A rank and what it is to be asked, or None if there is nobody."""
 
-    def refused(self, victim: int) -> None:
-        """The one asked had nothing."""
+    def refused(self) -> bool:
+        """The request was refused. False if another one is to follow at once."""
 
-    def served(self, victim: int) -> None:
-        """The one asked gave work."""
+    def served(self) -> None:
+        """The request brought work."""
 
-    def pleaded(self, thief: int) -> None:
-        """This rank itself refused a thief."""
-
-    @property
-    def asks_for_others(self) -> bool:
-        """Whether this rank should ask although it is busy itself."""
+    def outward(self, rng: Random) -> int | None:
+        """Who may have what a neighbour asked this rank for in vain, None if nobody."""
 
 
 class RandomVictims:
     """DRQS: any other rank, uniformly."""
 
-    asks_for_others = False
-
     def __init__(self, rank: int, size: int) -> None:
         self._rank = rank
         self._size = size
 
-    def choose(self, rng: Random) -> int | None:
+    def choose(self, rng: Random) -> tuple[int, Ask] | None:
         """A uniformly random other rank."""
         if self._size == 1:
             return None
         other = rng.randrange(self._size - 1)
-        return other + (other >= self._rank)
+        return other + (other >= self._rank), Ask()
 
-    def refused(self, victim: int) -> None:
+    def refused(self) -> bool:
+        """Random victims remember nothing."""
+        return True
+
+    def served(self) -> None:
         """Random victims remember nothing."""
 
-    def served(self, victim: int) -> None:
-        """Random victims remember nothing."""
-
-    def pleaded(self, thief: int) -> None:
-        """Random victims remember nothing."""
+    def outward(self, rng: Random) -> int | None:
+        """Random thieves ask for themselves."""
+        return None
 
 
 class NearestVictims:
-    """PA-DRQS: ranks of one's own node; only each node's leader asks outward.
+    """PA-DRQS: first a rank of one's own node, then, through the node's leader, another node.
 
-    A node's leader works as every rank does. It asks outward once a rank of
-    its own node has refused it since it last got work, or a thief of its own
-    node found it empty: then all of the node is dry, as far as it can know.
+    Every rank works, the leader too. It gives what it has to a neighbour that asks it after
+    another one has refused, and otherwise passes the request on; the answer goes to the neighbour
+    itself. So requests leave a node only when ranks that are dry have looked around in it, and
+    only through one rank, and work travels once. (The leaders of LaFon et al. ask for themselves,
+    and their neighbours then ask them. In simulated jobs of 200 ranks on nodes of 32 that cost a
+    sixth of all time: what a leader got was gone before most had asked.)
     """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._outward = not nodes.local
-        self._pleas = False
+        self._far = not nodes.local
 
-    @property
-    def asks_for_others(self) -> bool:
-        """A leader whose node begs asks outward even while its own worker is busy."""
-        return self._nodes.is_leader and self._pleas
-
-    def choose(self, rng: Random) -> int | None:
-        """A rank of the own node, or for leaders at times of another one."""
+    def choose(self, rng: Random) -> tuple[int, Ask] | None:
+        """A rank of the own node; next, if it refused, one of another."""
         nodes = self._nodes
-        if nodes.is_leader and nodes.remote and (self._outward or self._pleas):
-            self._outward = not nodes.local
-            self._pleas = False
-            return rng.choice(nodes.remote)
-        return rng.choice(nodes.local) if nodes.local else None
+        if not self._far or not nodes.remote:
+            return (rng.choice(nodes.local), Ask()) if nodes.local else None
+        if nodes.is_leader:
+            return rng.choice(nodes.remote), Ask()
+        return nodes.leader, Ask(onward=True)
 
-    def refused(self, victim: int) -> None:
-        """A dry neighbour makes the leader look outward next."""
-        if victim in self._nodes.local:
-            self._outward = True
+    def refused(self) -> bool:
+        """After a neighbour another node is asked at once; after that it is time to wait."""
+        nodes = self._nodes
+        was_near = not self._far
+        self._far = bool(nodes.remote) and (was_near or not nodes.local)
+        return not (was_near and self._far)
 
-    def served(self, victim: int) -> None:
+    def served(self) -> None:
         """Got work: begin near again."""
-        self._outward = not self._nodes.local
+        self._far = not self._nodes.local
 
-    def pleaded(self, thief: int) -> None:
-        """A thief of the own node went away with nothing."""
-        if thief in self._nodes.local:
-            self._pleas = True
+    def outward(self, rng: Random) -> int | None:
+        """Any rank of another node."""
+        return rng.choice(self._nodes.remote) if self._nodes.remote else None
+
+
+def victims_of(policy: str, nodes: Nodes) -> Victims:
+    """The policy of that name; "auto" is the nearest where there are near and far ranks."""
+    if policy == "nearest" or (policy == "auto" and nodes.are_shared):
+        return NearestVictims(nodes)
+    return RandomVictims(nodes.rank, nodes.size)
 
 
 class Backoff:
@@ -137,3 +139,36 @@ class Backoff:
         wait_s = self._wait_s
         self._wait_s = min(self._limit_s, wait_s * 2)
         return wait_s * (0.5 + rng.random())
+
+
+class Thief:
+    """One rank's requests for work."""
+
+    def __init__(self, victims: Victims, backoff: Backoff, rng: Random) -> None:
+        self.asked: int | None = None  # who owes an answer, or has passed the request on
+        self.ask_at_s = 0.0  # not before
+        self.victims = victims
+        self._backoff = backoff
+        self._rng = rng
+
+    def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
+        """Whom to ask now, and what; None if it is not the time, or nobody is there."""
+        if self.asked is not None or now_s < self.ask_at_s:
+            return None
+        request = self.victims.choose(self._rng)
+        if request is None or request[0] in lost:
+            return None
+        self.asked = request[0]
+        return request
+
+    def served(self) -> None:
+        """The request brought work."""
+        self.asked = None
+        self.victims.served()
+        self._backoff.reset()
+
+    def refused(self, now_s: float) -> None:
+        """The request brought nothing."""
+        self.asked = None
+        if self.victims.refused():
+            self.ask_at_s = now_s + self._backoff.next_s(self._rng)

@@ -51,7 +51,10 @@ class Nodes:
 
     def __init__(self, rank: int, nodes: Sequence[int]) -> None:
         here = nodes[rank]
+        self.rank = rank
+        self.size = len(nodes)
         self.local = tuple(r for r, node in enumerate(nodes) if node == here and r != rank)
         self.remote = tuple(r for r, node in enumerate(nodes) if node != here)
         self.leader = min((rank, *self.local))
         self.is_leader = self.leader == rank
+        self.are_shared = 1 < len(set(nodes)) < len(nodes)  # several, and some by several ranks

@@ -207,6 +207,7 @@ class Network:
         self.conditions = conditions = conditions or Conditions()
         self.now_s = 0.0
         self.messages = 0
+        self.far_messages = 0  # from node to node
         self.steps = 0
         self.aborted: tuple[int, int] | None = None
         self.dropped: list[tuple[int, int, Any]] = []  # came to a rank that had closed
@@ -239,6 +240,7 @@ class Network:
         if self._decoder is not None:
             payload = self._decoder.decode(msgspec.msgpack.encode(payload))
         self.messages += 1
+        self.far_messages += self._nodes[source] != self._nodes[dest]
         target = self._ranks[dest]
         if target.ended:
             if target.cut_s == inf:

@@ -14,6 +14,7 @@ from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     EPOCH,
     QUIESCE,
+    Ask,
     Counted,
     Down,
     JoinRef,
@@ -167,8 +168,8 @@ class RingWithoutBlackening(Engine[Any, Any]):
 class WithForgottenChild(Engine[Any, Any]):
     """A join forgets a child when a thief takes it."""
 
-    def _asked_by(self, thief: int) -> None:
-        super()._asked_by(thief)
+    def _asked_by(self, source: int, ask: Ask) -> None:
+        super()._asked_by(source, ask)
         message = getattr(self._out[-1], "message", None)
         parcels: Sequence[Parcel[Any]] = getattr(message, "parcels", ())
         for parcel in parcels:

@@ -48,6 +48,7 @@ class Figures:
         self.got = sum(activity.got for activity in activities)
         self.taken = sum(activity.parcels_got for activity in activities)
         self.messages_per_item = run.network.messages / size
+        self.far_per_item = run.network.far_messages / size
         self.speed_up = run.case.forest.work_s() / run.record.concluded_s
         self.efficiency = self.speed_up / ranks
         self.balance = self.items[-1] * ranks / size
@@ -56,7 +57,8 @@ class Figures:
         return (
             f"items per rank {self.items[0]} / {median(self.items):.0f} / {self.items[-1]} "
             f"(min, median, max; max is {self.balance:.2f} of the mean), "
-            f"{self.messages_per_item:.2f} messages per item, {self.asked} requests, "
+            f"{self.messages_per_item:.2f} messages per item, {self.far_per_item:.2f} of them "
+            f"between nodes, {self.asked} requests, "
             f"{self.got} steals of {self.taken / max(1, self.got):.1f} items, "
             f"speed-up {self.speed_up:.0f} ({100 * self.efficiency:.0f} %)"
         )
@@ -68,7 +70,8 @@ def test_two_thousand_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     figures = Figures(run)
     with capsys.disabled():
         print(f"\n2000 ranks, 200000 directories: {figures}")
-    assert figures.messages_per_item < 6
+    assert figures.messages_per_item < 10
+    assert figures.far_per_item < 4.5
     assert figures.items[0] >= 40
     assert figures.balance < 2
     assert figures.efficiency > 0.7

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.circle.messages import Ask
 from pcircle.circle.stealing import (
     SPLITS,
     Backoff,
     NearestVictims,
     RandomVictims,
+    Victims,
     equal_share,
     random_share,
+    victims_of,
 )
 from pcircle.circle.topology import Nodes
 
@@ -54,13 +57,20 @@ def test_backoff_doubles_with_jitter_up_to_its_limit(
         backoff.reset()
 
 
+def whom(victims: Victims, rng: Random) -> int:
+    """Whom it asks next."""
+    request = victims.choose(rng)
+    assert request is not None
+    return request[0]
+
+
 @given(size=st.integers(2, 50), seed=seeds, data=st.data())
 def test_random_victims_are_all_others_and_never_oneself(
     size: int, seed: int, data: st.DataObject
 ) -> None:
     rank = data.draw(st.integers(0, size - 1))
     victims, rng = RandomVictims(rank, size), Random(seed)
-    asked = [victims.choose(rng) for _ in range(size * 20)]
+    asked = [whom(victims, rng) for _ in range(size * 20)]
     assert rank not in asked
     assert set(asked) <= set(range(size))
     assert size > 5 or len(set(asked)) == size - 1
@@ -77,10 +87,8 @@ def test_there_is_always_somebody_to_ask(nodes: list[int], seed: int) -> None:
     for rank in range(len(nodes)):
         victims = NearestVictims(Nodes(rank, nodes))
         for _ in range(10):
-            victim = victims.choose(rng)
-            assert victim is not None
-            assert victim != rank
-            victims.refused(victim)
+            assert whom(victims, rng) != rank
+            victims.refused()
 
 
 def test_only_leaders_ask_other_nodes() -> None:
@@ -88,43 +96,67 @@ def test_only_leaders_ask_other_nodes() -> None:
     for rank in (1, 2, 4, 5):
         victims = NearestVictims(Nodes(rank, nodes))
         for _ in range(30):
-            victim = victims.choose(rng)
-            assert victim is not None
-            assert nodes[victim] == nodes[rank]
-            victims.refused(victim)
-            victims.pleaded(0 if nodes[rank] == 0 else 3)
-            assert not victims.asks_for_others
+            assert nodes[whom(victims, rng)] == nodes[rank]
+            victims.refused()
 
 
 def test_leader_asks_near_first_then_out_then_near_again() -> None:
     nodes, rng = [0, 0, 0, 1, 1], Random(3)
     victims = NearestVictims(Nodes(0, nodes))
+    for last_answer in ("work", "refusal"):
+        assert whom(victims, rng) in (1, 2)
+        assert not victims.refused(), "the next request is to follow at once"
+        assert victims.choose(rng) in ((3, Ask()), (4, Ask()))
+        if last_answer == "work":
+            victims.served()
+        else:
+            assert victims.refused(), "now it is time to wait"
+    assert whom(victims, rng) in (1, 2)
+
+
+def test_others_ask_their_leader_to_pass_it_on() -> None:
+    nodes, rng = [0, 1, 1, 1, 0], Random(3)
+    victims = NearestVictims(Nodes(3, nodes))
+    for _ in range(3):
+        assert victims.choose(rng) in ((1, Ask()), (2, Ask()))
+        assert not victims.refused()
+        assert victims.choose(rng) == (1, Ask(onward=True))
+        assert victims.refused()
+    leader = NearestVictims(Nodes(1, nodes))
+    assert {leader.outward(rng) for _ in range(50)} == {0, 4}
+
+
+def test_on_one_node_nothing_goes_outward() -> None:
+    victims, rng = NearestVictims(Nodes(1, [0, 0, 0])), Random(5)
     for _ in range(5):
-        near = victims.choose(rng)
-        assert near in (1, 2)
-        victims.refused(near)
-        far = victims.choose(rng)
-        assert far in (3, 4)
-        victims.served(far)
-        assert victims.choose(rng) in (1, 2)
-
-
-def test_leader_asks_for_a_neighbour_that_went_away_with_nothing() -> None:
-    victims = NearestVictims(Nodes(3, [0, 0, 0, 1, 1]))
-    assert not victims.asks_for_others
-    victims.pleaded(0)  # of the other node: none of its business
-    assert not victims.asks_for_others
-    victims.pleaded(4)
-    assert victims.asks_for_others
-    assert victims.choose(Random(0)) in (0, 1, 2)
-    assert not victims.asks_for_others
+        assert victims.choose(rng) in ((0, Ask()), (2, Ask()))
+        assert victims.refused()
+    assert NearestVictims(Nodes(0, [0, 0, 0])).outward(rng) is None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_rank_alone_on_its_node_always_asks_outward(rank: int) -> None:
     victims = NearestVictims(Nodes(rank, [0, 1]))
     for _ in range(4):
-        assert victims.choose(Random(0)) == 1 - rank
-        victims.refused(1 - rank)
-        assert victims.choose(Random(0)) == 1 - rank
-        victims.served(1 - rank)
+        assert whom(victims, Random(0)) == 1 - rank
+        assert victims.refused()
+        assert whom(victims, Random(0)) == 1 - rank
+        victims.served()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "policy"),
+    [
+        ([0], RandomVictims),
+        ([0, 0, 0], RandomVictims),
+        ([0, 1, 2], RandomVictims),
+        ([0, 1, 1], NearestVictims),
+        ([0, 0, 1, 1], NearestVictims),
+    ],
+)
+def test_the_nearest_are_preferred_where_there_are_near_and_far_ones(
+    nodes: list[int], policy: type
+) -> None:
+    assert type(victims_of("auto", Nodes(0, nodes))) is policy
+    assert type(victims_of("random", Nodes(0, nodes))) is RandomVictims
+    assert type(victims_of("nearest", Nodes(0, nodes))) is NearestVictims

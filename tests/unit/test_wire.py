@@ -54,6 +54,8 @@ PARCELS = tuple(
 )
 MESSAGES = [
     Ask(),
+    Ask(onward=True),
+    Ask(thief=3),
     Refuse(),
     Work(PARCELS),
     Results(7, Done()),
