@@ -10,7 +10,10 @@ threads for the next one. It starts at one. Two things are looked at:
 
 - *Waiting.* The share of the window in which the threads neither ran nor
   wanted to (their own processor time and the kernel's run delay, from
-  `/proc/self/task/*/schedstat`). Who does not wait gains nothing by company.
+  `/proc/self/task/*/schedstat`), nor some other thread of the process held the
+  interpreter lock, which looks like waiting: it may as long as it runs or is
+  kept from running. Who does not wait gains nothing by company, nor does
+  anybody once the lock is held nearly all the time.
 - *Throughput* per second in which the threads were not kept from running. Each
   step up must pay by a good part of what it could; else it is taken back, and
   tried again after a time that doubles. From time to time a step down is tried
@@ -28,6 +31,7 @@ LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
 _WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
+_LOCK_TO_SPARE = 0.2  # the least share of time without the interpreter lock, as well
 _PAYS = 0.3  # of the gain that a step up could bring, the least to keep it
 _FREE = 0.12  # the loss at which a step down is kept
 _OTHER = 0.5  # the change of throughput by which the file system is another one now
@@ -39,13 +43,14 @@ class Window(NamedTuple):
     """What was done between two looks: units of work, seconds, and how the threads spent them.
 
     `cpu_s` and `delay_s` are sums over the threads: running, and ready to run
-    without a processor.
+    without a processor. `others_s` are both of the process's other threads.
     """
 
     done: float
     elapsed_s: float
     cpu_s: float = 0.0
     delay_s: float = 0.0
+    others_s: float = 0.0
 
 
 class Climb:
@@ -60,6 +65,7 @@ class Climb:
         self._next_hold = _FIRST_HOLD
         self._down_next = False
         self.history: list[tuple[int, float]] = []
+        self.rates: dict[int, float] = {}  # the last throughput at each number of threads
 
     @property
     def threads(self) -> int:
@@ -73,9 +79,13 @@ class Climb:
         if window.elapsed_s <= 0 or wanted_s <= 0 or not window.done:
             return threads
         rate = window.done / wanted_s
-        waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
+        others = window.others_s / window.elapsed_s
+        own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
+        waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
+        worth = waiting >= _WORTH_WAITING and 1.0 - own - others >= _LOCK_TO_SPARE
         self.history.append((threads, rate))
         del self.history[:-64]
+        self.rates[threads] = rate
         if self._trial > 0:
             self._judge_up(rate)
         elif self._trial < 0:
@@ -86,7 +96,7 @@ class Climb:
                 return threads
             self._hold, self._next_hold = 0, _FIRST_HOLD
         if not self._hold and not self._trial:
-            self._try(rate, waiting)
+            self._try(rate, waiting, worth)
         return self.threads
 
     def _judge_up(self, rate: float) -> None:
@@ -118,12 +128,12 @@ class Climb:
         self._hold = self._next_hold
         self._next_hold = min(2 * self._next_hold, _LONGEST_HOLD)
 
-    def _try(self, rate: float, waiting: float) -> None:
+    def _try(self, rate: float, waiting: float, worth: bool) -> None:
         self._before = rate
         rested = self._next_hold > _FIRST_HOLD
         if rested and self._down_next and self._at:
             self._at, self._trial = self._at - 1, -1
-        elif waiting >= _WORTH_WAITING and self._at + 1 < len(self._levels):
+        elif worth and self._at + 1 < len(self._levels):
             self._at, self._trial = self._at + 1, 1
         elif self._at and waiting < _WORTH_WAITING:
             self._at, self._trial = self._at - 1, -1

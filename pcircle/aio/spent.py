@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection, Iterable
 
-def spent_s(threads: list[int | None]) -> tuple[float, float]:
+
+def others(threads: Collection[int | None]) -> list[int | None]:
+    """This process's threads but these, as far as they run Python."""
+    return [t.native_id for t in threading.enumerate() if t.native_id not in threads]
+
+
+def spent_s(threads: Iterable[int | None]) -> tuple[float, float]:
     """Seconds that threads of ours have run, and been ready without a processor, so far."""
     cpu_ns = delay_ns = 0
     for thread in threads:

@@ -101,6 +101,7 @@ def rank_share(report: RankReport) -> RankShare:
         cpu_s=round(report.cpu_s, 3),
         peak_rss_bytes=report.peak_rss_bytes,
         threads=report.threads,
+        work_per_s_by_threads={str(threads): round(rate, 1) for threads, rate in report.rates},
     )
 
 

@@ -43,7 +43,7 @@ from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire_types
-from pcircle.runtime.threads import WINDOW_S, Parts, Tuner
+from pcircle.runtime.threads import WINDOW_S, Parts, Tuner, most_threads
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 
@@ -95,7 +95,8 @@ class Rank:
             kept=lambda: self._kept,
         )
         self._engine.workers = self._pool.threads
-        self._tuner = Tuner(task, self._pool) if task.threads is None else None
+        most = most_threads(transport.nodes, transport.rank)
+        self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
         self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping)
         self._act: dict[type, Any] = {
@@ -400,6 +401,7 @@ class Rank:
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_rss_bytes=_peak_rss_bytes(),
             threads=self._pool.threads,
+            rates=tuple(sorted(self._tuner.rates.items())) if self._tuner else (),
             sent=tuple(
                 (block * self._sent_block, messages, size_bytes)
                 for block, (messages, size_bytes) in sorted(self._sent.items())

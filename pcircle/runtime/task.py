@@ -211,7 +211,8 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 class RankReport(msgspec.Struct, frozen=True):
     """What one rank tells of itself at the end.
 
-    `sent` are the messages and their bytes by receiver, the first rank of a block of
+    `rates` say how much work (`Task.work`) per second was done with each number of threads that was
+    tried. `sent` are the messages and their bytes by receiver, the first rank of a block of
     `sent_block` ranks: where there are many ranks, they are summed by block.
     """
 
@@ -229,6 +230,7 @@ class RankReport(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     threads: int = 1
+    rates: tuple[tuple[int, float], ...] = ()
     sent: tuple[tuple[int, int, int], ...] = ()
     sent_block: int = 1
 

@@ -10,15 +10,27 @@ main loop, so nothing is added to the work itself.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.pool import Pool
-from pcircle.aio.spent import spent_s
+from pcircle.aio.spent import others, spent_s
 from pcircle.runtime.task import Task
 
 WINDOW_S = 0.05
-_MOST = 32
+_MOST_OF_A_RANK = 64
+_MOST_OF_A_NODE = 128
+
+
+def most_threads(nodes: Sequence[int], rank: int) -> int:
+    """How many threads a rank may use at the most: its share of those of its node.
+
+    Few ranks on each node, and many threads on one queue in each of them, are the hybrid ranks
+    (H-DRQS) of LaFon et al. 2012; where there are as many ranks as cores, they overlap waiting by
+    themselves.
+    """
+    return max(1, min(_MOST_OF_A_RANK, _MOST_OF_A_NODE // list(nodes).count(nodes[rank])))
 
 
 class Parts:
@@ -39,15 +51,15 @@ class Parts:
 
 
 class Tuner:
-    """How many threads of a pool are used, found while they work."""
+    """How many threads of a pool are used, up to `most`, found while they work."""
 
-    def __init__(self, task: Task[Any, Any], pool: Pool) -> None:
+    def __init__(self, task: Task[Any, Any], pool: Pool, most: int) -> None:
         self._task = task
         self._pool = pool
-        self._climb = Climb(min(_MOST, task.most_threads))
+        self._climb = Climb(min(most, task.most_threads))
         self._since_s = time.monotonic()
         self._before = 0.0
-        self._spent = (0.0, 0.0)
+        self._spent = (0.0, 0.0, 0.0)
         self._starved = True
 
     def look(self, now_s: float) -> int:
@@ -62,9 +74,19 @@ class Tuner:
         if done == self._before and not self._starved:
             return pool.threads  # an operation takes longer than a window
         if not self._starved:
-            cpu_s, delay_s = spent_s(pool.native_ids[: pool.threads])
-            used = max(0.0, cpu_s - self._spent[0]), max(0.0, delay_s - self._spent[1])
+            pairs = zip(self._spend(), self._spent, strict=True)
+            used = (max(0.0, now - before) for now, before in pairs)
             pool.threads = self._climb.update(Window(done - self._before, elapsed_s, *used))
         self._since_s, self._before, self._starved = now_s, done, False
-        self._spent = spent_s(pool.native_ids[: pool.threads])
+        self._spent = self._spend()
         return pool.threads
+
+    @property
+    def rates(self) -> dict[int, float]:
+        """The work per second that was last seen with each number of threads that was tried."""
+        return self._climb.rates
+
+    def _spend(self) -> tuple[float, float, float]:
+        """What the threads in use have run and been delayed so far, and all others of the rank."""
+        workers = self._pool.native_ids
+        return *spent_s(workers[: self._pool.threads]), sum(spent_s(others(workers)))

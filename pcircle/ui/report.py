@@ -25,7 +25,10 @@ class FailedEntry(msgspec.Struct, frozen=True):
 
 
 class RankShare(msgspec.Struct, frozen=True):
-    """What one rank did."""
+    """What one rank did.
+
+    `work_per_s_by_threads` is what it found while it looked for the number of threads that pays.
+    """
 
     rank: int
     node: int
@@ -40,6 +43,7 @@ class RankShare(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     threads: int = 1
+    work_per_s_by_threads: dict[str, float] = {}
 
 
 def plural(count: int, one: str, many: str) -> str:
@@ -61,11 +65,14 @@ def failures_by_kind(by_errno: Mapping[int, int]) -> str:
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
+    climbed = any(len(rank.work_per_s_by_threads) > 1 for rank in ranks)
     rows = []
     for rank in ranks:
         part = rank.entries / entries if entries else 0.0
         row = [str(rank.rank), str(rank.node), format_count(rank.entries)]
         row += [format_size(rank.bytes), f"{part:.0%}", str(rank.threads)]
+        if climbed:
+            row.append(_found(rank))
         if verbose > 1:
             row += [
                 format_count(rank.items),
@@ -77,6 +84,15 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
                 format_size(rank.peak_rss_bytes),
             ]
         rows.append(row)
+    if climbed:
+        header.append("work/s by threads")
     if verbose > 1:
         header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
-    return table.render(rows, align="r" * len(header), header=header)
+    align = "r" * 6 + "l" * climbed + "r" * len(header)
+    return table.render(rows, align=align[: len(header)], header=header)
+
+
+def _found(rank: RankShare) -> str:
+    """How a rank came to its number of threads: what each number was worth."""
+    rates = rank.work_per_s_by_threads.items()
+    return ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in rates)

@@ -143,10 +143,12 @@ class Run:
         environment: Mapping[str, str] | None = None,
         stderr: int = subprocess.PIPE,
         program: Sequence[str] = FCP,
+        line: Sequence[str | bytes] = (),
     ) -> None:
+        """With `line` that is the command, whatever the launcher."""
         self.tag = f"{TAG}={uuid.uuid4()}".encode()
         self.process = subprocess.Popen(
-            [*prefix, *command(launcher, arguments, program)],
+            line or [*prefix, *command(launcher, arguments, program)],
             cwd=cwd,
             umask=umask,
             stdin=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ descriptors; and that waiting overlaps on a slow file system and nothing changes
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
@@ -105,21 +106,40 @@ def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: 
     assert most >= 8
 
 
-def test_a_file_system_that_hangs_holds_up_one_thread(place: bytes, fuse: Mount) -> None:
-    """The others of the rank go on, and so do the other ranks."""
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "threads"), [(ONE, "4"), (Launcher(jobs=3), "1")], ids=["thread", "rank"]
+)
+def test_an_operation_that_hangs_for_30_s_holds_up_no_other(
+    launcher: Launcher, threads: str, place: bytes, fuse: Mount
+) -> None:
+    """The other threads of the rank go on, and so do the other ranks: what it has left is stolen,
+    and progress is shown.
+    """
     mounted = fuse()
-    build_flat_tree(mounted.backing + b"/source", 40, 10, 100)
+    build_flat_tree(mounted.backing + b"/source", 400, 10, 100)
     victim = sorted(os.listdir(mounted.backing + b"/source"))[0]
-    mounted.rules(Rule(ops=("open",), path=f"source/{os.fsdecode(victim)}/*", times=1, delay_s=5.0))
+    rule = Rule(ops=("open",), path=f"source/{os.fsdecode(victim)}/*", times=1, delay_s=30.0)
+    mounted.rules(rule, Rule(delay_s=0.001))
     target = place + b"/copy"
-    with Run(ONE, "--threads", "4", mounted.path + b"/source", target) as run:
-        deadline_s = time.monotonic() + 4.5
-        while sum(len(os.listdir(e.path)) for e in _directories(target)) < 380:
-            assert time.monotonic() < deadline_s, "the rest waited for it"
-            time.sleep(0.02)
+    arguments: list[str | bytes] = ["--threads", threads, "--json", place + b"/result"]
+    arguments += ["--progress", "always", "--no-checkpoint", "-T", mounted.path + b"/source"]
+    begun_s = time.monotonic()
+    with Run(launcher, *arguments, target) as run:
+        # A small directory at a time is at work in a rank: no more than that waits.
+        while sum(len(os.listdir(e.path)) for e in _directories(target)) < 3980:
+            assert time.monotonic() < begun_s + 25, "the rest waited for it"
+            time.sleep(0.05)
+        done_s = time.monotonic() - begun_s
         assert run.process.poll() is None, "it is still held up"
-        assert run.finish().code == 0
+        finished = run.finish()
+    assert finished.code == 0
+    assert time.monotonic() - begun_s > 29, "nothing has hung"
     assert count(target) == count(mounted.backing + b"/source")
+    shown = [float(after) for after in re.findall(r"after ([0-9.]+)s", finished.said)]
+    assert any(done_s < after for after in shown), "no progress while it hung"
+    shares = document(place + b"/result")["ranks"]
+    assert sum(rank["steals_got"] for rank in shares) >= launcher.size - 1
 
 
 def _directories(path: bytes) -> list[os.DirEntry[bytes]]:

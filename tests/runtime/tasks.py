@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.circle import Settings, Sums
+from pcircle.circle import Engine, Settings, Sums
+from pcircle.circle.messages import Ask
 from pcircle.errors import IntegrityError, NoSpace
 from pcircle.runtime import Here, Observer, Outcome, Program, Task, run, run_program
 
@@ -37,6 +38,7 @@ class Told(msgspec.Struct, frozen=True):
     items: tuple[int, ...]
     spilled: tuple[int, ...]
     cpu_s: tuple[float, ...]
+    nodes: tuple[int, ...] = ()
     notices: tuple[Any, ...] = ()
 
 
@@ -49,6 +51,7 @@ def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
         tuple(report.items for report in outcome.reports),
         tuple(report.spilled for report in outcome.reports),
         tuple(report.cpu_s for report in outcome.reports),
+        tuple(report.node for report in outcome.reports),
         tuple(notices),
     )
     print(msgspec.json.encode(told).decode(), flush=True)
@@ -481,6 +484,37 @@ def limited(jobs: int | None) -> int:
     return program(Flat, {"queue_high": 8})(jobs)
 
 
+class Watched(Grow):
+    """Leaves what its rank's engine has asked for in a file: (from, to, onward, thief) by line."""
+
+    def __init__(self, width: int, depth: int, folder: str) -> None:
+        super().__init__(width, depth)
+        self._folder = Path(folder)
+
+    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+        time.sleep(0.001)  # on which thieves can come
+        return super().process(item, here)
+
+    def watch(self) -> None:
+        """From now on, in this process."""
+        send, folder = Engine._send, self._folder
+
+        def noting(engine: Engine[Any, Any], dest: int, message: Any) -> None:
+            if isinstance(message, Ask):
+                line = f"{engine.rank} {dest} {int(message.onward)} {message.thief}\n"
+                with open(folder / f"asked-{engine.rank}", "a") as file:
+                    file.write(line)
+            send(engine, dest, message)
+
+        Engine._send = noting  # type: ignore[assignment,method-assign]
+
+
+def watched(width: str, depth: str, folder: str) -> Callable[[int | None], int]:
+    task = Watched(int(width), int(depth), folder)
+    task.watch()
+    return program(lambda: task)
+
+
 JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
     "grow": lambda width, depth: library(Grow(int(width), int(depth))),
     "grow-loose": lambda width, depth: library(GrowLoose(int(width), int(depth))),
@@ -495,6 +529,7 @@ JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
     "nearest": lambda: program(
         lambda: Grow(3, 6), {"victims": "nearest", "split": "equal", "termination": "token"}
     ),
+    "watched": watched,
     "token-loose": lambda: program(lambda: GrowLoose(3, 6), {"termination": "token"}),
     "spilling": lambda: program(Flat, {"queue_high": 8}),
     "limited": lambda: limited,

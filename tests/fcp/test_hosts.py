@@ -1,0 +1,119 @@
+"""Copies by MPI ranks on several hosts, with a network between them that can be cut.
+
+The hosts are namespaces, see `tests.hosts`. They have one file system, as the nodes of a cluster
+have: what is tested is what goes between ranks, not what a parallel file system does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+from tests.hosts import Hosts, environment_of_ranks, hosts_in
+
+from .judge import CONTENT, differences
+from .running import HANG_S, Finished, Run, document
+from .test_hard_links import assert_same_links, build
+from .trees import MIB, build_flat_tree, content, make_directory, write_file
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with hosts_in(tmp_path_factory.mktemp("hosts"), 3) as hosts:
+        yield hosts
+
+
+def start(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Run:
+    """A copy with so many ranks on each host."""
+    line = [*hosts.mpirun(ranks), sys.executable, "-m", "pcircle.fcp", *arguments]
+    return Run(None, line=line, environment=environment_of_ranks({}))
+
+
+def copy(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Finished:
+    with start(hosts, ranks, *arguments) as run:
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    return finished
+
+
+@pytest.mark.parametrize("ranks", [(2, 2, 1), (1, 1, 1)], ids=str)
+def test_copies_are_the_same(ranks: tuple[int, ...], hosts: Hosts, place: bytes) -> None:
+    source = build(place + b"/source")
+    for number in range(3):
+        write_file(source + b"/large%d" % number, content(number, 30 * MIB))
+    result = place + b"/result"
+    options = ("-a", "--chunksize", "4M", "-s", "--json", result)
+    copy(hosts, ranks, *options, source, place + b"/copy")
+    assert differences(source, place + b"/copy", CONTENT) == []
+    assert_same_links(source, place + b"/copy")
+    shares = document(result)["ranks"]
+    nodes = [node for node, number in enumerate(ranks) for _ in range(number)]
+    assert [rank["node"] for rank in shares] == nodes
+
+
+def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mount) -> None:
+    """Hybrid ranks: on a slow file system each has dozens of operations under way."""
+    mounted = fuse()
+    source = build_flat_tree(mounted.backing + b"/source", 60, 20, 1000)
+    mounted.rules(Rule(delay_s=0.002))
+    result = place + b"/result"
+    arguments = ("-p", "--json", result, mounted.path + b"/source", mounted.path + b"/copy")
+    copy(hosts, (1, 1, 1), *arguments)
+    assert differences(source, mounted.backing + b"/copy") == []
+    shares = document(result)["ranks"]
+    assert all(rank["entries"] > 0 for rank in shares)
+    assert max(rank["threads"] for rank in shares) >= 8
+
+
+def test_a_cable_that_is_out_for_a_while(hosts: Hosts, place: bytes) -> None:
+    """What was said meanwhile is said again by TCP; nothing is lost and nothing done twice."""
+    source = build_flat_tree(place + b"/source", 100, 50, 2000)
+    target, result = place + b"/copy", place + b"/result"
+    # Slow enough that the cable is out in its midst.
+    arguments = ("-p", "--ops-limit", "4000", "--json", result, "-T", source, target)
+    with start(hosts, (2, 2, 1), *arguments) as run:
+        assert run.wait_for(target)
+        try:
+            hosts.pull_cable(1)
+            time.sleep(1.0)
+            assert run.process.poll() is None, "it was over before"
+        finally:
+            hosts.plug_in(1)
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == []
+    assert document(result)["entries"] == 100 * 50 + 101
+
+
+def test_interrupted_and_resumed_by_other_hosts(hosts: Hosts, place: bytes) -> None:
+    source = build_flat_tree(place + b"/source", 100, 50, 2000)
+    target = place + b"/copy"
+    arguments = ("-p", "--checkpoint-interval", "0.2", "-T", source, target)
+    with start(hosts, (2, 2, 1), "--ops-limit", "4000", *arguments) as run:
+        assert run.wait_for(target)
+        time.sleep(0.6)
+        for pid in run.processes():
+            with suppress(ProcessLookupError):  # it has ended with the others
+                os.kill(pid, signal.SIGKILL)
+        assert run.finish().code != 0
+    with start(hosts, (1, 0, 3), "--resume", *arguments) as run:
+        finished = run.finish(2 * HANG_S)
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == []
+
+
+def test_a_program_for_each_host_is_one_job(hosts: Hosts, place: bytes) -> None:
+    """A usage error is said once, and all hosts end with its code."""
+    make_directory(place, b"source")
+    with start(hosts, (1, 1, 1), "--nonsense", place + b"/source", place + b"/copy") as run:
+        finished = run.finish()
+    assert finished.code == 2
+    assert finished.said.count("--nonsense") == 1

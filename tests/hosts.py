@@ -1,0 +1,158 @@
+"""Hosts for the tests: network namespaces with names of their own, joined by a virtual switch.
+
+MPI's launcher starts ranks on them as it does on the nodes of a cluster, through a remote shell;
+that shell is a script that enters a namespace. What ranks say to ranks of another host goes over
+TCP through the switch, and a host's cable can be pulled. Files are the same on all of them, as on
+a parallel file system.
+
+The switch has a namespace of its own, so nothing is added to the network of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+NETWORK = "10.77.3."
+
+
+def hosts_are_possible() -> str:
+    """Why there can be no hosts here; empty if there can."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    for program in ("ip", "unshare", "hostname"):
+        if shutil.which(program) is None:
+            return f"there is no {program}, which hosts are made with"
+    trial = f"pcircle-trial-{os.getpid()}"
+    made = _ip("netns", "add", trial, check=False)
+    if made.returncode:
+        return f"no network namespaces here: {made.stderr.strip()}"
+    entered = subprocess.run(
+        ["ip", "netns", "exec", trial, "unshare", "--uts", "--ipc", "true"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    _ip("netns", "del", trial)
+    return f"namespaces can't be entered: {entered.stderr.strip()}" if entered.returncode else ""
+
+
+def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["ip", *arguments], check=check, capture_output=True, text=True)
+
+
+class Hosts:
+    """So many hosts, by number from 0."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        prefix = f"pcircle-{os.getpid()}"
+        self._switch = f"{prefix}-switch"
+        self.names = [f"{prefix}-{host}" for host in range(number)]
+        self._shell = folder / "remote-shell"
+
+    def build(self) -> None:
+        """Make the namespaces and the network, and what enters them."""
+        _ip("netns", "add", self._switch)
+        _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
+        _ip("-n", self._switch, "link", "set", "switch", "up")
+        for number, name in enumerate(self.names):
+            cable = f"cable{number}"
+            _ip("netns", "add", name)
+            ends = ("type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("-n", self._switch, "link", "add", cable, *ends)
+            _ip("-n", self._switch, "link", "set", cable, "master", "switch", "up")
+            _ip("-n", name, "addr", "add", f"{NETWORK}{number + 1}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+        cases = "\n".join(
+            f"  {NETWORK}{number + 1}) name={name};;" for number, name in enumerate(self.names)
+        )
+        self._shell.write_text(
+            "#!/bin/sh\n"
+            "# What the launcher takes for a remote shell: [-x] ADDRESS COMMAND...\n"
+            'while [ "$1" = -x ]; do shift; done\n'
+            f'case $1 in\n{cases}\nesac\nshift\n{self._enter("$name")} "$*"\n'
+        )
+        self._shell.chmod(0o755)
+
+    @staticmethod
+    def _enter(name: str) -> str:
+        """A command line that runs the text that follows on a host.
+
+        Shared memory is by host as well.
+        """
+        script = f'\'hostname "$0"; eval "$1"\' {name}'
+        return f"exec ip netns exec {name} unshare --uts --ipc sh -c {script}"
+
+    def mpirun(self, ranks: Sequence[int]) -> list[str]:
+        """The command that starts so many ranks on each host; it runs on the first one."""
+        program = _hydra()
+        places = ",".join(f"{NETWORK}{i + 1}:{number}" for i, number in enumerate(ranks) if number)
+        line = 'shift; exec "$0" -launcher rsh -launcher-exec "$SHELL_OF_HOSTS" -iface eth0 "$@"'
+        first = ["ip", "netns", "exec", self.names[0], "unshare", "--uts", "--ipc", "env"]
+        first += [f"SHELL_OF_HOSTS={self._shell}", "sh", "-c", f"hostname $1; {line}"]
+        return [*first, program, self.names[0], "-hosts", places, "-n", str(sum(ranks))]
+
+    def pull_cable(self, host: int) -> None:
+        """From now on nothing gets to that host or from it."""
+        _ip("-n", self._switch, "link", "set", f"cable{host}", "down")
+
+    def plug_in(self, host: int) -> None:
+        """The cable of that host is in again."""
+        _ip("-n", self._switch, "link", "set", f"cable{host}", "up")
+
+    def sent_bytes(self) -> list[int]:
+        """What each host has sent so far."""
+        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        sent = []
+        for name in self.names:
+            done = subprocess.run(
+                ["ip", "netns", "exec", name, "cat", path],
+                check=True,
+                capture_output=True,
+            )
+            sent.append(int(done.stdout))
+        return sent
+
+    def remove(self) -> None:
+        """The namespaces, and with them all that is in them."""
+        for name in (*self.names, self._switch):
+            _ip("netns", "del", name, check=False)
+
+
+def _hydra() -> str:
+    """The launcher of MPICH; skips where there is another one or none."""
+    from tests.fcp.running import mpirun_command
+
+    prefix, reason = mpirun_command()
+    if not prefix:
+        pytest.skip(reason)
+    said = subprocess.run([prefix[0], "--version"], check=False, capture_output=True, text=True)
+    if "HYDRA" not in said.stdout:
+        pytest.skip("hosts are made for Hydra, the launcher of MPICH")
+    return prefix[0]
+
+
+def environment_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """With it, MPI takes the network between hosts, which is all that they have in common."""
+    return {**environment, "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
+
+
+@contextmanager
+def hosts_in(folder: Path, number: int) -> Iterator[Hosts]:
+    """So many hosts, while it lasts; skips the test where there can be none."""
+    reason = hosts_are_possible()
+    if reason:
+        pytest.skip(reason)
+    hosts = Hosts(folder, number)
+    try:
+        hosts.build()
+        yield hosts
+    finally:
+        hosts.remove()
