@@ -123,7 +123,7 @@ def test_an_operation_that_hangs_for_30_s_holds_up_no_other(
     mounted.rules(rule, Rule(delay_s=0.001))
     target = place + b"/copy"
     arguments: list[str | bytes] = ["--threads", threads, "--json", place + b"/result"]
-    arguments += ["--progress", "always", "--no-checkpoint", "-T", mounted.path + b"/source"]
+    arguments += ["--no-checkpoint", "-T", mounted.path + b"/source"]
     begun_s = time.monotonic()
     with Run(launcher, *arguments, target) as run:
         # A small directory at a time is at work in a rank: no more than that waits.
