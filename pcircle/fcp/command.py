@@ -250,8 +250,6 @@ def _run(options: Options) -> int:
         raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
     if options.sign is not None:
         _check_signature(options)
-    if options.threads is not None and options.threads > 1:
-        _check_threads(options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from and --files-from exclude each other: each is a list")
     demand(options.stripe, options.keep)  # that it makes sense
@@ -280,14 +278,6 @@ def _journaled(
         assert plan.journal is not None
         text = f"rank {rank} can't use the checkpoint '{show(plan.journal.path)}'"
         raise StoppedEarly(f"{text}, which all ranks must see: {error.strerror}") from error
-
-
-def _check_threads(options: Options) -> None:
-    """UsageError for what one thread of a process does alone."""
-    if options.sign is not None:
-        raise UsageError("--threads: with --signature each process has one")
-    if options.verify:
-        raise UsageError("--threads: with --verify each process has one")
 
 
 def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:

@@ -75,7 +75,7 @@ class JournaledCopy(CopyTask):
         self._recorder: Recorder = self._site.recorder
         self.epoch_period_s = min(plan.journal.interval_s, self.epoch_period_s or math.inf)
 
-    def _beside(self, number: int) -> CopyTask:
+    def beside(self, number: int) -> JournaledCopy:
         site = self._site
         return JournaledCopy(site.plan, site.rank, site.size, None, self._lists, self, number)
 
@@ -183,7 +183,7 @@ class JournaledCopy(CopyTask):
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
         super().finish()
         self._recorder.journal.close()
-        for part in self._parts:
+        for part in self.parts:
             if part._site.resumed is not None:
                 part._site.resumed.let_go()
 

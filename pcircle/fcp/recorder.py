@@ -51,8 +51,9 @@ class Disk:
             return
         # One that may not be read can't be synced by; another one on it will do.
         with suppress(OSError), self._lock:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
+            if status.st_dev not in self._file_systems:  # by another thread meanwhile
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+                self._file_systems[status.st_dev] = os.open(b".", flags, dir_fd=fd)
 
     def sync(self) -> None:
         """Bring to disk what this node has written. StoppedEarly if it can't be."""

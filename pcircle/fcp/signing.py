@@ -27,9 +27,9 @@ from pcircle.fs.directories import HOLDER
 from pcircle.signature import BLOCK_BYTES, PART, Signer, algorithm, entries_of, text_of
 
 
-def copy_signer(name: str) -> Signer:
-    """A rank's signer of a copy."""
-    return Signer(name, HOLDER)
+def copy_signer(name: str, first: Signer | None) -> Signer:
+    """A signer of a copy; `first` is the rank's, where it is another thread's."""
+    return Signer(name, HOLDER, first=first)
 
 
 def sign_existing(signer: Signer, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:

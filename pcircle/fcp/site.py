@@ -25,6 +25,7 @@ from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.xattrs import lift_flags
 from pcircle.runtime import Here
+from pcircle.signature import Signer
 
 
 class Site:
@@ -48,19 +49,23 @@ class Site:
         self.resumed: Resumed | None = None
         if journal is not None and self.recorder is not None and journal.stale:
             self.resumed = Resumed(journal, self.recorder.keys)
-        self.disk = self.recorder or (Disk() if plan.verify else None)
+        shared: Disk | None = None if beside is None else beside.disk
+        self.disk: Disk | None = self.recorder or (Disk(shared) if plan.verify else None)
         opened = None if self.disk is None else self.disk.opened
         self.sources, self.targets = open_sides(plan, opened, beside is None)
         self.extras = Extras(plan.keep, self.counters)
         self.limits: Limits | None = limits_of(plan, size) if beside is None else beside.limits
-        self.signer = None if plan.sign is None else copy_signer(plan.sign)
+        self.signer: Signer | None = None
+        if plan.sign is not None:
+            self.signer = copy_signer(plan.sign, None if beside is None else beside.signer)
         # The number tells temporary names apart, of all threads of all ranks.
         means = plan, self.counters, rank + size * number, self.extras, self.limits
         kind = HashingCopier if plan.verify else Copier
         self.copier = kind(*means, self.signer)
         self.waiting: Waiting | None = None
         if self.disk is not None and isinstance(self.copier, HashingCopier):
-            self.waiting = Waiting(self.disk, self.copier)
+            with_first: Waiting | None = None if beside is None else beside.waiting
+            self.waiting = Waiting(self.disk, self.copier, with_first)
 
     @property
     def epoch(self) -> int:

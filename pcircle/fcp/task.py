@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.circle import Sums
 from pcircle.errors import NoSpace
 from pcircle.fcp.batches import Batches
+from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import (
     Batch,
     Chunk,
@@ -37,7 +37,7 @@ from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
 from pcircle.fcp.verify import Verifier
 from pcircle.fcp.waiting import LONGEST_WAIT_S
 from pcircle.fs.lists import Lists
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
 
 
@@ -45,7 +45,7 @@ class Forwarded(NamedTuple):
     """In place of the result of an item that another rank does."""
 
 
-class CopyTask(Task[Item, Done]):
+class CopyTask(PartedTask[Item, Done]):
     """One rank's part of a copy."""
 
     notice_type = Notice
@@ -60,12 +60,12 @@ class CopyTask(Task[Item, Done]):
         number: int = 0,
     ) -> None:
         """With `beside` it is that task's part for the worker thread of this number."""
+        super().__init__()
         self._lists = lists
         first: Site | None = None if beside is None else beside._site
         links: HardLinks | None = None if beside is None else beside._links
         self._site: Site = Site(plan, rank, size, first, number)
         self._links: HardLinks = HardLinks(self._site, links)
-        self._parts: list[CopyTask] = [self]
         self.most_threads = affordable_threads()
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.most_threads)
@@ -192,7 +192,7 @@ class CopyTask(Task[Item, Done]):
     def close(self) -> None:
         """The job has ended: let the directories go."""
         self._links.close()
-        for part in self._parts:
+        for part in self.parts:
             part._site.sources.close()
             part._site.targets.close()
             if part._site.resumed is not None:
@@ -200,36 +200,22 @@ class CopyTask(Task[Item, Done]):
         if self._site.disk is not None:
             self._site.disk.close()
 
-    def measure(self) -> Sums:
-        if len(self._parts) == 1:
-            return self._site.counters.sums()
-        sums = sum((part._site.counters.sums() for part in self._parts), Sums())
-        return msgspec.structs.replace(sums, ranks=1)
+    @property
+    def counted(self) -> Counters:
+        return self._site.counters
 
-    def part(self, number: int) -> CopyTask:
-        if not number:
-            return self
-        part = self._beside(number)
-        self._parts.append(part)
-        return part
-
-    def _beside(self, number: int) -> CopyTask:
+    def beside(self, number: int) -> CopyTask:
         site = self._site
         return CopyTask(site.plan, site.rank, site.size, self._lists, self, number)
-
-    def work(self) -> float:
-        return sum(part._site.counters.work() for part in self._parts)
 
 
 def threads_of(plan: Plan) -> int | None:
     """How many worker threads each rank has; None: as many as pay.
 
-    One where they would have to share what is not made for it: digests that
-    are kept aside, files that wait to be verified. To wait for a limit is no
-    reason for more.
+    To wait for a limit is no reason for more than one.
     """
     limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
-    if plan.sign is not None or plan.verify or (limited and plan.threads is None):
+    if limited and plan.threads is None:
         return 1
     return plan.threads
 

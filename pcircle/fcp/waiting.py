@@ -23,15 +23,43 @@ LONGEST_WAIT_S = 2.0
 """The time between epochs; they come sooner where there is nothing else to do."""
 
 
-class Waiting:
-    """What waits on one rank. `copier` is that of the items, on the worker's thread."""
+class _Held:
+    """The items of one rank that wait, and for which epoch."""
 
-    def __init__(self, disk: Disk, copier: HashingCopier) -> None:
-        self._disk = disk
-        self._copier = copier
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._committed = 0
         self._held: list[tuple[int, Item, Here[Item]]] = []
+
+    def add(self, epoch: int, item: Item, here: Here[Item]) -> None:
+        """An item that waits for this epoch's commit."""
+        here.hold(epoch)
+        with self._lock:
+            if epoch > self._committed:
+                self._held.append((epoch, item, here))
+                return
+        here.resume(here.ticket, [item], Done(), epoch)
+
+    def commit(self, epoch: int) -> None:
+        """What was done in this epoch and before is on disk."""
+        with self._lock:
+            self._committed = epoch
+            ready = [each for each in self._held if each[0] <= epoch]
+            self._held = [each for each in self._held if each[0] > epoch]
+        for of, item, here in ready:
+            here.resume(here.ticket, [item], Done(), of)
+
+
+class Waiting:
+    """What waits on one rank. `copier` is that of the items, on the worker's thread.
+
+    With `beside` it waits with what that one, of another thread of the rank, has.
+    """
+
+    def __init__(self, disk: Disk, copier: HashingCopier, beside: Waiting | None = None) -> None:
+        self._disk = disk
+        self._copier = copier
+        self._held: _Held = _Held() if beside is None else beside._held
 
     def begin(self) -> None:
         """An item begins: what the last one left is not its own."""
@@ -64,29 +92,15 @@ class Waiting:
             counts,
             entries,
         )
-        self._hold(verify, here)
+        self._held.add(self._disk.epoch, verify, here)
         return True
 
     def part(self, chunk: Chunk, reached: int, blocks: bytes, here: Here[Item]) -> None:
         """A chunk was copied up to here."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
-        self._hold(Reread(part, self._copier.digest, blocks), here)
-
-    def _hold(self, item: Item, here: Here[Item]) -> None:
-        epoch = self._disk.epoch
-        here.hold(epoch)
-        with self._lock:
-            if epoch > self._committed:
-                self._held.append((epoch, item, here))
-                return
-        here.resume(here.ticket, [item], Done(), epoch)
+        self._held.add(self._disk.epoch, Reread(part, self._copier.digest, blocks), here)
 
     def commit(self, epoch: int) -> None:
         """All that was done up to this epoch is on disk. Called on another thread."""
-        with self._lock:
-            self._committed = epoch
-            ready = [each for each in self._held if each[0] <= epoch]
-            self._held = [each for each in self._held if each[0] > epoch]
-        for of, item, here in ready:
-            here.resume(here.ticket, [item], Done(), of)
+        self._held.commit(epoch)

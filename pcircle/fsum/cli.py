@@ -67,6 +67,7 @@ def parser() -> Parser:
     )
     add = p.add_argument_group("how").add_argument
     add_launch(add)
+    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
     add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
     add_said(p.add_argument_group("what is said").add_argument, f"fsum {__version__}")
     return p

@@ -25,7 +25,7 @@ from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
-from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs
+from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs, number_of_threads
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -56,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     files_from: str | None = None
     deep: bool = False
     one_file_system: bool = False
+    threads: int | None = None
     jobs: int | None = None
     transport: TransportOption = "auto"
     quiet: bool = False
@@ -135,6 +136,7 @@ class SumProgram(Program):
             mode=options.mode,
             whole=options.whole or listed,
             listed=listed,
+            threads=options.threads,
         )
         if listed and plan.roots[0].name:
             raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
@@ -223,6 +225,7 @@ def sum_typed(typed: argparse.Namespace) -> int:
         files_from=typed.files_from,
         deep=typed.recursive,
         one_file_system=typed.one_file_system,
+        threads=None if typed.threads is None else number_of_threads(typed.threads),
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from pcircle.circle import Sums
 
+_AS_ONE_BYTES = 256 << 10
+
 
 class Totals(NamedTuple):
     """Counts of a rank, or of all.
@@ -56,6 +58,11 @@ class Counters:
     def sums(self) -> Sums:
         """The counts for a progress round."""
         return Sums(tuple(getattr(self, name) for name in Totals._fields), self.weight, 1)
+
+    def work(self) -> float:
+        """What was done so far, in names; so many bytes count as one."""
+        names = self.files + self.links + self.directories + self.special + self.scans_done
+        return names + self.bytes_done / _AS_ONE_BYTES
 
     found: int
     sized: int

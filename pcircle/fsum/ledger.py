@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from types import TracebackType
 
 from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
@@ -29,9 +32,14 @@ _TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
 
 
 class Ledger:
-    """One rank's books. `old` is the manifest that the tree is held against."""
+    """One rank's books. `old` is the manifest that the tree is held against.
 
-    def __init__(self, plan: Plan, rank: int, signer: Signer) -> None:
+    Each thread has its own; they write to what `first` has, a directory at a time.
+    """
+
+    def __init__(self, plan: Plan, rank: int, signer: Signer, first: Ledger | None = None) -> None:
+        self._first = first or self
+        self._writing = threading.Lock()
         self.old = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
         self._rank = rank
@@ -127,24 +135,30 @@ class Ledger:
         tell: Callable[[Sequence[Difference]], None],
         meant: Iterable[bytes] | None = None,
     ) -> Page:
-        """The page of a directory, to be shown its entries and then closed.
+        """The page of a directory, to be entered, shown its entries and then closed.
 
         `meant` are the names that may be missing, in their order; None: all.
         """
         return Page(self, path, status, tell, meant)
 
-    def part(self) -> Part | None:
-        """This rank's part of the manifest that is written. StoppedEarly if it can't be."""
-        if self._part is None and self._plan.parts is not None:
-            try:
-                self._part = Part(b"%b-%d" % (self._plan.parts, self._rank))
-            except OSError as error:
-                raise unwritable(error) from error
-        return self._part
+    @contextmanager
+    def part(self) -> Iterator[Part | None]:
+        """This rank's part of the manifest that is written, alone. StoppedEarly if it can't be."""
+        if self._plan.parts is None:
+            yield None
+            return
+        first = self._first
+        with first._writing:
+            if first._part is None:
+                try:
+                    first._part = Part(b"%b-%d" % (self._plan.parts, self._rank))
+                except OSError as error:
+                    raise unwritable(error) from error
+            yield first._part
 
     def close(self) -> None:
         """All directories are done: others will read what was written."""
-        if self._part is not None:
+        if self._part is not None:  # that of the first
             try:
                 self._part.close()
             except OSError as error:
@@ -185,14 +199,30 @@ class Page:
         self._tell = tell
         self._bytes = 0
         self._count = 0
-        self._part = ledger.part()
+        self._alone = ledger.part()
+        self._part: Part | None = None
+        self._old: Iterator[Entry] | None = None
+        self._next: Entry | None = None
+
+    def __enter__(self) -> Page:
+        self._part = self._alone.__enter__()
+        old = self._ledger.old
         if self._part is not None:
-            self._part.begin(path)
-        compares = ledger.old is not None and self._part is None
-        section = ledger.old.section(path) if compares and ledger.old is not None else None
-        self._old = None if section is None else iter(section)
-        self._next = None if self._old is None else next(self._old, None)
+            self._part.begin(self._path)
+        elif old is not None:
+            section = old.section(self._path)
+            self._old = None if section is None else iter(section)
+            self._next = None if self._old is None else next(self._old, None)
         self.see([])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._alone.__exit__(kind, error, trace)
 
     def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:
         """Entries, in the order of their names. StoppedEarly if they can't be written."""

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.directories import Base, Directories, affordable, working_directory
 from pcircle.fs.globs import Rule
 from pcircle.ui.names import show
 
@@ -58,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
     added;
     `against` is the manifest that the tree is held against, in this `mode`. With
     `whole` files have digests of their own, and `listed`: those of a list, to be checked.
+    `threads` is how many worker threads each rank has, None: as many as pay.
     """
 
     roots: tuple[Root, ...]
@@ -76,6 +77,7 @@ class Plan(msgspec.Struct, frozen=True):
     mode: Against = "check"
     whole: bool = False
     listed: bool = False
+    threads: int | None = None
 
     @property
     def whole_tree(self) -> bool:
@@ -115,8 +117,18 @@ def _root(path: bytes) -> Root:
     return Root(holder or b".", name, path)
 
 
-def open_roots(plan: Plan, here: bytes) -> Directories:
-    """The directories below the roots, of a process whose working directory is `here`."""
-    begin = b"" if here == plan.directory else plan.directory
+_EACH_OF_MANY = 4
+_OF_A_THREAD = _EACH_OF_MANY + 8  # descriptors: directories, a file, what else
+
+
+def affordable_threads() -> int:
+    """How many worker threads a process has descriptors for; its first one takes half of all."""
+    return 1 + affordable() // 2 // _OF_A_THREAD
+
+
+def open_roots(plan: Plan, *, alone: bool) -> Directories:
+    """The directories below the roots. Threads of a rank that are not its first keep few open."""
+    begin = b"" if working_directory() == plan.directory else plan.directory
     bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
-    return Directories(bases, affordable(), plan.identify)
+    each = min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
+    return Directories(bases, each, plan.identify)

@@ -107,6 +107,8 @@ def rank_share(report: RankReport) -> RankShare:
         spilled_items=report.spilled,
         cpu_s=round(report.cpu_s, 3),
         peak_rss_bytes=report.peak_rss_bytes,
+        threads=report.threads,
+        work_per_s_by_threads={str(threads): round(rate, 1) for threads, rate in report.rates},
     )
 
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
 from pcircle.fs.data import may_have_holes
-from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
+from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
@@ -36,9 +35,9 @@ from pcircle.fsum.items import (
     Portion,
     Tree,
 )
-from pcircle.fsum.plan import BLOCK_BYTES, Plan, open_roots
+from pcircle.fsum.plan import BLOCK_BYTES, Plan, affordable_threads, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 
@@ -72,37 +71,58 @@ class LargeFile(NamedTuple):
     blocks: int
 
 
-class SumTask(Task[Item, Done]):
-    """One rank's part of a signature. `lists` say what is meant of the roots; rank 0 has them."""
+class SumTask(PartedTask[Item, Done]):
+    """One rank's part of a signature. `lists` say what is meant of the roots; rank 0 has them.
+
+    With `first` it is that task's part for another worker thread.
+    """
 
     notice_type = Notice
 
-    def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        first: SumTask | None = None,
+    ) -> None:
+        super().__init__()
+        self.most_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
         self._lists = lists
         self._size = size
-        self._signer = Signer(plan.algorithm, HOLDER, BESIDE.size if plan.detailed else 0)
+        beside_bytes = BESIDE.size if plan.detailed else 0
+        of_first: Signer | None = None if first is None else first._signer
+        self._signer: Signer = Signer(plan.algorithm, HOLDER, beside_bytes, of_first)
         self._ledger: Ledger | None = None
         if plan.detailed:
             from pcircle.fsum.ledger import Ledger  # most runs need none
 
-            self._ledger = Ledger(plan, rank, self._signer)
+            books: Ledger | None = None if first is None else first._ledger
+            self._ledger = Ledger(plan, rank, self._signer, books)
         self._reader = Reader(plan, self.counters, self._signer)
-        self._directories = open_roots(plan, working_directory())
+        self._directories = open_roots(plan, alone=first is None)
         self._choose = choosing(plan.rules)
+
+    @property
+    def counted(self) -> Counters:
+        return self.counters
+
+    def beside(self, number: int) -> SumTask:
+        return SumTask(self._plan, self._rank, self._size, self._lists, self)
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
-        self._directories.close()
+        for part in self.parts:
+            part._directories.close()
 
     def finish(self) -> None:
         if self._ledger is not None:
             self._ledger.close()
-
-    def measure(self) -> Sums:
-        return self.counters.sums()
 
     def seed(self) -> Iterator[Item]:
         weight = 1.0 / len(self._plan.roots)
@@ -334,19 +354,18 @@ class SumTask(Task[Item, Done]):
         *,
         entered: bool = True,
     ) -> Done:
-        page = None
-        if self._ledger is not None:
-            meant = self._meant(item.only) if entered else ()
-            page = self._ledger.page(item.path, status, here.note, meant)
-        visit = None if page is None else page.see
         try:
-            done = self._signer.directory(item.root, item.path, Done(), merged, visit)
+            if self._ledger is None:
+                done = self._signer.directory(item.root, item.path, Done(), merged)
+            else:
+                meant = self._meant(item.only) if entered else ()
+                with self._ledger.page(item.path, status, here.note, meant) as page:
+                    done = self._signer.directory(item.root, item.path, Done(), merged, page.see)
+                    page.close(self._signer.digest_of(done))
         except ValueError as twice:
             why = OSError(errno.ESTALE, str(twice))
             self._fail(item.root, item.path, "sign directory", why, here, sized=True)
             return Done()
-        if page is not None:
-            page.close(self._signer.digest_of(done))
         self.counters.directories += 1
         return done
 

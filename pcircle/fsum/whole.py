@@ -15,9 +15,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.circle import Sums
 from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import HOLDER, join_path, working_directory
+from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.listed import Listed
 from pcircle.fs.lists import Lists, Picked
 from pcircle.fs.scan import Block, blocks
@@ -25,9 +24,9 @@ from pcircle.fsum.coreutils import Listed as Line
 from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Failure, Identity
-from pcircle.fsum.plan import Plan, open_roots
+from pcircle.fsum.plan import Plan, affordable_threads, open_roots
 from pcircle.fsum.reader import FLAGS, Changed, check_same
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Here, PartedTask
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20
@@ -71,29 +70,45 @@ Item: TypeAlias = Folder | Files | Expected
 Notice: TypeAlias = Failure | Digest | Difference
 
 
-class WholeTask(Task[Item, bool]):
-    """One rank's part of many digests. Rank 0 has `expected`, a list to be checked, and `lists`."""
+class WholeTask(PartedTask[Item, bool]):
+    """One rank's part of many digests. Rank 0 has `expected`, a list to be checked, and `lists`.
+
+    With `first` it is that task's part for another worker thread.
+    """
 
     notice_type = Notice
 
     def __init__(
-        self, plan: Plan, rank: int, expected: Sequence[Line], lists: Lists | None
+        self,
+        plan: Plan,
+        rank: int,
+        expected: Sequence[Line],
+        lists: Lists | None,
+        first: WholeTask | None = None,
     ) -> None:
+        super().__init__()
+        self.most_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
         self._lists = lists
         self._expected = expected
-        self._directories = open_roots(plan, working_directory())
+        self._directories = open_roots(plan, alone=first is None)
         self._choose = choosing(plan.rules)
         self._piece = memoryview(bytearray(_PIECE_BYTES))
 
+    @property
+    def counted(self) -> Counters:
+        return self.counters
+
+    def beside(self, number: int) -> WholeTask:
+        return WholeTask(self._plan, self._rank, (), self._lists, self)
+
     def close(self) -> None:
         """The job has ended: let the directories go."""
-        self._directories.close()
-
-    def measure(self) -> Sums:
-        return self.counters.sums()
+        for part in self.parts:
+            part._directories.close()
 
     def seed(self) -> Iterator[Item]:
         if self._plan.listed:

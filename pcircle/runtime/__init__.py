@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
+from pcircle.runtime.parted import PartedTask
 from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task
 
 __all__ = [
     "Here",
     "Observer",
     "Outcome",
+    "PartedTask",
     "Program",
     "RankReport",
     "Result",

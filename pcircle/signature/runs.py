@@ -84,7 +84,7 @@ class Shelf:
     Entries may have more behind their digest, `beside_bytes`, which travels with
     them, but is no part of the directory's digest.
 
-    `add` and `digest` may be called by two threads. OSError if the temporary
+    `add` and `digest` may be called by many threads. OSError if the temporary
     directory can't take or give them.
     """
 

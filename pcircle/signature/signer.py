@@ -53,20 +53,24 @@ D = TypeVar("D", bound=Result)
 
 
 class Signer:
-    """One rank's digests. Used by the worker, but for `gather`, which is the main thread's.
+    """One rank's digests. Used by one worker, but for `gather`, which is the main thread's.
 
     `root_holder` is the path of the directory that roots are in. Entries have
     `beside` behind their digest, of `beside_bytes`, see `pcircle.signature.runs.Shelf`.
+    Each thread has a signer of its own; what is on the shelf of `first` is on theirs.
     """
 
-    def __init__(self, name: str, root_holder: bytes, beside_bytes: int = 0) -> None:
+    def __init__(
+        self, name: str, root_holder: bytes, beside_bytes: int = 0, first: Signer | None = None
+    ) -> None:
         self.algorithm = algorithm(name)
         self.beside = bytes(beside_bytes)
         self.seal = b""  # kind and digest of the entry that was read last
         self.blocks = b""  # digests of a chunk that was read
         self._root_holder = root_holder
         self._hasher = BlockHasher(self.algorithm)
-        self._shelf = Shelf(self.algorithm, beside_bytes=beside_bytes)
+        shelf: Shelf | None = None if first is None else first._shelf
+        self._shelf: Shelf = shelf or Shelf(self.algorithm, beside_bytes=beside_bytes)
         self._entries: list[bytes] = []
         self._told = 0  # of these, to `fresh`
         self._kept = Runs()

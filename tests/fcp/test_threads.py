@@ -51,10 +51,40 @@ def test_hard_links_and_large_files(launcher: Launcher, place: bytes) -> None:
     assert_same_links(source, place + b"/copy")
 
 
+@several
+def test_signed_and_verified(launcher: Launcher, odd_tree: bytes, place: bytes) -> None:
+    """Digests of entries and files that wait to be read again, of all threads together."""
+    signatures = set()
+    ways: list[tuple[str, ...]] = [("--threads", "1"), MANY, (*MANY, "--no-checkpoint")]
+    for number, options in enumerate(ways):
+        target = place + b"/copy %d" % number
+        plain: tuple[str | bytes, ...] = (*options, "-p", "--chunksize", "4M", "-s", "-T", odd_tree)
+        signatures.add(copy(launcher, *plain, target).out)
+        assert differences(odd_tree, target) == []
+        copy(launcher, *plain, "--verify", target + b" verified")
+        assert differences(odd_tree, target + b" verified") == []
+    texts = {line.split()[0] for line in signatures}
+    assert len(texts) == 1, signatures
+
+
+@several
+def test_what_is_read_back_wrong_is_put_right(
+    launcher: Launcher, place: bytes, fuse: Mount
+) -> None:
+    mounted = fuse(keep=True, attributes_s=60.0)
+    source = build_flat_tree(place + b"/flat", 30, 20, 5000)
+    mounted.rules(Rule(ops=("write",), path="copy/*", skip=50, times=4, flip=100))
+    finished = copy(launcher, *MANY, "--verify", "-T", source, mounted.path + b"/copy")
+    assert mounted.state().hits == [4]
+    assert finished.said.count("was copied again") == 4
+    assert differences(source, mounted.backing + b"/copy", CONTENT) == []
+
+
+@pytest.mark.parametrize("more", [(), ("-s",), ("--verify",)], ids=["plain", "signed", "verified"])
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_and_resumed(seed: int, place: bytes) -> None:
+def test_killed_and_resumed(seed: int, more: tuple[str, ...], place: bytes) -> None:
     sources = kills.build_sources(make_directory(place, b"sources"))
-    options = ("-a", "--threads", str(2 + 3 * seed))
+    options = ("-a", "--threads", str(2 + 3 * seed), *more)
     kills.play(make_directory(place, b"round"), sources, 3000 + seed, kills.LOCAL, options=options)
 
 
@@ -154,8 +184,6 @@ def _directories(path: bytes) -> list[os.DirEntry[bytes]]:
     [
         (["--threads", "0"], "from 1 to 64"),
         (["--threads", "many"], "from 1 to 64"),
-        (["--threads", "2", "-s"], "with --signature each process has one"),
-        (["--threads", "2", "--verify"], "with --verify"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: list[str], said: str, place: bytes) -> None:
