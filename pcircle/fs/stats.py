@@ -33,7 +33,9 @@ _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
 _BASIC_STATS = 0x7FF
 _SLOW_S = 50e-6
-_SLOW_BLOCKS = 3  # to be sure: one may be slow because this process had to wait for a processor
+_SLOW_BLOCKS = 3  # of late
+_PROBE = 4  # names that are looked up to see how long it takes
+_PROBES = 3  # slow ones, to be sure: one may be because this process had to wait for a processor
 _WORTH_IT = 8  # names; fewer are not worth to wake anybody
 
 # Where the fields of struct statx are, counted in their own width: bits, offset, signed.
@@ -97,21 +99,38 @@ class Stats:
         if count < _WORTH_IT:
             self._range(0, count)
         else:
-            began_s = time.perf_counter()
-            overlapped = self._slow >= _SLOW_BLOCKS
-            if overlapped:
-                self._overlap.run(self._range, 0, count)
+            begin = 0 if self._slow >= _SLOW_BLOCKS else self._probe(count)
+            if self._slow >= _SLOW_BLOCKS:
+                self._look_overlapped(begin, count)
             else:
-                self._range(0, count)
-            # Overlapped, it takes a part of what it would.
-            each_s = (time.perf_counter() - began_s) / count
-            if each_s * (self._overlap.threads if overlapped else 1) > _SLOW_S:
-                self._slow = min(self._slow + 1, 2 * _SLOW_BLOCKS)
-            else:
-                self._slow = max(self._slow - 1, 0)
+                self._range(begin, count)
         if self._failed:
             failed, self._failed = self._failed, {}
             raise Failed(failed)
+
+    def _probe(self, count: int) -> int:
+        """Look up the first of so many names to see whether it takes long; returns how many."""
+        for probe in range(1, _PROBES + 1):
+            stop = min(probe * _PROBE, count)
+            began_s = time.perf_counter()
+            self._range(stop - _PROBE, stop)
+            if time.perf_counter() - began_s <= _PROBE * _SLOW_S:
+                self._slow = max(self._slow - 1, 0)
+                return stop
+            if stop + _PROBE > count:
+                break
+        self._slow = min(self._slow + probe, 2 * _SLOW_BLOCKS)
+        return stop
+
+    def _look_overlapped(self, begin: int, end: int) -> None:
+        began_s = time.perf_counter()
+        self._overlap.run(self._range, begin, end)
+        # Overlapped, it takes a part of what it would.
+        spent_s = (time.perf_counter() - began_s) * self._overlap.threads
+        if spent_s > _SLOW_S * (end - begin):
+            self._slow = min(self._slow + 1, 2 * _SLOW_BLOCKS)
+        else:
+            self._slow = max(self._slow - 1, 0)
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
         """A column of the names from `start` to before `stop`."""
