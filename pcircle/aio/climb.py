@@ -6,7 +6,7 @@ the threads fight over the interpreter lock, and a second one makes all slower.
 Nobody should have to say which it is, so each rank finds out.
 
 Pure: told what was done in a window of time, it answers with the number of
-threads for the next one. It starts at one. Two things are looked at:
+threads for the next one. It starts at one. Three things are looked at:
 
 - *Waiting.* The share of the window in which the threads neither ran nor
   wanted to (their own processor time and the kernel's run delay, from
@@ -14,6 +14,9 @@ threads for the next one. It starts at one. Two things are looked at:
   interpreter lock, which looks like waiting: it may as long as it runs or is
   kept from running. Who does not wait gains nothing by company, nor does
   anybody once the lock is held nearly all the time.
+- *Being kept from running.* Where threads are ready and have no processor for
+  a good part of the time, nothing is learnt of the file system, and a step
+  down is taken.
 - *Throughput* per second in which the threads were not kept from running. Each
   step up must pay by a good part of what it could; else it is taken back, and
   tried again after a time that doubles. From time to time a step down is tried
@@ -31,6 +34,7 @@ LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
 _WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
+_HELD_UP = 0.3  # the share of time kept from running above which nothing is learnt
 _LOCK_TO_SPARE = 0.2  # the least share of time without the interpreter lock, as well
 _PAYS = 0.3  # of the gain that a step up could bring, the least to keep it
 _FREE = 0.12  # the loss at which a step down is kept
@@ -64,6 +68,7 @@ class Climb:
         self._hold = 0
         self._next_hold = _FIRST_HOLD
         self._down_next = False
+        self._seen_worth = False  # in the last window
         self.history: list[tuple[int, float]] = []
         self.rates: dict[int, float] = {}  # the last throughput at each number of threads
 
@@ -72,17 +77,27 @@ class Climb:
         """How many to use now."""
         return self._levels[self._at]
 
+    @property
+    def settled(self) -> int:
+        """How many have paid so far: a number that is on trial does not count."""
+        return self._levels[self._at - max(0, self._trial)]
+
     def update(self, window: Window) -> int:
         """Take note of a window; returns how many threads to use in the next one."""
         threads = self.threads
         wanted_s = window.elapsed_s - window.delay_s / threads
         if window.elapsed_s <= 0 or wanted_s <= 0 or not window.done:
             return threads
+        if (window.delay_s / threads + window.others_s) / window.elapsed_s > _HELD_UP:
+            self._yield()
+            return self.threads
         rate = window.done / wanted_s
         others = window.others_s / window.elapsed_s
         own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
         worth = waiting >= _WORTH_WAITING and 1.0 - own - others >= _LOCK_TO_SPARE
+        # The first step wants two windows: most of those who never need it never take it.
+        sure, self._seen_worth = worth and (self._at > 0 or self._seen_worth), worth
         self.history.append((threads, rate))
         del self.history[:-64]
         self.rates[threads] = rate
@@ -96,8 +111,16 @@ class Climb:
                 return threads
             self._hold, self._next_hold = 0, _FIRST_HOLD
         if not self._hold and not self._trial:
-            self._try(rate, waiting, worth)
+            self._try(rate, waiting, sure)
         return self.threads
+
+    def _yield(self) -> None:
+        """There are not processors enough: what is measured is the neighbours."""
+        if self._at:
+            self._at -= 1
+        if self._trial:
+            self._rest()
+        self._trial = 0
 
     def _judge_up(self, rate: float) -> None:
         assert self._before is not None
@@ -128,15 +151,15 @@ class Climb:
         self._hold = self._next_hold
         self._next_hold = min(2 * self._next_hold, _LONGEST_HOLD)
 
-    def _try(self, rate: float, waiting: float, worth: bool) -> None:
+    def _try(self, rate: float, waiting: float, sure: bool) -> None:
         self._before = rate
         rested = self._next_hold > _FIRST_HOLD
         if rested and self._down_next and self._at:
             self._at, self._trial = self._at - 1, -1
-        elif worth and self._at + 1 < len(self._levels):
+        elif sure and self._at + 1 < len(self._levels):
             self._at, self._trial = self._at + 1, 1
         elif self._at and waiting < _WORTH_WAITING:
             self._at, self._trial = self._at - 1, -1
-        else:
+        elif self._at or not self._seen_worth:
             self._rest()
         self._down_next = not self._down_next

@@ -38,7 +38,7 @@ from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, w
 from pcircle.fs.xattrs import FLAGS
 from pcircle.signature import Signer
 
-_LOOK_EVERY = 16  # names between two looks at the clock
+_LOOK_EVERY_S = 0.02  # counts are told, and it is asked whether the job stops
 _SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
@@ -120,6 +120,7 @@ class Copier(LinkCopier):
         self.is_stopping = stop
         tally = Tally([], [], [])
         count = copied = copied_bytes = 0
+        look_s = 0.0
         try:
             for name in names:
                 count += 1
@@ -132,17 +133,23 @@ class Copier(LinkCopier):
                 else:
                     copied += 1
                     copied_bytes += size
-                    if count % _LOOK_EVERY:
-                        continue
-                if stop() or now_s() > until_s:
-                    break
+                now = now_s()
+                if now > look_s:
+                    self._count_plain(copied, copied_bytes)
+                    copied = copied_bytes = 0
+                    if stop() or now > until_s:
+                        break
+                    look_s = now + _LOOK_EVERY_S
         finally:  # also when the job stops here, for want of space
-            counters = self._counters
-            counters.files += copied
-            counters.sized += copied
-            counters.bytes_found += copied_bytes
-            counters.bytes_done += copied_bytes
+            self._count_plain(copied, copied_bytes)
         return count, tally
+
+    def _count_plain(self, copied: int, copied_bytes: int) -> None:
+        counters = self._counters
+        counters.files += copied
+        counters.sized += copied
+        counters.bytes_found += copied_bytes
+        counters.bytes_done += copied_bytes
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
         try:

@@ -29,6 +29,7 @@ _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
+_LOOK_EVERY_S = 0.02  # counts are told
 _KIND_BITS = 0o170000
 
 
@@ -71,7 +72,8 @@ class Reader:
         open_, readv, close, now_s = os.open, os.readv, os.close, time.monotonic
         add, buffer, whole, more = self._add, self._view, [self._small], [bytearray(1)]
         others: list[bytes] = []
-        tried = size = 0
+        tried = size = told = told_bytes = 0
+        look_s = 0.0
         for name in names:
             tried += 1
             try:
@@ -92,14 +94,22 @@ class Reader:
                 continue
             finally:
                 close(fd)
-            if not tried % 32 and now_s() > until_s:
-                break
-        added = tried - len(others)
+            now = now_s()
+            if now > look_s:
+                added = tried - len(others)
+                self._count_small(added - told, size - told_bytes)
+                told, told_bytes = added, size
+                if now > until_s:
+                    break
+                look_s = now + _LOOK_EVERY_S
+        self._count_small(tried - len(others) - told, size - told_bytes)
+        return tried, others
+
+    def _count_small(self, added: int, size: int) -> None:
         self._counters.sized += added
         self._counters.files += added
         self._counters.bytes_found += size
         self._counters.bytes_done += size
-        return tried, others
 
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
         """Seal a regular file; false if it is to be read in chunks. OSError."""

@@ -418,7 +418,7 @@ class SumTask(PartedTask[Item, Done]):
                     large.append(Large(root, path, name, item.weight, item.directory))
                     self.counters.weight -= item.weight
             self.counters.weight += item.weight
-            if not done % 8 and (time.monotonic() > until_s or stop()):
+            if time.monotonic() > until_s or stop():
                 self._hand_back(item, files[done:], here)
                 break
         here.spawn(large)

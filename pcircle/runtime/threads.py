@@ -82,6 +82,11 @@ class Tuner:
         return pool.threads
 
     @property
+    def settled(self) -> int:
+        """How many threads have paid."""
+        return self._climb.settled
+
+    @property
     def rates(self) -> dict[int, float]:
         """The work per second that was last seen with each number of threads that was tried."""
         return self._climb.rates

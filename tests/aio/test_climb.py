@@ -85,3 +85,40 @@ def test_a_scheduler_adapts() -> None:
         when_all([io.submit(Operation("wait", time.sleep, 0.002)) for _ in range(300)]).result(60)
         assert set(io.threads().values()) == {3}
         assert sum("aio-metadata" in t.name for t in threading.enumerate()) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_learnt_where_processors_are_few(seed: int) -> None:
+    """Threads that are kept from running half of the time, by others or by one of their own."""
+    rng = Random(seed)
+    for kept in ("delay_s", "others_s"):
+        climb = Climb()
+        for _ in range(100):
+            held = WINDOW_S * rng.uniform(0.4, 0.6)
+            window = Window(rng.randrange(1, 5000), WINDOW_S, 0.001)
+            climb.update(window._replace(**{kept: held}))
+        assert climb.threads == 1
+        _play(climb, 0.002, 0.00003, 1000, rng, 30)
+        assert climb.threads >= 32
+        for _ in range(20):
+            threads = climb.threads
+            climb.update(Window(100, WINDOW_S, 0.001, 0.5 * WINDOW_S * threads))
+        assert climb.threads == 1
+
+
+def test_what_looks_like_waiting_once_is_no_reason() -> None:
+    climb = Climb()
+    for _ in range(30):
+        climb.update(Window(100, WINDOW_S, 0.001))
+        climb.update(Window(2000, WINDOW_S, 0.9 * WINDOW_S))
+    assert climb.history == [(1, rate) for _, rate in climb.history]
+    assert climb.settled == climb.threads == 1
+
+
+def test_a_number_on_trial_has_not_settled() -> None:
+    climb = Climb()
+    climb.update(Window(100, WINDOW_S, 0.001))
+    climb.update(Window(100, WINDOW_S, 0.001))
+    assert (climb.threads, climb.settled) == (2, 1)
+    climb.update(Window(200, WINDOW_S, 0.002))
+    assert (climb.threads, climb.settled) == (4, 2)

@@ -136,6 +136,18 @@ def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: 
     assert most >= 8
 
 
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_batches_of_slow_files_are_short(launcher: Launcher, place: bytes, fuse: Mount) -> None:
+    """A thousand files of one directory that take long are not two items, but hundreds."""
+    mounted = fuse()
+    source = build_flat_tree(mounted.backing + b"/source", 1, 1000, 100)
+    mounted.rules(Rule(delay_s=0.002))
+    result, slow = place + b"/result", mounted.path + b"/source"
+    copy(launcher, "-p", "--json", result, slow, mounted.path + b"/copy")
+    assert differences(source, mounted.backing + b"/copy") == []
+    assert sum(rank["items"] for rank in document(result)["ranks"]) > 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "threads"), [(ONE, "4"), (Launcher(jobs=3), "1")], ids=["thread", "rank"]

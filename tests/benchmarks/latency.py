@@ -1,0 +1,107 @@
+"""``python -m tests.benchmarks.latency``: the tools on a file system that takes 2 ms an operation.
+
+A FUSE file system of the tests' own, which adds the time to every operation and can serve
+thousands of them at once, as a parallel one does. No tool is given an option but ``-j 2``; peers
+that wait for each operation stand beside them. In one flat directory the kernel lets creations in
+one by one. Needs root or fusermount.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+
+from pcircle.ui.table import render
+
+from ..fusefs.mounting import missing, mounted
+from ..fusefs.rules import Rule
+
+
+def _build(root: bytes, directories: int, files: int) -> bytes:
+    for directory in range(directories):
+        folder = root + b"/%03d" % directory
+        os.makedirs(folder)
+        for number in range(files):
+            with open(folder + b"/%04d" % number, "wb") as file:
+                file.write(b"x" * 1000)
+    return root
+
+
+def _timed(command: list[str | bytes], before: Callable[[], None] = lambda: None) -> float:
+    before()
+    begun_s = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begun_s
+
+
+def _tool(name: str) -> list[str | bytes]:
+    return [sys.executable, "-m", f"pcircle.{name}", "-q", "-j", "2"]
+
+
+def _compare(
+    ours: list[str | bytes],
+    peer: list[str | bytes],
+    rounds: int,
+    before: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """The cells of a row: the peer's time once, which is long and hardly varies, and ours."""
+    peer_s = _timed(peer, before)
+    ours_s = median(_timed(ours, before) for _ in range(rounds))
+    return [f"{peer_s:.1f} s", f"{ours_s:.2f} s", f"{peer_s / ours_s:.1f} x"]
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.latency")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--delay-ms", type=float, default=2.0)
+    typed = parser.parse_args()
+    reason = missing()
+    if reason:
+        print(reason, file=sys.stderr)
+        return 1
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        place, backing = os.fsencode(folder) + b"/mount", os.fsencode(folder) + b"/backing"
+        os.mkdir(place)
+        os.mkdir(backing)
+        _build(backing + b"/tree", 50, 20)
+        _build(backing + b"/flat", 1, 1000)
+        _build(backing + b"/wide", 50, 99)
+        target = place + b"/copy"
+
+        def clear() -> None:
+            shutil.rmtree(backing + b"/copy", ignore_errors=True)
+
+        with mounted(place, backing) as slow:
+            slow.rules(Rule(delay_s=typed.delay_ms / 1000))
+            for name, what in ((b"/tree", "50 directories"), (b"/flat", "one directory")):
+                source = place + name
+                ours, peer = [*_tool("fcp"), "-p"], ["cp", "-a"]
+                cells = _compare(
+                    [*ours, source, target], [*peer, source, target], typed.rounds, clear
+                )
+                asked = "8 x" if name == b"/tree" else ""
+                rows.append([f"fcp -p, cp -a: 1,000 files, {what}", *cells, asked])
+            source = place + b"/wide"
+            cells = _compare(
+                [*_tool("fprof"), source], ["find", source, "-size", "+1G"], typed.rounds
+            )
+            rows.append(["fprof, find -size +1G: 5,000 entries, 50 directories", *cells, "8 x"])
+            source = place + b"/tree"
+            command = b'find "$0" -type f -print0 | xargs -0 md5sum'
+            cells = _compare([*_tool("fsum"), source], ["sh", "-c", command, source], typed.rounds)
+            rows.append(["fsum, find | xargs md5sum: 1,000 files, 50 directories", *cells, ""])
+    print(render(rows, align="lrrrr", header=["", "peer", "-j 2", "", "asked"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
