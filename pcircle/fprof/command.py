@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +28,9 @@ from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
 
 # What only some runs need is imported where they need it: the start is a part of every run.
 
@@ -73,7 +76,7 @@ class ProfileProgram(Program):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._log: LogFile | None = None
-        self._listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = ()  # on rank 0
+        self._lists: Lists | None = None  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
@@ -86,9 +89,10 @@ class ProfileProgram(Program):
         if options.files_from is not None:
             if len(roots) != 1 or roots[0].name:
                 raise UsageError("--files-from: what is listed is in one PATH, a directory")
-            from pcircle.fprof import lists
+            from pcircle.fs.lists import read_paths, sort
 
-            self._listed = lists.read(options.files_from, null=options.null)
+            paths = read_paths(options.files_from, show, null=options.null, whole=False)
+            self._lists = sort([(0, paths)])
         plan = Plan(
             roots=roots,
             volumes=volumes,
@@ -101,14 +105,14 @@ class ProfileProgram(Program):
             edges=options.wishes.edges,
             threads=options.threads,
             pieces=options.wishes.pieces,
-            listed=options.files_from is not None,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, self._listed)
+        lists = self._lists if rank == 0 else None
+        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, lists)
         self.close = task.close
         return task
 
@@ -136,6 +140,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
         return diff(typed)
     if not typed.operands:
         raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
+    if typed.null and not _names_files(typed):
+        raise UsageError("--null: no FILE is given whose lines could end with NUL")
     options = Options(
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
@@ -164,6 +170,12 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if options.files_from is not None and options.filters:
         raise UsageError("--files-from: the list says what is meant, and no pattern does")
     return _run(options)
+
+
+def _names_files(typed: argparse.Namespace) -> bool:
+    """Whether any option gives a file of paths or patterns."""
+    filters = typed.filters or ()
+    return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
 
 
 def check_outputs(options: Options) -> None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.fprof.profile import Profile
+from pcircle.fs.listed import Listed
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
@@ -47,13 +48,21 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     any: bytes = b""
 
 
+class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """Profile what a list names; `only` is a range of it, which rank 0 keeps."""
+
+    root: int
+    only: Listed
+    weight: float
+
+
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Names of files with several names, for the rank that knows which were seen: see `Claim`."""
 
     packed: bytes
 
 
-Item: TypeAlias = Tree | Batch | Claims
+Item: TypeAlias = Tree | Batch | Lines | Claims
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):

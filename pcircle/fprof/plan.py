@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True):
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
     look-ups of a rank are under way at once where they take long, `pieces` how many pieces of
-    files are to be compressed. `listed`: only what rank 0 has a list of.
+    files are to be compressed.
     """
 
     roots: tuple[Root, ...]
@@ -45,7 +45,6 @@ class Plan(msgspec.Struct, frozen=True):
     edges: tuple[int, ...] = ()
     threads: int = 16
     pieces: int = 0
-    listed: bool = False
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:

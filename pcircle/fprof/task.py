@@ -24,7 +24,7 @@ from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
-from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Sum, Tree
+from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree
 from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
 from pcircle.fs.choosing import choosing
@@ -35,7 +35,9 @@ from pcircle.runtime import Here, Task
 
 if TYPE_CHECKING:
     from pcircle.fprof.looks import Looks
+    from pcircle.fs.lists import Lists
 
+_LIST_BYTES = 1 << 20  # of a list, that are divided at once
 _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
@@ -79,9 +81,9 @@ class ProfileTask(Task[Item, Done]):
         plan: Plan,
         rank: int,
         size: int,
-        listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = (),
+        lists: Lists | None = None,
     ) -> None:
-        self._lists = listed  # on rank 0: directories, and names in them
+        self._lists = lists  # on rank 0
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
@@ -116,9 +118,11 @@ class ProfileTask(Task[Item, Done]):
         return Done(profile=profile)
 
     def seed(self) -> Iterator[Item]:
-        if self._plan.listed:
-            yield from self._seed_lists()
-            return
+        if self._lists is not None:
+            only = self._lists.parts[0].listed
+            if only is not None:
+                yield Lines(0, only, 1.0)
+                return
         weight = 1.0 / len(self._plan.roots)
         self.counters.found += len(self._plan.roots)
         for number, root in enumerate(self._plan.roots):
@@ -127,12 +131,6 @@ class ProfileTask(Task[Item, Done]):
             else:
                 self.counters.scans_due += 1
                 yield Tree(number, b"", b"", weight, number)
-
-    def _seed_lists(self) -> Iterator[Item]:
-        count = sum(len(names) for _, names in self._lists)
-        self.counters.found += count
-        for path, names in self._lists:
-            yield Batch(0, path, b"", b"", b"", 1.0 / count, 0, any=b"\0".join(names))
 
     def _single(self, number: int, name: bytes, weight: float) -> Batch:
         holder = self._plan.roots[number].holder
@@ -148,6 +146,8 @@ class ProfileTask(Task[Item, Done]):
             own: Any = self._tree(item, here)
         elif isinstance(item, Batch):
             own = self._batch(item, here)
+        elif isinstance(item, Lines):
+            own = self._lines(item, here)
         else:
             for claim in unpack(item.packed):
                 self._collector.claim(claim)
@@ -182,6 +182,33 @@ class ProfileTask(Task[Item, Done]):
             part = self._complete(item.root, opened.pop())
             opened[-1].add(part)
         return Done({item.slot: (*opened[0].sums, 0)})
+
+    # ---- lists -----------------------------------------------------------------
+
+    def _lines(self, item: Lines, here: Here[Item]) -> Done:
+        """Divide what is listed among all."""
+        if self._lists is None:
+            here.post(0, [item])
+            return Done()
+        from pcircle.fprof.listing import divided
+
+        # The rest waits until this is done, so that not all of a long list is in memory.
+        only, rest = self._lists.cut(item.only, _LIST_BYTES)
+        whole = item.only.end - item.only.begin
+        weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
+        if rest.is_range:
+            here.spawn([Lines(item.root, rest, item.weight - weight)])
+        count = sum(1 for _ in self._lists.records(only))
+        if not count:
+            self.counters.weight += weight
+        for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
+            if here.stopping:
+                break
+            names = _split(part.names if isinstance(part, Tree) else part.any)
+            self.counters.found += len(names)
+            self.counters.scans_due += len(names) if isinstance(part, Tree) else 0
+            here.spawn([part])
+        return Done()
 
     # ---- directories -----------------------------------------------------------
 

@@ -10,10 +10,11 @@ import stat
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
-from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, without_rights
+from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, command, without_rights
 from tests.fprof.judge import judged, told
 from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
 from tests.fusefs.fixture import Mount
@@ -204,7 +205,8 @@ def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
     tree = build(place + b"/tree")
     os.symlink(b"nowhere", tree + b"/link")
     os.mkfifo(tree + b"/open/fifo")
-    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"/listed/2", b"", b"gone"]
+    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"listed/2", b"", b"gone"]
+    paths += [b"open/0", b"open/./0"]  # again: it counts once
     with open(place + b"/list", "wb") as file:
         file.write((b"\0" if null else b"\n").join(paths))
     options = ["--files-from", os.fsdecode(place + b"/list"), *(["-0"] if null else [])]
@@ -222,8 +224,13 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
     place_text = os.fsdecode(place)
     with open(place + b"/list", "wb") as file:
         file.write(b"a/../../b\n")
+    with open(place + b"/absolute", "wb") as file:
+        file.write(b"/a\n")
     for options, said in (
-        (["--files-from", f"{place_text}/list"], "leads out"),
+        (["--files-from", f"{place_text}/list"], "leads upwards"),
+        (["--files-from", f"{place_text}/absolute"], "it is absolute"),
+        (["--files-from", ""], "cannot read ''"),
+        (["-0"], "--null: no FILE is given"),
         (["--files-from", f"{place_text}/gone"], "cannot read"),
         (["--files-from", f"{place_text}/list", "--exclude", "x"], "no pattern"),
     ):
@@ -232,3 +239,51 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
         assert said in finished.said
     finished = run_fprof(ONE, "--files-from", f"{place_text}/list", place + b"/list")
     assert finished.code == 2
+
+
+@some_launchers
+def test_a_list_of_all_counts_what_a_walk_counts(launcher: Launcher, odd_tree: bytes) -> None:
+    """In any order, the root with it; and the same as what a slash at the end of a name means."""
+    listed = subprocess.run(
+        ["find", b".", "-print0"], cwd=odd_tree, check=True, stdout=subprocess.PIPE
+    ).stdout
+    paths = listed.split(b"\0")
+    for text in (listed, b"\0".join(reversed(paths)), b"./\0"):
+        finished = run_with_input(launcher, text, "-0", "--files-from", "-", odd_tree)
+        assert told(finished) == judged(odd_tree)
+    names = sorted(os.listdir(odd_tree))
+    below = b"\0".join(name + b"/" for name in names)
+    document = run_with_input(launcher, below, "-0", "--files-from", "-", odd_tree)
+    assert told(document) == judged(*(odd_tree + b"/" + name for name in names))
+
+
+def run_with_input(launcher: Launcher, text: bytes, *arguments: str | bytes) -> dict[str, Any]:
+    finished = subprocess.run(
+        command(launcher, ["-q", "--json", "-", *arguments], FPROF),
+        input=text,
+        capture_output=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_long_list_is_not_kept_in_memory(place: bytes) -> None:
+    """But for the sorted file, which is mapped, and of which the system keeps what it likes."""
+    tree = build(place + b"/tree")
+    fd = os.open(tree + b"/open", os.O_RDONLY)
+    names = [b"%06d" % number * 40 for number in range(60_000)]
+    for name in names:
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+    os.close(fd)
+    peaks = []
+    for number in (1000, len(names)):
+        with open(place + b"/list", "wb") as file:
+            file.writelines(b"open/" + name + b"\n" for name in names[:number])
+        document = profiled(ONE, "--files-from", place + b"/list", tree)
+        assert document["counts"]["files"]["number"] == number
+        peaks.append(document["ranks"][0]["peak_rss_bytes"])
+    assert peaks[1] - peaks[0] < os.path.getsize(place + b"/list") + (8 << 20)
