@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pcircle.fprof.bins import BINS, bin_of, octave_of
 from pcircle.fprof.inodes import Claim, Inodes
 from pcircle.fprof.profile import (
+    DEEPEST,
     DIRECTORY_LISTS,
     FILE_LISTS,
     KINDS,
@@ -41,7 +42,6 @@ DAY_S = 86_400
 MOST_SIZES = 8192
 LONGEST_EXTENSION = 16
 LONGEST_PATH_BYTES = 1024
-DEEPEST = 255
 
 
 class Files:
