@@ -180,9 +180,7 @@ def _names_files(typed: argparse.Namespace) -> bool:
 
 def check_outputs(options: Options) -> None:
     """Refuse, before any work, what could not be written after it: UsageError."""
-    for where in (options.json, options.save, options.html, options.plot):
-        if where is not None:
-            jsonout.check(where)
+    _check_files(options)
     if options.plot is not None:
         from pcircle.fprof import plot
 
@@ -191,6 +189,23 @@ def check_outputs(options: Options) -> None:
         from pcircle.fprof import csvout
 
         csvout.check(options.csv)
+
+
+def _check_files(options: Options) -> None:
+    files = {"json": options.json, "save": options.save, "html": options.html}
+    files |= {"plot": options.plot, "error-log": options.error_log}
+    told: dict[str, str] = {}
+    for option, where in files.items():
+        if where is None or (option, where) == ("json", "-"):
+            continue
+        shown = show(os.fsencode(where))
+        if where == "-":
+            raise UsageError(f"--{option}: '-' is no file: the text is on standard output")
+        if option != "error-log":  # that is opened at once
+            jsonout.check(where)
+        other = told.setdefault(os.path.realpath(where), option)
+        if other != option and not where.startswith("/dev/"):
+            raise UsageError(f"--{other} and --{option} are both to be in '{shown}'")
 
 
 def _wishes(typed: argparse.Namespace) -> Wishes:

@@ -7,6 +7,7 @@ more.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from importlib import import_module
@@ -17,6 +18,7 @@ from typing import Any
 from pcircle.errors import UsageError
 from pcircle.fprof.page import Heat
 from pcircle.fprof.report import Report
+from pcircle.ui import jsonout
 from pcircle.units import format_size
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -43,7 +45,9 @@ def write(report: Report, heat: Heat, path: str) -> None:
     _bars(size, labels, [each.bytes_share for each in bins], "bytes by size of file")
     _sums(sums, labels, report)
     _heat(ages, heat)
-    figure.savefig(path, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
+    jsonout.put(picture.getvalue(), path)
 
 
 def _ticks(axes: Any, labels: list[str]) -> None:

@@ -24,6 +24,7 @@ from pcircle.fprof.profile import (
     Profile,
 )
 from pcircle.fprof.tables import OTHER_WIDTH
+from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
 VERSION = 1
@@ -50,17 +51,7 @@ def write(profile: Profile, path: str) -> None:
     """Write a profile, in place of an older file. OSError if that can't be done."""
     body = zlib.compress(msgspec.msgpack.encode(profile), 6)
     head = b"pcircle profile %d %b\n" % (VERSION, xxhash.xxh3_128_hexdigest(body).encode())
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(head + body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
+    jsonout.put(head + body, path, durable=True)
 
 
 def read(path: str) -> Profile:

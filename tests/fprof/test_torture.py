@@ -36,7 +36,7 @@ def files_of(*roots: bytes) -> list[File]:
     found = []
     for root in roots:
         shape = "%D:%i %s %U %d\\0"
-        command = ["find", root, "-type", "f", "-printf", shape]
+        command: list[str | bytes] = ["find", root, "-type", "f", "-printf", shape]
         lines = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.split(b"\0")
         for line in filter(None, lines):
             inode, size, uid, depth = line.split()

@@ -287,3 +287,54 @@ def test_a_long_list_is_not_kept_in_memory(place: bytes) -> None:
         assert document["counts"]["files"]["number"] == number
         peaks.append(document["ranks"][0]["peak_rss_bytes"])
     assert peaks[1] - peaks[0] < os.path.getsize(place + b"/list") + (8 << 20)
+
+
+FILES = ("--json", "--save", "--html", "--csv", "--error-log")
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_a_device_is_written_and_not_replaced(place: bytes, option: str) -> None:
+    """As root, too, whom nothing keeps from putting a file in place of /dev/null."""
+    tree = build(place + b"/tree")
+    for name, minor in ((b"/null", 3), (b"/full", 7)):
+        if os.geteuid() == 0:
+            os.mknod(place + name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        else:
+            os.symlink(b"/dev" + name, place + name)
+    assert run_fprof(ONE, "-q", option, place + b"/null", tree).code == 0
+    finished = run_fprof(ONE, "-q", option, place + b"/full", tree)
+    assert finished.code == 1
+    assert "No space left on device" in finished.said
+    assert stat.S_ISCHR(os.stat(place + b"/null").st_mode)
+    assert stat.S_ISCHR(os.stat(place + b"/full").st_mode)
+    assert sorted(os.listdir(place)) == [b"full", b"null", b"tree"]
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_what_a_link_stands_for_is_replaced_and_keeps_its_mode(place: bytes, option: str) -> None:
+    with open(place + b"/file", "wb"):
+        os.chmod(place + b"/file", 0o600)
+    os.symlink(b"file", place + b"/link")
+    assert run_fprof(ONE, "-q", option, place + b"/link", place).code == 0
+    assert os.path.islink(place + b"/link")
+    status = os.stat(place + b"/file")
+    assert status.st_size > 100
+    assert stat.S_IMODE(status.st_mode) == 0o600
+
+
+def test_names_of_files_that_make_no_sense_are_refused(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    for option in FILES:
+        assert run_fprof(ONE, "-q", option, "", tree).code == 2
+        assert run_fprof(ONE, "-q", option, "n" * 300, tree, cwd=place).code == 2
+    for option in FILES[1:3]:
+        assert run_fprof(ONE, "-q", option, "-", tree, cwd=place).code == 2
+    for one, other in (("--save", "--html"), ("--json", "--error-log"), ("--html", "--json")):
+        finished = run_fprof(ONE, one, "same", other, "./same", tree, cwd=place)
+        assert finished.code == 2
+        assert "are both to be in" in finished.said
+    assert os.listdir(place) == [b"tree"]
+    longest = "n" * 255
+    for option in FILES[:3]:
+        finished = run_fprof(ONE, "-q", option, longest, tree, cwd=place)
+        assert (finished.code, finished.said) == (0, "")
