@@ -16,6 +16,7 @@ import msgspec
 import xxhash
 
 from pcircle.errors import UsageError
+from pcircle.fprof.packing import pack, unpack
 from pcircle.fprof.profile import (
     DIRECTORY_LISTS,
     FILE_LISTS,
@@ -49,7 +50,7 @@ _LENGTHS = {
 
 def write(profile: Profile, path: str) -> None:
     """Write a profile, in place of an older file. OSError if that can't be done."""
-    body = zlib.compress(msgspec.msgpack.encode(profile), 6)
+    body = zlib.compress(pack(profile), 6)
     head = b"pcircle profile %d %b\n" % (VERSION, xxhash.xxh3_128_hexdigest(body).encode())
     jsonout.put(head + body, path, durable=True)
 
@@ -78,7 +79,7 @@ def read(path: str) -> Profile:
         packed = unpacker.decompress(body, _MOST_UNPACKED_BYTES)
         if not unpacker.eof:
             raise ValueError("it does not end where it should")
-        profile = msgspec.msgpack.decode(packed, type=Profile)
+        profile = unpack(packed)
         _check(profile)
     except (zlib.error, msgspec.DecodeError, ValueError, OverflowError) as error:
         raise UsageError(f"'{name}' is damaged: {error}") from None

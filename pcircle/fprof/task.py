@@ -24,7 +24,9 @@ from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
-from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree
+from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree, narrow, wide
+from pcircle.fprof.packing import pack
+from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
 from pcircle.fs.choosing import choosing
@@ -115,7 +117,7 @@ class ProfileTask(Task[Item, Done]):
             profile.sampled, profile.sample = self._plan.pieces, self._looks.sample()
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
-        return Done(profile=profile)
+        return Done(profile=pack(profile))
 
     def seed(self) -> Iterator[Item]:
         if self._lists is not None:
@@ -162,26 +164,29 @@ class ProfileTask(Task[Item, Done]):
 
     def merge(self, a: Done, b: Done) -> Done:
         profile = a.profile or b.profile
-        if a.profile is not None and b.profile is not None:
-            profile = merge(a.profile, b.profile)
+        if a.profile and b.profile:
+            profile = pack(merge(unpacked(a.profile), unpacked(b.profile)))
         slots = dict(a.slots)
         for slot, part in b.slots.items():
-            slots[slot] = _added(slots[slot], part) if slot in slots else part
+            known = slots.get(slot)
+            slots[slot] = part if known is None else narrow(_added(wide(known), wide(part)))
         return Done(slots, profile)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         opened, done = own
         if not opened:
             # Of a batch: what it has given back to be done counts where it counts itself.
-            parts = [*done.slots.values(), *merged.slots.values()]
-            return Done({item.slot: _sum(parts)}) if isinstance(item, Batch) and parts else done
+            parts = [wide(part) for part in (*done.slots.values(), *merged.slots.values())]
+            if not isinstance(item, Batch) or not parts:
+                return Done(done.slots)
+            return Done({item.slot: narrow(_sum(parts))})
         assert isinstance(item, Tree)
         for slot, part in merged.slots.items():
-            opened[slot].add(part)
+            opened[slot].add(wide(part))
         while len(opened) > 1:
             part = self._complete(item.root, opened.pop())
             opened[-1].add(part)
-        return Done({item.slot: (*opened[0].sums, 0)})
+        return Done({item.slot: narrow((*opened[0].sums, 0))})
 
     # ---- lists -----------------------------------------------------------------
 
@@ -436,7 +441,7 @@ class ProfileTask(Task[Item, Done]):
             for name in files + links + specials + listed:
                 self._lost(item, name, error, here)
             return Done()
-        return Done({item.slot: (0, *part)})
+        return Done({item.slot: narrow((0, *part))})
 
     def _any(self, item: Batch, names: Sequence[bytes], fd: int, here: Here[Item]) -> None:
         """Look names of any kind up and add them."""
