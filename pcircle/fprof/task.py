@@ -25,6 +25,7 @@ from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
 from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree, narrow, wide
+from pcircle.fprof.opened import Open, left_of
 from pcircle.fprof.packing import pack
 from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, open_roots
@@ -44,33 +45,9 @@ _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
-_FEW_NAMES = 64  # of directories: they are given away in halves
-_PARTS = 8  # that more are given away in
 _BATCH_S = 0.1
 _BATCH_NAMES = 2 * CAPACITY
 _MANY_NAMES = 4 * CAPACITY  # of a block: the rest is for others
-
-
-class Open:
-    """A directory that is not complete: what is known of it, and what of it is left."""
-
-    __slots__ = ("depth", "each", "mount", "own_bytes", "own_entries", "path", "pending", "sums")
-
-    def __init__(self, path: bytes, depth: int, mount: bytes) -> None:
-        self.path = path
-        self.depth = depth
-        self.mount = mount
-        self.own_entries = 0
-        self.own_bytes = 0
-        self.sums = [1, 0]  # entries, itself included, and bytes, with all below
-        self.pending: list[bytes] = []  # subdirectories
-        self.each = 0.0  # the weight of an entry
-
-    def add(self, part: Sequence[int]) -> None:
-        """Sums of a part have come: entries, bytes, and bytes of the directory itself."""
-        self.sums[0] += part[0]
-        self.sums[1] += part[1]
-        self.own_bytes += part[2]
 
 
 class ProfileTask(Task[Item, Done]):
@@ -245,7 +222,7 @@ class ProfileTask(Task[Item, Done]):
             part = self._complete(item.root, stack.pop())
             stack[-1].add(part)
         here.spawn(
-            [tree for slot, each in enumerate(stack) for tree in _left(item.root, each, slot)]
+            [tree for slot, each in enumerate(stack) for tree in left_of(item.root, each, slot)]
         )
         own = (stack, Done())
         return own if here.spawned else self.join(item, own, Done(), here)
@@ -340,7 +317,7 @@ class ProfileTask(Task[Item, Done]):
             opened.pending += _encoded(block.directories)
             alone = self._names_of(root, opened, slot, block, lease.fd, here) and alone
             if not block.last:
-                here.spawn(_left(root, opened, slot))
+                here.spawn(left_of(root, opened, slot))
                 alone = False
             if here.stopping:
                 return False
@@ -575,14 +552,6 @@ class ProfileTask(Task[Item, Done]):
         shown = os.path.join(base.shown, entry) if entry else base.shown
         reason = error.strerror or str(error)
         here.note([Failure(shown, doing, error.errno or 0, reason, root, entry)])
-
-
-def _left(root: int, opened: Open, slot: int) -> list[Item]:
-    """What is left of an open directory, to be given away."""
-    names, opened.pending = opened.pending, []
-    some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
-    parts = [b"\0".join(names[start : start + some]) for start in range(0, len(names), some)]
-    return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
 
 
 def _added(a: Sum, b: Sum) -> Sum:
