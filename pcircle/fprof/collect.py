@@ -23,6 +23,7 @@ from pcircle.fprof.profile import (
     DIRECTORY_LISTS,
     FILE_LISTS,
     KINDS,
+    LONGEST_EXTENSION,
     MOST_EXTENSIONS,
     MOST_OWNERS,
     UNITS,
@@ -40,7 +41,6 @@ FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "
 SECTOR_BYTES = 512
 DAY_S = 86_400
 MOST_SIZES = 8192
-LONGEST_EXTENSION = 16
 LONGEST_PATH_BYTES = 1024
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # What only some runs need is imported where they need it: the start is a part of every run.
 
 _MOST_TOP = 10_000
+_MOST_DIGITS = 30
+_THREADS = 16
 _MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
@@ -48,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     filters: tuple[tuple[str, bytes], ...] = ()
     null: bool = False
     one_file_system: bool = False
-    threads: int = 16
+    threads: int | None = None
     jobs: int | None = None
     transport: TransportOption = "auto"
     quiet: bool = False
@@ -103,7 +105,7 @@ class ProfileProgram(Program):
             facets=tuple(sorted(options.wishes.facets())),
             top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
             edges=options.wishes.edges,
-            threads=options.threads,
+            threads=options.threads or _THREADS,
             pieces=options.wishes.pieces,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
@@ -148,7 +150,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         null=typed.null,
         one_file_system=typed.one_file_system,
-        threads=16 if typed.threads is None else _count("--threads", typed.threads, 1024),
+        threads=None if typed.threads is None else _count("--threads", typed.threads, 1024),
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
@@ -221,7 +223,7 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
         stripe=typed.stripe,
         pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
-        blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
+        blocks=() if typed.blocks is None else _blocks(typed.blocks),
         in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
         bins=kind,
         edges=edges,
@@ -235,6 +237,10 @@ def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
         return text or "", ()
     edges = {int(number("--bins", word, parse_size)) for word in text.split(",")}
     return "", tuple(sorted(edges))
+
+
+def _blocks(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(dict.fromkeys(map(_block, text.split(","))))
 
 
 def _block(text: str) -> tuple[int, int]:
@@ -253,8 +259,8 @@ def _block(text: str) -> tuple[int, int]:
 
 
 def _count(option: str, text: str, most: int) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= most:
-        raise UsageError(f"{option}: '{text}' is not a number from 1 to {most:,}")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= most:
+        raise UsageError(f"{option}: '{text[:_MOST_DIGITS]}' is not a number from 1 to {most:,}")
     return int(text)
 
 

@@ -24,6 +24,7 @@ KINDS = ("file", "directory", "link", "special")
 MOST_OWNERS = 16_384
 MOST_EXTENSIONS = 8192
 MOST_DIRECTORIES = 4096
+LONGEST_EXTENSION = 16
 DEEPEST = 255  # what is deeper counts as this deep
 LARGEST_UNIT_BITS = 26
 SMALLEST_UNIT_BITS = 9

@@ -338,3 +338,22 @@ def test_names_of_files_that_make_no_sense_are_refused(place: bytes) -> None:
     for option in FILES[:3]:
         finished = run_fprof(ONE, "-q", option, longest, tree, cwd=place)
         assert (finished.code, finished.said) == (0, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"], ["-q", "--json", "-"]], ids=" ".join)
+def test_without_standard_output_a_result_is_not_dropped_in_silence(
+    place: bytes, options: list[str]
+) -> None:
+    tree = build(place + b"/tree")
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
+    finished = run_fprof(ONE, *options, tree, prefix=shell)
+    assert finished.code == 1
+    assert "Bad file descriptor" in finished.said
+
+
+def test_without_standard_error_the_result_is_there(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    for options, code in (([], 0), (["-q", "--json", "-"], 0), (["--json", "-"], 1)):
+        finished = run_fprof(ONE, *options, tree, prefix=["sh", "-c", 'exec "$@" 2>&-', "sh"])
+        assert finished.code == code
+        assert b"files" in finished.out
