@@ -204,7 +204,9 @@ def merge(a: Profile, b: Profile) -> Profile:
     for name, (by, most_kept) in DIRECTORY_LISTS.items():
         both = getattr(a, name), getattr(b, name)
         setattr(merged, name, _first(top if most_kept is None else most_kept, by, *both))
-    merged.sample = _first(merged.sampled, _by_lot, a.sample, b.sample)
+    # One lot is one piece, which two ranks may have met under two names.
+    pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
+    merged.sample = _first(merged.sampled, _by_lot, pieces)
     return merged
 
 
