@@ -54,10 +54,16 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     """
     found = [_root(path) for path in paths]
     real = [os.path.realpath(path) for path in paths]
-    for inner, one in enumerate(real):
-        for outer, other in enumerate(real):
-            if inner != outer and (one == other or one.startswith(other.rstrip(b"/") + b"/")):
-                raise UsageError(f"'{show(paths[inner])}' is in '{show(paths[outer])}'")
+    places: dict[bytes, int] = {}
+    for place, path in enumerate(real):
+        if places.setdefault(path, place) != place:
+            raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[path]])}'")
+    for place, path in enumerate(real):
+        outer = path
+        while outer != b"/":
+            outer = os.path.dirname(outer)
+            if outer in places:
+                raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[outer]])}'")
     devices = [status.st_dev for _, status in found]
     return tuple(root for root, _ in found), tuple(map(devices.index, devices))
 

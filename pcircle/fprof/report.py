@@ -142,6 +142,8 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
         bins.pop()
     numbers = {place: tally[0] for place, tally in profile.sizes.items()}
     found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
+    # The middle of a bin may be beyond what is in it.
+    found = {name: size and min(size, profile.largest_bytes) for name, size in found.items()}
     return Sizes(
         mean=round(total / number, 3) if number else 0.0,
         median=found["0.5"],
