@@ -224,7 +224,7 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
         pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
         blocks=() if typed.blocks is None else _blocks(typed.blocks),
-        in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
+        in_inode=None if inode is None else _in_inode(inode),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
@@ -241,6 +241,15 @@ def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
 
 def _blocks(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(map(_block, text.split(","))))
+
+
+def _in_inode(text: str) -> int:
+    from pcircle.fprof.storage import LARGEST_INODE_BYTES
+
+    size = int(number("--data-in-inode", text, parse_size))
+    if size > LARGEST_INODE_BYTES:
+        raise UsageError(f"--data-in-inode: at most {LARGEST_INODE_BYTES >> 10} KiB")
+    return size
 
 
 def _block(text: str) -> tuple[int, int]:

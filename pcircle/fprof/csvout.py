@@ -48,6 +48,9 @@ def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     if report.top is not None:
         found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
     found += [("blocks", report.blocks or ()), ("stripes", report.stripes or ())]
+    single = ("data_in_inode", "sparse", "compression")
+    found += [(name, (row,)) for name in single if (row := getattr(report, name)) is not None]
+    found += [("failures", report.failures)]
     for name, rows in found:
         if rows:
             yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))

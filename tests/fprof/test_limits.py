@@ -162,7 +162,7 @@ def test_hostile_times_take_no_more_memory(place: bytes) -> None:
     tree = place + b"/tree"
     os.mkdir(tree)
     peaks = []
-    for number in (1000, 60_000):
+    for number in (1000, 150_000):
         fd = os.open(tree, os.O_RDONLY)
         for each in range(number):
             os.close(os.open(b"%d" % each, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
