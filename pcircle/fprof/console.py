@@ -16,11 +16,11 @@ from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fprof import balance
 from pcircle.fprof.counters import Totals, totals
 from pcircle.fprof.items import Done, Failure
-from pcircle.fprof.outputs import Outputs
+from pcircle.fprof.outputs import Outputs, tell
 from pcircle.fprof.packing import unpack
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile import Profile
-from pcircle.fprof.report import Run, make
+from pcircle.fprof.report import Run, make, stopped
 from pcircle.fprof.text import summary
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
@@ -150,7 +150,8 @@ class Console(Observer[Done]):
             reports=outcome.reports,
         )
         if profile is None:
-            return code
+            ended = stopped([root.shown for root in self._plan.roots], run)
+            return tell(ended, None, self._outputs.json, self._progress.note)
         report = make(profile, self._wishes, run)
         code = self._outputs.tell(profile, report, run, self._progress.note, quiet=self._quiet)
         if self._verbose:

@@ -127,7 +127,10 @@ def test_look_ups_overlap_where_they_take_long(fuse: Mount) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
     mounted = slow(fuse, 50, 0.2)
-    with Run(TWO, mounted.path, program=FPROF) as run:
+    document = os.path.dirname(mounted.path) + b"/document"
+    with open(document, "wb") as file:
+        file.write(b"of an earlier run")
+    with Run(TWO, "--json", document, mounted.path, program=FPROF) as run:
         while not mounted.state().delayed:
             time.sleep(0.01)
         run.signal(number)
@@ -136,6 +139,11 @@ def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
         assert f"stopped by {number.name}" in finished.said
         assert finished.out == b""
         assert run.wait_until_gone() == []
+    with open(document, "rb") as file:
+        said = json.load(file)
+    assert said["exit_code"] == 128 + number
+    assert said["reasons"] == [f"stopped by {number.name}"]
+    assert "counts" not in said
 
 
 def test_a_closed_output_is_a_failure_that_is_said(place: bytes) -> None:
