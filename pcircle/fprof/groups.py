@@ -6,6 +6,7 @@ import grp
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -97,6 +98,7 @@ def _largest_first(
     return _made([*((label(key), tally) for key, tally in ordered), ("(other)", other)])
 
 
+@cache
 def _owner(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -104,6 +106,7 @@ def _owner(uid: int) -> str:
         return f"uid {uid}"
 
 
+@cache
 def _group(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name

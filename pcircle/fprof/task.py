@@ -106,16 +106,10 @@ class ProfileTask(Task[Item, Done]):
         self.counters.found += len(self._plan.roots)
         for number, root in enumerate(self._plan.roots):
             if root.name:
-                yield self._single(number, root.name, weight)
+                yield Batch(number, HOLDER, b"", b"", b"", weight, number, any=root.name)
             else:
                 self.counters.scans_due += 1
                 yield Tree(number, b"", b"", weight, number)
-
-    def _single(self, number: int, name: bytes, weight: float) -> Batch:
-        holder = self._plan.roots[number].holder
-        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
-        files = name if stat.S_ISREG(mode) else b""
-        return Batch(number, HOLDER, files, b"", b"" if files else name, weight, number)
 
     # ---- one item --------------------------------------------------------------
 

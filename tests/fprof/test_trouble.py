@@ -10,10 +10,13 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from pcircle.fprof import plan
+from pcircle.fprof.cli import main
 from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, command, without_rights
 from tests.fprof.judge import judged, told
 from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
@@ -365,3 +368,34 @@ def test_without_standard_error_the_result_is_there(place: bytes) -> None:
         finished = run_fprof(ONE, *options, tree, prefix=["sh", "-c", 'exec "$@" 2>&-', "sh"])
         assert finished.code == code
         assert b"files" in finished.out
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "replaced"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_paths_that_vanish_before_they_are_looked_at(
+    place: bytes, kind: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at all PATHs and the walk: each is named, and the rest is told."""
+    stays, goes, document = build(place + b"/stays"), place + b"/goes", place + b"/document"
+    if kind == "directory":
+        os.mkdir(goes)
+    else:
+        with open(goes, "wb"):
+            pass
+
+    def resolve_and_remove(paths: Sequence[bytes]) -> Any:
+        found = plan.resolve(paths)
+        (os.rmdir if kind == "directory" else os.unlink)(goes)
+        if kind == "replaced":
+            os.mkdir(goes)
+        return found
+
+    monkeypatch.setattr("pcircle.fprof.command.resolve", resolve_and_remove)
+    arguments: list[str | bytes] = ["-q", "-j", str(jobs), "--json", document, stays, goes]
+    code = main(list(map(os.fsdecode, arguments)))
+    with open(document, "rb") as file:
+        counts = json.load(file)["counts"]
+    assert code == counts["failed"] == (kind != "replaced")
+    assert counts["files"]["number"] == 9
+    assert counts["directories"]["number"] == 4 + (kind == "replaced")
+    assert counts["entries"] == 14
