@@ -215,7 +215,9 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
     by = [word for text in typed.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
-            raise UsageError(f"--by: '{word}' is none of {', '.join(DIMENSIONS)}")
+            raise UsageError(
+                f"--by: '{show(os.fsencode(word))}' is none of {', '.join(DIMENSIONS)}"
+            )
     kind, edges = _bins(typed.bins)
     inode = typed.data_in_inode
     return Wishes(
@@ -269,7 +271,8 @@ def _block(text: str) -> tuple[int, int]:
 
 def _count(option: str, text: str, most: int) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= most:
-        raise UsageError(f"{option}: '{text[:_MOST_DIGITS]}' is not a number from 1 to {most:,}")
+        shown = show(os.fsencode(text[:_MOST_DIGITS]))
+        raise UsageError(f"{option}: '{shown}' is not a number from 1 to {most:,}")
     return int(text)
 
 

@@ -221,6 +221,8 @@ def test_the_text_tells_it_too(tree: bytes) -> None:
         (["--bins", "4q"], "--bins: not a size"),
         (["--blocks", "3k"], "--blocks: 3,072 bytes are no power of two"),
         (["--blocks", "4k/8k"], "a subblock is larger"),
+        (["--top", "\x1b\udcff"], r"--top: '\x1b\xff' is not a number"),
+        (["--by", "\x1b\udcff"], r"--by: '\x1b\xff' is none of"),
         (["--top", "0"], "--top: '0' is not a number"),
         (["--top", "9" * 5000], "9' is not a number"),
         (["--threads", "9" * 5000], "9' is not a number"),
