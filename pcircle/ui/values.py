@@ -33,14 +33,14 @@ def interval_s(option: str, text: str) -> float:
 def number_of_jobs(text: str) -> int:
     """The value of --jobs."""
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not int(text):
-        raise UsageError(f"--jobs: '{text}' is not a number of processes")
+        raise UsageError(f"--jobs: {text!a} is not a number of processes")
     return int(text)
 
 
 def number_of_threads(text: str) -> int:
     """The value of --threads."""
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= MOST_THREADS:
-        raise UsageError(f"--threads: '{text}' is not a number from 1 to {MOST_THREADS}")
+        raise UsageError(f"--threads: {text!a} is not a number from 1 to {MOST_THREADS}")
     return int(text)
 
 
