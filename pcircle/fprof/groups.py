@@ -156,7 +156,7 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
     ),
     "depth": lambda p: _made([(_depth(depth), p.depths[depth]) for depth in sorted(p.depths)]),
     "dirsize": _directory_sizes,
-    "stripe": lambda p: _largest_first(p.stripes, (0, 0, 0), str),
+    "stripe": lambda p: _largest_first(p.stripes, p.other_stripes, str),
 }
 
 

@@ -58,6 +58,7 @@ _LENGTHS = {
     "other_owners": OTHER_WIDTH,
     "other_groups": OTHER_WIDTH,
     "other_extensions": OTHER_WIDTH,
+    "other_stripes": OTHER_WIDTH,
 }
 
 

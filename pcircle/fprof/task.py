@@ -91,7 +91,7 @@ class ProfileTask(Task[Item, Done]):
     def finish(self) -> Done:
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
         if self._looks is not None:
-            profile.sampled, profile.sample = self._plan.pieces, self._looks.sample()
+            self._looks.end(profile, self._plan.pieces)
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
         return Done(profile=pack(profile))
