@@ -54,7 +54,8 @@ def check(where: str) -> None:
     if os.path.isdir(path):
         problem = "is a directory"
     elif _is_written_in_place(os.fsencode(where)):
-        problem = "" if os.access(path, os.W_OK) else "can't be written"
+        # By the name that was given: what a descriptor's stands for may have none.
+        problem = "" if os.access(where, os.W_OK) else "can't be written"
     elif not os.path.isdir(parent):
         problem = "its directory does not exist"
     else:

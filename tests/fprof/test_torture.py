@@ -19,7 +19,19 @@ from tests.fprof.running import every_launcher, profiled
 
 __all__ = ["branch"]
 
-OPTIONS = ("--by", "age,owner,group,ext,depth,dirsize", "--bins", "log2", "--blocks", "4k,64k,1M")
+OPTIONS = (
+    "--by",
+    "age,owner,group,ext,depth,dirsize",
+    "--bins",
+    "log2",
+    "--blocks",
+    "4k,64k,1M",
+    "--top",
+    "30",
+    "--sparse",
+    "--stripe",
+    "--compress=40",
+)
 UNITS = ("block_bytes", "subblock_bytes")
 
 

@@ -399,3 +399,17 @@ def test_paths_that_vanish_before_they_are_looked_at(
     assert counts["files"]["number"] == 9
     assert counts["directories"]["number"] == 4 + (kind == "replaced")
     assert counts["entries"] == 14
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_a_pipe_is_written_by_the_name_of_its_descriptor(place: bytes, option: str) -> None:
+    """As a shell's `>(command)` and `/dev/stdout` have it."""
+    tree = build(place + b"/tree")
+    finished = run_fprof(ONE, "-q", option, "/dev/stdout", tree)
+    assert (finished.code, finished.said) == (0, "")
+    assert len(finished.out) > 200
+    shell = ["bash", "-c", 'exec "$@" 3> >(cat >&2)', "bash"]
+    finished = run_fprof(ONE, "-q", option, "/dev/fd/3", tree, prefix=shell)
+    assert finished.code == 0
+    assert finished.out == b""
+    assert len(finished.err) > 200
