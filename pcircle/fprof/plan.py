@@ -50,7 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     """The roots, and numbers of their file systems. A symbolic link is followed.
 
-    UsageError if there is nothing, or if one is in another: what is in both would count twice.
+    UsageError if there is nothing, or if one is in another or the same: what is in both would count
+    twice.
     """
     found = [_root(path) for path in paths]
     real = [os.path.realpath(path) for path in paths]
@@ -64,6 +65,12 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
             outer = os.path.dirname(outer)
             if outer in places:
                 raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[outer]])}'")
+    same: dict[tuple[int, int], int] = {}
+    for place, (root, status) in enumerate(found):
+        # Mounted at two places, a directory has two names; hard-linked files count once anyway.
+        other = same.setdefault((status.st_dev, status.st_ino), place)
+        if other != place and not root.name:
+            raise UsageError(f"'{show(paths[place])}' is '{show(paths[other])}'")
     devices = [status.st_dev for _, status in found]
     return tuple(root for root, _ in found), tuple(map(devices.index, devices))
 
