@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -46,7 +47,10 @@ def write(report: Report, heat: Heat, path: str) -> None:
     _sums(sums, labels, report)
     _heat(ages, heat)
     picture = io.BytesIO()
-    figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
+    with warnings.catch_warnings():
+        # Of letters in names that its font does not have.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
     jsonout.put(picture.getvalue(), path)
 
 

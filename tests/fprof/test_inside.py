@@ -222,6 +222,17 @@ def test_a_picture(compressible: bytes, place: bytes, ending: str) -> None:
         assert b"<svg" in head
 
 
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_a_picture_of_odd_names(place: bytes) -> None:
+    """Ones that look like formulas, are no text, or of letters that no font has here."""
+    paths = [place + name for name in (b"/$x_^{", b"/n\xff\x01", "/\N{HIRAGANA LETTER A}".encode())]
+    for path in paths:
+        os.mkdir(path)
+    for ending in ("png", "svg", "pdf"):
+        finished = run_fprof(ONE, "-q", "--plot", place + b"/picture." + ending.encode(), *paths)
+        assert (finished.code, finished.said) == (0, "")
+
+
 @pytest.mark.skipif(find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_a_picture_is_refused_with_the_cure(place: bytes) -> None:
     finished = run_fprof(ONE, "--plot", place + b"/picture.png", place)
