@@ -45,8 +45,11 @@ def is_edge(size_bytes: int) -> bool:
 
 
 def octave_of(size_bytes: int) -> int:
-    """0 for empty files, else 1 more than the exponent of the power of two that holds it."""
-    return 0 if size_bytes == 0 else (size_bytes - 1).bit_length() + 1
+    """0 for empty files, else 1 more than the exponent of the power of two that holds it.
+
+    At most 63, which is of all files of more than 2 EiB.
+    """
+    return 0 if size_bytes == 0 else min(63, (size_bytes - 1).bit_length() + 1)
 
 
 def quantile(numbers: Mapping[int, int], share: float) -> int | None:

@@ -16,12 +16,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from pcircle.fprof.bins import BINS, bin_of, octave_of
 from pcircle.fprof.inodes import Claim, Inodes
 from pcircle.fprof.profile import (
+    DEEPEST,
     DIRECTORY_LISTS,
     FILE_LISTS,
     KINDS,
+    LONGEST_EXTENSION,
     MOST_EXTENSIONS,
     MOST_OWNERS,
     UNITS,
@@ -39,9 +43,10 @@ FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "
 SECTOR_BYTES = 512
 DAY_S = 86_400
 MOST_SIZES = 8192
-LONGEST_EXTENSION = 16
-LONGEST_PATH_BYTES = 1024
-DEEPEST = 255
+LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
+_LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
+_MOST_DAYS = 16_384
+_FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
 
 
 class Files:
@@ -91,6 +96,7 @@ class Collector:
         self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
         self.profile.top = top
         self.inodes = Inodes()
+        self._most_days = _MOST_DAYS
         self._wanted = frozenset(facets)
         self._sizes: Counter[int] = Counter()
         self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
@@ -216,6 +222,8 @@ class Collector:
             table.add(number, 1, size, SECTOR_BYTES * blocks)
 
     def _by_age(self, files: Files) -> None:
+        if len(self.profile.ages) > self._most_days:
+            self._bound_ages()
         ages, age_sizes = self.profile.ages, self.profile.age_sizes
         for modified_s, size, blocks in zip(
             files.column("mtime"), files.sizes, files.blocks, strict=True
@@ -228,13 +236,22 @@ class Collector:
                 tally[0] += 1
                 tally[1] += size
                 tally[2] += blocks * SECTOR_BYTES
-            place = day // 7 * 64 + ((size - 1).bit_length() + 1 if size else 0)
+            # This is `octave_of`, without the call.
+            place = day // 7 * 64 + (min(63, (size - 1).bit_length() + 1) if size else 0)
             tally = age_sizes.get(place)
             if tally is None:
                 age_sizes[place] = [1, size, 0]
             else:
                 tally[0] += 1
                 tally[1] += size
+
+    def _bound_ages(self) -> None:
+        """Times may be any, so files with hostile ones would have as many days as they are."""
+        profile = self.profile
+        profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
+        first, last = _FIRST_DAY // 7, _LAST_DAY // 7
+        profile.age_sizes = _bounded(profile.age_sizes, 64, first, last)
+        self._most_days = 2 * max(_MOST_DAYS, len(profile.ages))
 
     def _by_extension(self, files: Files) -> None:
         add = self._extensions.add
@@ -265,7 +282,7 @@ class Collector:
             for place, value in enumerate(values):
                 if sign * value <= best.floor:
                     path = join_path(files.path, files.names[place])
-                    best.add(FileRow(value, files.root, path[:LONGEST_PATH_BYTES]))
+                    best.add(FileRow(value, files.root, _listed(path)))
 
     @staticmethod
     def _tally(
@@ -295,8 +312,12 @@ class Collector:
             ("crowds", row.entries),
         ):
             best = self._directories[name]
-            # A longer path is below directories that stand for it.
-            if -number <= best.floor and len(row.path) <= LONGEST_PATH_BYTES:
+            if -number > best.floor:
+                continue
+            if name in ("wide", "heavy"):
+                best.add(msgspec.structs.replace(row, path=_listed(row.path)))
+            elif len(row.path) <= LONGEST_PATH_BYTES:
+                # A longer path is below directories that stand for it.
                 best.add(row)
 
     # ---- the end ---------------------------------------------------------------
@@ -304,6 +325,7 @@ class Collector:
     def end(self, roots: tuple[bytes, ...]) -> Profile:
         """The rank's profile."""
         self._fold()
+        self._bound_ages()
         self.inodes.close()
         profile = self.profile
         profile.roots = roots
@@ -367,6 +389,29 @@ class Collector:
             for place, (number, size) in enumerate(rows)
             if number or unnamed[place]
         }
+
+
+def _listed(path: bytes) -> bytes:
+    """A path as lists of the best have it; it ends with dots if it was too long."""
+    if len(path) <= _LONGEST_LISTED_BYTES:
+        return path
+    return path[: _LONGEST_LISTED_BYTES - 3] + b"..."
+
+
+def _bounded(table: dict[int, list[int]], unit: int, first: int, last: int) -> dict[int, list[int]]:
+    """Tallies by time, of which only those between two days are told apart.
+
+    Keys are times in some unit, `unit` of which are as long as what `first` and `last` count.
+    """
+    bounded: dict[int, list[int]] = {}
+    for key, tally in table.items():
+        time_, rest = divmod(key, unit)
+        place = min(max(time_, first), last) * unit + rest
+        if place in bounded:
+            add_to(bounded[place], tally)
+        else:
+            bounded[place] = tally
+    return bounded
 
 
 def extension_of(name: bytes) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,9 +29,14 @@ from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
 # What only some runs need is imported where they need it: the start is a part of every run.
 
 _MOST_TOP = 10_000
+_MOST_DIGITS = 30
+_THREADS = 16
 _MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
@@ -45,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     filters: tuple[tuple[str, bytes], ...] = ()
     null: bool = False
     one_file_system: bool = False
-    threads: int = 16
+    threads: int | None = None
     jobs: int | None = None
     transport: TransportOption = "auto"
     quiet: bool = False
@@ -73,7 +78,7 @@ class ProfileProgram(Program):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._log: LogFile | None = None
-        self._listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = ()  # on rank 0
+        self._lists: Lists | None = None  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
@@ -86,9 +91,10 @@ class ProfileProgram(Program):
         if options.files_from is not None:
             if len(roots) != 1 or roots[0].name:
                 raise UsageError("--files-from: what is listed is in one PATH, a directory")
-            from pcircle.fprof import lists
+            from pcircle.fs.lists import read_paths, sort
 
-            self._listed = lists.read(options.files_from, null=options.null)
+            paths = read_paths(options.files_from, show, null=options.null, whole=False)
+            self._lists = sort([(0, paths)])
         plan = Plan(
             roots=roots,
             volumes=volumes,
@@ -99,16 +105,16 @@ class ProfileProgram(Program):
             facets=tuple(sorted(options.wishes.facets())),
             top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
             edges=options.wishes.edges,
-            threads=options.threads,
+            threads=options.threads or _THREADS,
             pieces=options.wishes.pieces,
-            listed=options.files_from is not None,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, self._listed)
+        lists = self._lists if rank == 0 else None
+        task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, lists)
         self.close = task.close
         return task
 
@@ -136,13 +142,15 @@ def profile_typed(typed: argparse.Namespace) -> int:
         return diff(typed)
     if not typed.operands:
         raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
+    if typed.null and not _names_files(typed):
+        raise UsageError("--null: no FILE is given whose lines could end with NUL")
     options = Options(
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
         filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         null=typed.null,
         one_file_system=typed.one_file_system,
-        threads=16 if typed.threads is None else _count("--threads", typed.threads, 1024),
+        threads=None if typed.threads is None else _count("--threads", typed.threads, 1024),
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
@@ -166,11 +174,15 @@ def profile_typed(typed: argparse.Namespace) -> int:
     return _run(options)
 
 
+def _names_files(typed: argparse.Namespace) -> bool:
+    """Whether any option gives a file of paths or patterns."""
+    filters = typed.filters or ()
+    return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
+
+
 def check_outputs(options: Options) -> None:
     """Refuse, before any work, what could not be written after it: UsageError."""
-    for where in (options.json, options.save, options.html, options.plot):
-        if where is not None:
-            jsonout.check(where)
+    _check_files(options)
     if options.plot is not None:
         from pcircle.fprof import plot
 
@@ -181,12 +193,31 @@ def check_outputs(options: Options) -> None:
         csvout.check(options.csv)
 
 
+def _check_files(options: Options) -> None:
+    files = {"json": options.json, "save": options.save, "html": options.html}
+    files |= {"plot": options.plot, "error-log": options.error_log}
+    told: dict[str, str] = {}
+    for option, where in files.items():
+        if where is None or (option, where) == ("json", "-"):
+            continue
+        shown = show(os.fsencode(where))
+        if where == "-":
+            raise UsageError(f"--{option}: '-' is no file: the text is on standard output")
+        if option != "error-log":  # that is opened at once
+            jsonout.check(where)
+        other = told.setdefault(os.path.realpath(where), option)
+        if other != option and not where.startswith("/dev/"):
+            raise UsageError(f"--{other} and --{option} are both to be in '{shown}'")
+
+
 def _wishes(typed: argparse.Namespace) -> Wishes:
     """What is to be told."""
     by = [word for text in typed.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
-            raise UsageError(f"--by: '{word}' is none of {', '.join(DIMENSIONS)}")
+            raise UsageError(
+                f"--by: '{show(os.fsencode(word))}' is none of {', '.join(DIMENSIONS)}"
+            )
     kind, edges = _bins(typed.bins)
     inode = typed.data_in_inode
     return Wishes(
@@ -194,8 +225,8 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
         stripe=typed.stripe,
         pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
-        blocks=tuple(_block(word) for word in typed.blocks.split(",")) if typed.blocks else (),
-        in_inode=None if inode is None else int(number("--data-in-inode", inode, parse_size)),
+        blocks=() if typed.blocks is None else _blocks(typed.blocks),
+        in_inode=None if inode is None else _in_inode(inode),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
@@ -208,6 +239,19 @@ def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:
         return text or "", ()
     edges = {int(number("--bins", word, parse_size)) for word in text.split(",")}
     return "", tuple(sorted(edges))
+
+
+def _blocks(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(dict.fromkeys(map(_block, text.split(","))))
+
+
+def _in_inode(text: str) -> int:
+    from pcircle.fprof.storage import LARGEST_INODE_BYTES
+
+    size = int(number("--data-in-inode", text, parse_size))
+    if size > LARGEST_INODE_BYTES:
+        raise UsageError(f"--data-in-inode: at most {LARGEST_INODE_BYTES >> 10} KiB")
+    return size
 
 
 def _block(text: str) -> tuple[int, int]:
@@ -226,8 +270,9 @@ def _block(text: str) -> tuple[int, int]:
 
 
 def _count(option: str, text: str, most: int) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= most:
-        raise UsageError(f"{option}: '{text}' is not a number from 1 to {most:,}")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= most:
+        shown = show(os.fsencode(text[:_MOST_DIGITS]))
+        raise UsageError(f"{option}: '{shown}' is not a number from 1 to {most:,}")
     return int(text)
 
 

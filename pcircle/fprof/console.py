@@ -16,9 +16,11 @@ from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fprof import balance
 from pcircle.fprof.counters import Totals, totals
 from pcircle.fprof.items import Done, Failure
-from pcircle.fprof.outputs import Outputs
+from pcircle.fprof.outputs import Outputs, tell
+from pcircle.fprof.packing import unpack
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.report import Run, make
+from pcircle.fprof.profile import Profile
+from pcircle.fprof.report import Run, make, stopped
 from pcircle.fprof.text import summary
 from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
@@ -128,9 +130,9 @@ class Console(Observer[Done]):
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"not heard from at the end: rank {names} and what is below it")
-        profile = None if outcome.result is None or code else outcome.result.profile
+        profile = None if code else _profile_of(outcome)
         if not code:
-            wrong = _account(total, outcome)
+            wrong = _account(total, profile)
             if wrong is not None:
                 code = Defect.exit_code
                 reasons.append(wrong)
@@ -148,7 +150,8 @@ class Console(Observer[Done]):
             reports=outcome.reports,
         )
         if profile is None:
-            return code
+            ended = stopped([root.shown for root in self._plan.roots], run)
+            return tell(ended, None, self._outputs.json, self._progress.note)
         report = make(profile, self._wishes, run)
         code = self._outputs.tell(profile, report, run, self._progress.note, quiet=self._quiet)
         if self._verbose:
@@ -158,9 +161,13 @@ class Console(Observer[Done]):
         return code
 
 
-def _account(total: Totals, outcome: Outcome[Done]) -> str | None:
+def _profile_of(outcome: Outcome[Done]) -> Profile | None:
+    packed = b"" if outcome.result is None else outcome.result.profile
+    return unpack(packed) if packed else None
+
+
+def _account(total: Totals, profile: Profile | None) -> str | None:
     """What is wrong with the counts of a job that ended well; None if nothing is."""
-    profile = None if outcome.result is None else outcome.result.profile
     told = 0 if profile is None else sum(tally[0] for tally in profile.kinds.values())
     if total.found != total.settled:
         text = f"{total.found} entries were found, but {total.settled} accounted for"

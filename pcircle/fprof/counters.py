@@ -15,6 +15,8 @@ class Totals(NamedTuple):
     directories, links, special or failed; `unreadable` are directories that are
     counted as such, but whose entries nobody knows. `scans_due` are the directories
     found, `scans_done` those read.
+    `bytes_high` are bytes in units of 2**48: on their way they are apart, since sparse
+    files may have more than 64 bits tell.
     The worker's time goes to reading directories, to looking names up, and to adding
     up (`work_us`: all of it); `protocol_us` is what the engine took of the processor.
     """
@@ -29,6 +31,7 @@ class Totals(NamedTuple):
     failed: int = 0
     unreadable: int = 0
     bytes: int = 0
+    bytes_high: int = 0
     readdir_us: int = 0
     stat_us: int = 0
     work_us: int = 0
@@ -51,11 +54,15 @@ class Totals(NamedTuple):
         return max(0, self.elapsed_us - self.work_us)
 
 
+_HIGH_BITS = 48
+_COUNTED = Totals._fields[: Totals._fields.index("bytes_high")]  # `bytes` is the last
+
+
 class Counters:
     """A rank's running counts; written by the worker, read by the main thread."""
 
     __slots__ = (
-        *(name for name in Totals._fields if not name.endswith("_us")),
+        *_COUNTED,
         "_began_s",
         "_protocol_s",
         "readdir_s",
@@ -65,9 +72,8 @@ class Counters:
     )
 
     def __init__(self) -> None:
-        for name in Totals._fields:
-            if not name.endswith("_us"):
-                setattr(self, name, 0)
+        for name in _COUNTED:
+            setattr(self, name, 0)
         self.readdir_s = self.stat_s = self.work_s = self.weight = 0.0
         self._began_s = time.perf_counter()
         self._protocol_s = time.thread_time()
@@ -81,7 +87,8 @@ class Counters:
             time.thread_time() - self._protocol_s,
             time.perf_counter() - self._began_s,
         )
-        counts = [getattr(self, name) for name in Totals._fields if not name.endswith("_us")]
+        counts = [getattr(self, name) for name in _COUNTED]
+        counts[-1:] = [self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS]
         counts += [round(time_s * 1e6) for time_s in times_s]
         return Sums(tuple(counts), self.weight, 1)
 
@@ -99,4 +106,5 @@ class Counters:
 
 def totals(counts: tuple[int, ...]) -> Totals:
     """The counts of `Counters.sums` by name."""
-    return Totals(*counts)
+    found = Totals(*counts)
+    return found._replace(bytes=found.bytes + (found.bytes_high << _HIGH_BITS), bytes_high=0)

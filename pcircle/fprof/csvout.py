@@ -12,6 +12,7 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fprof.report import Report
+from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
 
@@ -34,10 +35,7 @@ def write(report: Report, directory: str) -> None:
         writer.writeheader()
         writer.writerows(rows)
         path = os.path.join(directory, f"{name}.csv")
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.write(text.getvalue())
-        os.replace(temporary, path)
+        jsonout.put(text.getvalue().encode(), path)
 
 
 def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -50,6 +48,9 @@ def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     if report.top is not None:
         found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
     found += [("blocks", report.blocks or ()), ("stripes", report.stripes or ())]
+    single = ("data_in_inode", "sparse", "compression")
+    found += [(name, (row,)) for name in single if (row := getattr(report, name)) is not None]
+    found += [("failures", report.failures)]
     for name, rows in found:
         if rows:
             yield name.replace("_", "-"), list(map(msgspec.structs.asdict, rows))

@@ -6,12 +6,13 @@ import grp
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from pcircle.fprof.bins import edge_of
-from pcircle.fprof.profile import DirectoryRow, FileRow, Profile
+from pcircle.fprof.profile import DEEPEST, DirectoryRow, FileRow, Profile
 from pcircle.ui.names import show
 
 DAY_S = 86_400
@@ -97,6 +98,7 @@ def _largest_first(
     return _made([*((label(key), tally) for key, tally in ordered), ("(other)", other)])
 
 
+@cache
 def _owner(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
@@ -104,6 +106,7 @@ def _owner(uid: int) -> str:
         return f"uid {uid}"
 
 
+@cache
 def _group(gid: int) -> str:
     try:
         return grp.getgrgid(gid).gr_name
@@ -140,6 +143,10 @@ def _directory_sizes(profile: Profile) -> tuple[Group, ...]:
     return _made(list(zip(labels, rows, strict=True)))
 
 
+def _depth(depth: int) -> str:
+    return f"{depth} or more" if depth >= DEEPEST else str(depth)
+
+
 _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
     "age": _ages,
     "owner": lambda p: _largest_first(p.owners, p.other_owners, _owner),
@@ -147,9 +154,9 @@ _MAKE: dict[str, Callable[[Profile], tuple[Group, ...]]] = {
     "ext": lambda p: _largest_first(
         p.extensions, p.other_extensions, lambda key: f".{key}" if key else "(none)"
     ),
-    "depth": lambda p: _made([(str(depth), p.depths[depth]) for depth in sorted(p.depths)]),
+    "depth": lambda p: _made([(_depth(depth), p.depths[depth]) for depth in sorted(p.depths)]),
     "dirsize": _directory_sizes,
-    "stripe": lambda p: _largest_first(p.stripes, (0, 0, 0), str),
+    "stripe": lambda p: _largest_first(p.stripes, p.other_stripes, str),
 }
 
 

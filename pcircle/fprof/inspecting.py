@@ -14,7 +14,8 @@ import os
 import msgspec
 
 from pcircle.fprof.collect import SECTOR_BYTES, Files
-from pcircle.fprof.profile import Profile
+from pcircle.fprof.profile import MOST_LAYOUTS, Profile
+from pcircle.fprof.tables import Sums, by_length
 from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
 from pcircle.units import format_size
 
@@ -84,10 +85,11 @@ class Layouts:
     """The layouts of files, added up by what they are."""
 
     def __init__(self) -> None:
+        self.found: Sums[str] = Sums(MOST_LAYOUTS, by_length)
         self._without: set[tuple[int, int]] = set()  # file systems that are not Lustre
 
-    def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
-        """Add the layouts of files to a profile."""
+    def look(self, directory_fd: int, files: Files) -> None:
+        """Add the layouts of files."""
         links = files.column("links")
         device = files.column("device_major")[0], files.column("device_minor")[0]
         for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
@@ -95,10 +97,8 @@ class Layouts:
             label = NO_LAYOUT
             if device not in self._without:
                 label = self._label(b"/proc/self/fd/%d/%b" % (directory_fd, name), device)
-            tally = profile.stripes.setdefault(label, [0, 0, 0])
-            tally[0] += 1
-            tally[1] += size // max(1, links[place])
-            tally[2] += blocks * SECTOR_BYTES // max(1, links[place])
+            parts = max(1, links[place])
+            self.found.add(label, 1, size // parts, blocks * SECTOR_BYTES // parts)
 
     def _label(self, path: bytes, device: tuple[int, int]) -> str:
         try:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fprof.profile import Profile
+from pcircle.fs.listed import Listed
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
@@ -47,13 +47,21 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     any: bytes = b""
 
 
+class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
+    """Profile what a list names; `only` is a range of it, which rank 0 keeps."""
+
+    root: int
+    only: Listed
+    weight: float
+
+
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     """Names of files with several names, for the rank that knows which were seen: see `Claim`."""
 
     packed: bytes
 
 
-Item: TypeAlias = Tree | Batch | Claims
+Item: TypeAlias = Tree | Batch | Lines | Claims
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -73,9 +81,28 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
 Sum: TypeAlias = tuple[int, int, int]
 """Entries and bytes of a part of a directory, and how many of the bytes are in itself."""
 
+_HIGH_BITS = 60
+
+
+def narrow(part: Sum) -> tuple[int, ...]:
+    """A sum as it travels: what may have more than 64 bits is divided into two numbers."""
+    entries, size, own = part
+    if (size | own) >> _HIGH_BITS == 0:
+        return part
+    low = (1 << _HIGH_BITS) - 1
+    return entries, size & low, own & low, size >> _HIGH_BITS, own >> _HIGH_BITS
+
+
+def wide(part: tuple[int, ...]) -> Sum:
+    """What `narrow` was given."""
+    entries, size, own = part[:3]
+    if len(part) > 3:
+        size, own = size + (part[3] << _HIGH_BITS), own + (part[4] << _HIGH_BITS)
+    return entries, size, own
+
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result: sums by slot; at the end, a rank's profile."""
+    """An item's result: sums by slot, narrow; at the end, a rank's profile, packed."""
 
-    slots: dict[int, Sum] = {}
-    profile: Profile | None = None
+    slots: dict[int, tuple[int, ...]] = {}
+    profile: bytes = b""

@@ -18,14 +18,16 @@ from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
 
+_OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport"}
+
 
 def tell_kept(options: Options) -> int:
     """Tell of kept profiles; rank 0 of a launched job does, the others have nothing to do.
 
     `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
     """
-    others = (options.one_file_system, options.error_log, options.files_from)
-    if options.filters or any(others):
+    others = (options.one_file_system, options.error_log is not None, options.filters)
+    if any(others) or options.files_from is not None or options.threads is not None:
         raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
     if detect(os.environ).rank:
         return 0
@@ -34,6 +36,8 @@ def tell_kept(options: Options) -> int:
     missing = sorted(options.wishes.facets() - set(merged.facets))
     if missing:
         raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
+    if options.wishes.top > merged.top:
+        raise UsageError(f"--merge: of each list these profiles know the first {merged.top:,}")
     run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
     note = Output(sys.stderr).line
@@ -42,8 +46,10 @@ def tell_kept(options: Options) -> int:
 
 def diff(typed: argparse.Namespace) -> int:
     """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    others = (typed.merge, typed.save, typed.csv, typed.html, typed.plot)
-    if typed.operands or any(others):
+    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
+    default = {"progress": "auto", "transport": "auto", "interval": "10"}
+    given -= {name for name, value in default.items() if getattr(typed, name) == value}
+    if given - _OF_DIFF:
         raise UsageError("--diff takes two kept profiles, and nothing else")
     if detect(os.environ).rank:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pcircle.fprof.collect import Files
 from pcircle.fprof.inspecting import Layouts, find_holes
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.profile import Piece, Profile
+from pcircle.fprof.profile import Profile
 from pcircle.fprof.sampling import Sampler
 
 
@@ -22,10 +22,13 @@ class Looks:
         if "sparse" in self._wanted:
             find_holes(directory_fd, files, profile)
         if "stripe" in self._wanted:
-            self._layouts.look(directory_fd, files, profile)
+            self._layouts.look(directory_fd, files)
         if "compress" in self._wanted:
             self._sampler.look(directory_fd, files)
 
-    def sample(self) -> list[Piece]:
-        """The pieces that were compressed."""
-        return self._sampler.sample()
+    def end(self, profile: Profile, pieces: int) -> None:
+        """Put the layouts, and what was compressed of so many pieces, into a profile."""
+        layouts = self._layouts.found
+        layouts.cut()
+        profile.stripes, profile.other_stripes = layouts.tallies, layouts.other
+        profile.sampled, profile.sample = pieces, self._sampler.sample()

@@ -5,6 +5,7 @@ A result that can't be written is a failure: it is said, and makes the exit code
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -80,12 +81,14 @@ def tell(
     """Write a result as JSON, if asked for, and as text; returns the exit code."""
     codes = [result.exit_code]
     if json is not None:
-        codes.append(_try(json, partial(jsonout.write, result, json, sys.stdout.buffer), note))
+        stdout = None if sys.stdout is None else sys.stdout.buffer
+        codes.append(_try(json, partial(jsonout.write, result, json, stdout), note))
     if parts is not None:
         # Standard output carries the JSON document then.
         stream = sys.stderr if json == "-" else sys.stdout
-        text = parts(unicode=_speaks_unicode(stream))
-        codes.append(_try("standard output", partial(_write_text, stream, text), note))
+        write = partial(_write_text, stream, parts)
+        where = "standard error" if json == "-" else "standard output"
+        codes.append(_try(where, write, note))
     return worst(codes)
 
 
@@ -103,9 +106,11 @@ def _speaks_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def _write_text(stream: TextIO, parts: Iterable[str]) -> None:
+def _write_text(stream: TextIO | None, parts: Callable[..., Iterable[str]]) -> None:
     """Write parts with empty lines between them. OSError if that can't be done."""
+    if stream is None:  # it was closed when this process began
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     stream.flush()
-    left = memoryview("\n".join(parts).encode())
+    left = memoryview("\n".join(parts(unicode=_speaks_unicode(stream))).encode())
     while left:
         left = left[os.write(stream.fileno(), left) :]

@@ -8,7 +8,6 @@ kept. Names are data: nothing of them is ever read as HTML.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
@@ -19,6 +18,7 @@ from pcircle.fprof.groups import DAY_S
 from pcircle.fprof.profile import DirectoryRow, Profile
 from pcircle.fprof.report import Report
 from pcircle.fprof.wishes import DIMENSIONS, Wishes
+from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.units import format_size
 
@@ -76,15 +76,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
     template = files("pcircle.fprof").joinpath("page.html").read_text(encoding="utf-8")
     before, _, after = template.partition(_MARK)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(before + text + after)
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
+    jsonout.put((before + text + after).encode(), path)
 
 
 def _nodes(profile: Profile) -> Iterator[Node]:

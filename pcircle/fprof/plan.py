@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True):
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
     look-ups of a rank are under way at once where they take long, `pieces` how many pieces of
-    files are to be compressed. `listed`: only what rank 0 has a list of.
+    files are to be compressed.
     """
 
     roots: tuple[Root, ...]
@@ -45,20 +45,32 @@ class Plan(msgspec.Struct, frozen=True):
     edges: tuple[int, ...] = ()
     threads: int = 16
     pieces: int = 0
-    listed: bool = False
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
     """The roots, and numbers of their file systems. A symbolic link is followed.
 
-    UsageError if there is nothing, or if one is in another: what is in both would count twice.
+    UsageError if there is nothing, or if one is in another or the same: what is in both would count
+    twice.
     """
     found = [_root(path) for path in paths]
     real = [os.path.realpath(path) for path in paths]
-    for inner, one in enumerate(real):
-        for outer, other in enumerate(real):
-            if inner != outer and (one == other or one.startswith(other.rstrip(b"/") + b"/")):
-                raise UsageError(f"'{show(paths[inner])}' is in '{show(paths[outer])}'")
+    places: dict[bytes, int] = {}
+    for place, path in enumerate(real):
+        if places.setdefault(path, place) != place:
+            raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[path]])}'")
+    for place, path in enumerate(real):
+        outer = path
+        while outer != b"/":
+            outer = os.path.dirname(outer)
+            if outer in places:
+                raise UsageError(f"'{show(paths[place])}' is in '{show(paths[places[outer]])}'")
+    same: dict[tuple[int, int], int] = {}
+    for place, (root, status) in enumerate(found):
+        # Mounted at two places, a directory has two names; hard-linked files count once anyway.
+        other = same.setdefault((status.st_dev, status.st_ino), place)
+        if other != place and not root.name:
+            raise UsageError(f"'{show(paths[place])}' is '{show(paths[other])}'")
     devices = [status.st_dev for _, status in found]
     return tuple(root for root, _ in found), tuple(map(devices.index, devices))
 

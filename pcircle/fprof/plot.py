@@ -7,8 +7,10 @@ more.
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -17,6 +19,7 @@ from typing import Any
 from pcircle.errors import UsageError
 from pcircle.fprof.page import Heat
 from pcircle.fprof.report import Report
+from pcircle.ui import jsonout
 from pcircle.units import format_size
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -43,7 +46,12 @@ def write(report: Report, heat: Heat, path: str) -> None:
     _bars(size, labels, [each.bytes_share for each in bins], "bytes by size of file")
     _sums(sums, labels, report)
     _heat(ages, heat)
-    figure.savefig(path, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
+    picture = io.BytesIO()
+    with warnings.catch_warnings():
+        # Of letters in names that its font does not have.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
+    jsonout.put(picture.getvalue(), path)
 
 
 def _ticks(axes: Any, labels: list[str]) -> None:

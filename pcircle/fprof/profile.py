@@ -18,12 +18,15 @@ from typing import Any
 
 import msgspec
 
-from pcircle.fprof.tables import Best, K, Row, Sums, add_to, by_number, by_sense
+from pcircle.fprof.tables import Best, K, Row, Sums, add_to, by_length, by_number, by_sense
 
 KINDS = ("file", "directory", "link", "special")
 MOST_OWNERS = 16_384
 MOST_EXTENSIONS = 8192
+MOST_LAYOUTS = 4096
 MOST_DIRECTORIES = 4096
+LONGEST_EXTENSION = 16
+DEEPEST = 255  # what is deeper counts as this deep
 LARGEST_UNIT_BITS = 26
 SMALLEST_UNIT_BITS = 9
 UNITS = range(SMALLEST_UNIT_BITS, LARGEST_UNIT_BITS + 1)
@@ -108,16 +111,18 @@ class Profile(msgspec.Struct, kw_only=True):
     wide: list[DirectoryRow] = []
     sparse: list[int] = msgspec.field(default_factory=lambda: [0] * 6)
     stripes: dict[str, list[int]] = {}
+    other_stripes: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
     sampled: int = 0
     sample: list[Piece] = []
 
 
-_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "stripes")
+_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds")
 _SUMMED_LISTS = ("names", "sparse", "unit_counts")
 _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
     ("owners", MOST_OWNERS, by_number),
     ("groups", MOST_OWNERS, by_number),
     ("extensions", MOST_EXTENSIONS, by_sense),
+    ("stripes", MOST_LAYOUTS, by_length),
 )
 
 
@@ -202,7 +207,9 @@ def merge(a: Profile, b: Profile) -> Profile:
     for name, (by, most_kept) in DIRECTORY_LISTS.items():
         both = getattr(a, name), getattr(b, name)
         setattr(merged, name, _first(top if most_kept is None else most_kept, by, *both))
-    merged.sample = _first(merged.sampled, _by_lot, a.sample, b.sample)
+    # One lot is one piece, which two ranks may have met under two names.
+    pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
+    merged.sample = _first(merged.sampled, _by_lot, pieces)
     return merged
 
 
@@ -244,8 +251,9 @@ def _merge_bounded(
 def _renumbered(profile: Profile, roots: tuple[bytes, ...]) -> Profile:
     """The same with its rows' roots numbered as in `roots`."""
     change = msgspec.structs.replace
+    places = {root: place for place, root in enumerate(roots)}
     changed = {}
     for name in (*FILE_LISTS, *DIRECTORY_LISTS):
         rows = getattr(profile, name)
-        changed[name] = [change(row, root=roots.index(profile.roots[row.root])) for row in rows]
+        changed[name] = [change(row, root=places[profile.roots[row.root]]) for row in rows]
     return change(profile, roots=roots, **changed)

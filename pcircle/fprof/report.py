@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,6 +104,33 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankWork, ...]
 
 
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told of a run that has no profile, since it did not come to its end."""
+
+    schema: int
+    tool: str
+    version: str
+    exit_code: int
+    roots: tuple[str, ...]
+    elapsed_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+
+
+def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
+    """The report of a run without a profile."""
+    return Stopped(
+        schema=SCHEMA,
+        tool="fprof",
+        version=__version__,
+        exit_code=run.exit_code,
+        roots=tuple(map(show, roots)),
+        elapsed_s=round(run.elapsed_s, 6),
+        reasons=run.reasons,
+        failures=run.failures,
+    )
+
+
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
@@ -142,6 +170,8 @@ def sizes_of(profile: Profile, kind: str, edges: tuple[int, ...]) -> Sizes:
         bins.pop()
     numbers = {place: tally[0] for place, tally in profile.sizes.items()}
     found = {f"{q:g}": quantile(numbers, q) for q in QUANTILES}
+    # The middle of a bin may be beyond what is in it.
+    found = {name: size and min(size, profile.largest_bytes) for name, size in found.items()}
     return Sizes(
         mean=round(total / number, 3) if number else 0.0,
         median=found["0.5"],

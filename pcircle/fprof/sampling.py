@@ -7,8 +7,10 @@ pieces does not draw for each: the lowest of m lots is drawn at once, then the n
 
 The estimate is a ratio of sums (Cochran, Sampling Techniques, 1977, chapter 6): compressed bytes by
 bytes of the sample, with its standard error, and the correction for a sample that is a good part of
-the whole. Reading is done while walking, as soon as a piece is among the lowest: with N pieces in
-the tree, a rank reads some k (1 + ln(N / k)) of them.
+the whole. Pieces that are all alike have no such error; then still up to 3 of n may be others (the
+rule of three; Hanley and Lippman-Hand, JAMA 1983), and that is the least error that is stated.
+Pieces that could not be read add their share to it. Reading is done while walking, as soon as a
+piece is among the lowest: with N pieces in the tree, a rank reads some k (1 + ln(N / k)) of them.
 """
 
 from __future__ import annotations
@@ -54,21 +56,23 @@ class Sampler:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
+        self._drawn: set[int] = set()  # its lots
         self._bar = _LOTS
 
     def look(self, directory_fd: int, files: Files) -> None:
         """Draw lots for the pieces of files, and read those of the lowest."""
-        rows = zip(files.sizes, files.column("inode"), files.column("links"), strict=True)
-        for place, (size, inode, links) in enumerate(rows):
+        columns = [files.column(name) for name in ("inode", "links", "mtime")]
+        for place, (size, *identity) in enumerate(zip(files.sizes, *columns, strict=True)):
             if not size:
                 continue
-            # A file of several names is met under each of them, and draws for a part each time.
-            pieces = max(1, -(-size // PIECE_BYTES) // links)
-            seed = b"%d %d %d" % (inode, size, links)
-            for lot, piece in _drawn(seed, pieces):
+            # By each of its names a file draws the same lots, which count once.
+            seed = b"%d %d %d %d" % (size, *identity)
+            for lot, piece in _drawn(seed, -(-size // PIECE_BYTES)):
                 if lot >= self._bar:
                     break
-                self._add(lot, _read(directory_fd, files.names[place], piece * PIECE_BYTES, lot))
+                if lot not in self._drawn:
+                    name = files.names[place]
+                    self._add(lot, _read(directory_fd, name, piece * PIECE_BYTES, lot))
 
     def sample(self) -> list[Piece]:
         """The pieces of the lowest lots."""
@@ -76,8 +80,9 @@ class Sampler:
 
     def _add(self, lot: int, piece: Piece) -> None:
         heapq.heappush(self._lots, (-lot, piece.raw_bytes, piece.packed_bytes))
+        self._drawn.add(lot)
         if len(self._lots) > self._most:
-            heapq.heappop(self._lots)
+            self._drawn.discard(-heapq.heappop(self._lots)[0])
         if len(self._lots) == self._most:
             self._bar = -self._lots[0][0]
 
@@ -119,17 +124,21 @@ def compression_of(profile: Profile) -> Compression | None:
     number = len(read)
     raw = sum(piece.raw_bytes for piece in read)
     ratio = sum(piece.packed_bytes for piece in read) / raw if raw else 1.0
-    of_pieces = number
+    drawn = of_pieces = len(profile.sample)
     error = 0.0
-    if len(profile.sample) >= profile.sampled:
+    if drawn >= profile.sampled:
         # As many lots as lie below the highest of the sample tell how many there are.
-        of_pieces = round((number - 1) * _LOTS / max(1, profile.sample[-1].lot))
+        of_pieces = max(drawn, round((drawn - 1) * _LOTS / max(1, profile.sample[-1].lot)))
         error = _Z_95 * _standard_error(read, ratio, raw, of_pieces)
+        # Of that many alike nobody knows that all are: the rule of three.
+        error = max(error, 3 / max(3, number) * (1 - number / max(number, of_pieces)))
+    # What could not be read may be anything.
+    error = min(1.0, error + (drawn - number) / drawn) if drawn else 0.0
     return Compression(
         method=METHOD,
         pieces=number,
-        of_pieces=max(number, of_pieces),
-        unread=len(profile.sample) - number,
+        of_pieces=of_pieces,
+        unread=drawn - number,
         ratio=round(ratio, 6),
         error=round(error, 6),
         saved_bytes=round(total * (1 - ratio)),

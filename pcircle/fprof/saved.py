@@ -8,6 +8,7 @@ and what types can't say is checked here. A file of a newer version is refused a
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import zlib
@@ -16,22 +17,36 @@ import msgspec
 import xxhash
 
 from pcircle.errors import UsageError
+from pcircle.fprof.bins import BINS, edge_of
+from pcircle.fprof.packing import pack, unpack
 from pcircle.fprof.profile import (
+    DEEPEST,
     DIRECTORY_LISTS,
     FILE_LISTS,
     KINDS,
+    LONGEST_EXTENSION,
     UNITS,
     Profile,
 )
 from pcircle.fprof.tables import OTHER_WIDTH
+from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
 VERSION = 1
-_MOST_BYTES = 256 << 20
-_MOST_UNPACKED_BYTES = 1 << 30
+_MOST_BYTES = 64 << 20
+_MOST_UNPACKED_BYTES = 128 << 20
 _HEAD = re.compile(rb"pcircle profile (\d{1,9}) ([0-9a-f]{32})\n")
 _HEAD_MOST_BYTES = 64
 _LARGEST = 1 << 80  # no sum of sizes is larger
+_LARGEST_FILE = 1 << 64
+_LONGEST_LAYOUT = 4096
+_KEYS = {
+    "sizes": BINS,
+    "directory_sizes": BINS,
+    "depths": DEEPEST + 1,
+    "owners": 1 << 32,
+    "groups": 1 << 32,
+}
 _WIDTHS = {
     "kinds": 3, "sizes": 3, "owners": 3, "groups": 3, "extensions": 3, "ages": 3, "age_sizes": 3,
     "depths": 3, "directory_sizes": 2, "stripes": 3,
@@ -43,24 +58,18 @@ _LENGTHS = {
     "other_owners": OTHER_WIDTH,
     "other_groups": OTHER_WIDTH,
     "other_extensions": OTHER_WIDTH,
+    "other_stripes": OTHER_WIDTH,
 }
 
 
 def write(profile: Profile, path: str) -> None:
     """Write a profile, in place of an older file. OSError if that can't be done."""
-    body = zlib.compress(msgspec.msgpack.encode(profile), 6)
+    packed = pack(profile)
+    body = zlib.compress(packed, 6)
+    if len(packed) >= _MOST_UNPACKED_BYTES or len(body) > _MOST_BYTES - _HEAD_MOST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
     head = b"pcircle profile %d %b\n" % (VERSION, xxhash.xxh3_128_hexdigest(body).encode())
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(head + body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
+    jsonout.put(head + body, path, durable=True)
 
 
 def read(path: str) -> Profile:
@@ -85,11 +94,11 @@ def read(path: str) -> Profile:
     try:
         unpacker = zlib.decompressobj()
         packed = unpacker.decompress(body, _MOST_UNPACKED_BYTES)
-        if not unpacker.eof:
+        if not unpacker.eof or unpacker.unused_data:
             raise ValueError("it does not end where it should")
-        profile = msgspec.msgpack.decode(packed, type=Profile)
+        profile = unpack(packed)
         _check(profile)
-    except (zlib.error, msgspec.DecodeError, ValueError, OverflowError) as error:
+    except (zlib.error, msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"'{name}' is damaged: {error}") from None
     return profile
 
@@ -103,20 +112,63 @@ def _check(profile: Profile) -> None:
     for name, width in _WIDTHS.items():
         for tally in getattr(profile, name).values():
             _check_tally(name, tally, width)
-    for name in ("sizes", "directory_sizes", "depths", "owners", "groups"):
-        if any(not 0 <= key < 1 << 32 for key in getattr(profile, name)):
+    for name, limit in _KEYS.items():
+        if any(not 0 <= key < limit for key in getattr(profile, name)):
             raise ValueError(f"a key of {name} can't be")
+    for name, longest in (("extensions", LONGEST_EXTENSION), ("stripes", _LONGEST_LAYOUT)):
+        for text in getattr(profile, name):
+            # It is shown as it is.
+            if len(text) > longest or not (text.isascii() and (text.isprintable() or not text)):
+                raise ValueError(f"a key of {name} can't be")
+    _check_sizes(profile)
+    _check_rows(profile)
+    _check_sample(profile)
+    if profile.edges or profile.edge_tallies:
+        raise ValueError("edges are not kept")
+    numbers = (profile.unreadable, profile.failed)
+    if min(numbers) < 0 or max(numbers) > _LARGEST or not 0 < profile.top < 1 << 32:
+        raise ValueError("a number can't be")
+
+
+def _check_sizes(profile: Profile) -> None:
+    """All shares are of these sums: parts must not be more than the whole."""
+    if not 0 <= profile.largest_bytes < _LARGEST_FILE:
+        raise ValueError("no file is of that size")
+    for place, (names, size, files) in profile.sizes.items():
+        least = edge_of(place - 1) + 1 if place else 0
+        if not files <= names or not files * least <= size <= files * edge_of(place):
+            raise ValueError("a row of sizes can't be")
+    for column in (0, 1):
+        if sum(tally[column] for tally in profile.sizes.values()) != profile.kinds["file"][column]:
+            raise ValueError("sizes and files are not the same")
+
+
+def _check_rows(profile: Profile) -> None:
+    if len(set(profile.roots)) != len(profile.roots) or not all(profile.roots):
+        raise ValueError("the roots can't be")
     for name in (*FILE_LISTS, *DIRECTORY_LISTS):
         for row in getattr(profile, name):
             if not 0 <= row.root < len(profile.roots):
                 raise ValueError(f"a row of {name} is of no root")
-    if profile.edges or profile.edge_tallies:
-        raise ValueError("edges are not kept")
-    if any(piece.raw_bytes < 0 or piece.packed_bytes < 0 for piece in profile.sample):
+            if b"\0" in row.path:
+                raise ValueError(f"a path of {name} can't be")
+    if any(not 0 <= row.value < _LARGEST_FILE for row in profile.largest):
+        raise ValueError("no file is of that size")
+    for name in DIRECTORY_LISTS:
+        for row in getattr(profile, name):
+            numbers = (row.depth, row.entries, row.size_bytes, row.own_entries, row.own_bytes)
+            if min(numbers) < 0 or max(numbers) > _LARGEST:
+                raise ValueError(f"a row of {name} can't be")
+
+
+def _check_sample(profile: Profile) -> None:
+    lots = [piece.lot for piece in profile.sample]
+    if lots != sorted(lots) or (lots and not 0 <= lots[0] <= lots[-1] < 1 << 63):
+        raise ValueError("the lots of the sample can't be")
+    if any(not 0 <= p.packed_bytes <= p.raw_bytes <= 1 << 30 for p in profile.sample):
         raise ValueError("a piece of the sample can't be")
-    numbers = (profile.unreadable, profile.failed, profile.largest_bytes, profile.sampled)
-    if min(numbers) < 0 or max(numbers) > _LARGEST or profile.top < 1:
-        raise ValueError("a number can't be")
+    if not len(lots) <= profile.sampled < 1 << 32:
+        raise ValueError("the sample can't be of that number")
 
 
 def _check_tally(name: str, tally: list[int], width: int) -> None:

@@ -43,13 +43,21 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class InInode(msgspec.Struct, frozen=True):
-    """Files of at most `limit_bytes`, whose data would lie within their inodes."""
+    """Files of at most `limit_bytes`, whose data would lie within their inodes.
 
+    Of what was asked for, `asked_bytes`, that is the edge of a bin at or next below it.
+    """
+
+    asked_bytes: int
     limit_bytes: int
     number: int
     bytes: int
     number_share: float
     bytes_share: float
+
+
+LARGEST_INODE_BYTES = 128 << UNITS[0]
+"""Up to this all files of a bin take equally many of the smallest units; no inodes are larger."""
 
 
 def subblock_of(block_bytes: int) -> int:
@@ -106,4 +114,5 @@ def in_inode(profile: Profile, limit_bytes: int) -> InInode:
     number = sum(tally[0] for place, tally in profile.sizes.items() if place <= last)
     total = sum(tally[1] for place, tally in profile.sizes.items() if place <= last)
     files = profile.kinds["file"]
-    return InInode(edge_of(last), number, total, share(number, files[0]), share(total, files[1]))
+    shares = share(number, files[0]), share(total, files[1])
+    return InInode(limit_bytes, edge_of(last), number, total, *shares)

@@ -100,3 +100,8 @@ def by_number(key: int) -> int:
 def by_sense(extension: str) -> tuple[bool, int, str]:
     """The order of extensions: those with digits are rarely one, and the long ones neither."""
     return any(map(str.isdigit, extension)), len(extension), extension
+
+
+def by_length(layout: str) -> tuple[int, str]:
+    """The order of layouts: the plainest first."""
+    return len(layout), layout

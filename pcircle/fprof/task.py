@@ -24,7 +24,10 @@ from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, home_of, unpack
-from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Sum, Tree
+from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree, narrow, wide
+from pcircle.fprof.opened import Open, left_of
+from pcircle.fprof.packing import pack
+from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, open_roots
 from pcircle.fprof.profile import DirectoryRow, merge
 from pcircle.fs.choosing import choosing
@@ -35,38 +38,16 @@ from pcircle.runtime import Here, Task
 
 if TYPE_CHECKING:
     from pcircle.fprof.looks import Looks
+    from pcircle.fs.lists import Lists
 
+_LIST_BYTES = 1 << 20  # of a list, that are divided at once
 _ITEM_S = 0.01  # that an item goes on into subdirectories
 _FIRST_ITEM_S = 0.001
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SPACE = ("size", "blocks")
-_FEW_NAMES = 64  # of directories: they are given away in halves
-_PARTS = 8  # that more are given away in
 _BATCH_S = 0.1
 _BATCH_NAMES = 2 * CAPACITY
 _MANY_NAMES = 4 * CAPACITY  # of a block: the rest is for others
-
-
-class Open:
-    """A directory that is not complete: what is known of it, and what of it is left."""
-
-    __slots__ = ("depth", "each", "mount", "own_bytes", "own_entries", "path", "pending", "sums")
-
-    def __init__(self, path: bytes, depth: int, mount: bytes) -> None:
-        self.path = path
-        self.depth = depth
-        self.mount = mount
-        self.own_entries = 0
-        self.own_bytes = 0
-        self.sums = [1, 0]  # entries, itself included, and bytes, with all below
-        self.pending: list[bytes] = []  # subdirectories
-        self.each = 0.0  # the weight of an entry
-
-    def add(self, part: Sequence[int]) -> None:
-        """Sums of a part have come: entries, bytes, and bytes of the directory itself."""
-        self.sums[0] += part[0]
-        self.sums[1] += part[1]
-        self.own_bytes += part[2]
 
 
 class ProfileTask(Task[Item, Done]):
@@ -79,9 +60,9 @@ class ProfileTask(Task[Item, Done]):
         plan: Plan,
         rank: int,
         size: int,
-        listed: Sequence[tuple[bytes, tuple[bytes, ...]]] = (),
+        lists: Lists | None = None,
     ) -> None:
-        self._lists = listed  # on rank 0: directories, and names in them
+        self._lists = lists  # on rank 0
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
@@ -110,35 +91,25 @@ class ProfileTask(Task[Item, Done]):
     def finish(self) -> Done:
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
         if self._looks is not None:
-            profile.sampled, profile.sample = self._plan.pieces, self._looks.sample()
+            self._looks.end(profile, self._plan.pieces)
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
-        return Done(profile=profile)
+        return Done(profile=pack(profile))
 
     def seed(self) -> Iterator[Item]:
-        if self._plan.listed:
-            yield from self._seed_lists()
-            return
+        if self._lists is not None:
+            only = self._lists.parts[0].listed
+            if only is not None:
+                yield Lines(0, only, 1.0)
+                return
         weight = 1.0 / len(self._plan.roots)
         self.counters.found += len(self._plan.roots)
         for number, root in enumerate(self._plan.roots):
             if root.name:
-                yield self._single(number, root.name, weight)
+                yield Batch(number, HOLDER, b"", b"", b"", weight, number, any=root.name)
             else:
                 self.counters.scans_due += 1
                 yield Tree(number, b"", b"", weight, number)
-
-    def _seed_lists(self) -> Iterator[Item]:
-        count = sum(len(names) for _, names in self._lists)
-        self.counters.found += count
-        for path, names in self._lists:
-            yield Batch(0, path, b"", b"", b"", 1.0 / count, 0, any=b"\0".join(names))
-
-    def _single(self, number: int, name: bytes, weight: float) -> Batch:
-        holder = self._plan.roots[number].holder
-        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
-        files = name if stat.S_ISREG(mode) else b""
-        return Batch(number, HOLDER, files, b"", b"" if files else name, weight, number)
 
     # ---- one item --------------------------------------------------------------
 
@@ -148,6 +119,8 @@ class ProfileTask(Task[Item, Done]):
             own: Any = self._tree(item, here)
         elif isinstance(item, Batch):
             own = self._batch(item, here)
+        elif isinstance(item, Lines):
+            own = self._lines(item, here)
         else:
             for claim in unpack(item.packed):
                 self._collector.claim(claim)
@@ -162,26 +135,56 @@ class ProfileTask(Task[Item, Done]):
 
     def merge(self, a: Done, b: Done) -> Done:
         profile = a.profile or b.profile
-        if a.profile is not None and b.profile is not None:
-            profile = merge(a.profile, b.profile)
+        if a.profile and b.profile:
+            profile = pack(merge(unpacked(a.profile), unpacked(b.profile)))
         slots = dict(a.slots)
         for slot, part in b.slots.items():
-            slots[slot] = _added(slots[slot], part) if slot in slots else part
+            known = slots.get(slot)
+            slots[slot] = part if known is None else narrow(_added(wide(known), wide(part)))
         return Done(slots, profile)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         opened, done = own
         if not opened:
             # Of a batch: what it has given back to be done counts where it counts itself.
-            parts = [*done.slots.values(), *merged.slots.values()]
-            return Done({item.slot: _sum(parts)}) if isinstance(item, Batch) and parts else done
+            parts = [wide(part) for part in (*done.slots.values(), *merged.slots.values())]
+            if not isinstance(item, Batch) or not parts:
+                return Done(done.slots)
+            return Done({item.slot: narrow(_sum(parts))})
         assert isinstance(item, Tree)
         for slot, part in merged.slots.items():
-            opened[slot].add(part)
+            opened[slot].add(wide(part))
         while len(opened) > 1:
             part = self._complete(item.root, opened.pop())
             opened[-1].add(part)
-        return Done({item.slot: (*opened[0].sums, 0)})
+        return Done({item.slot: narrow((*opened[0].sums, 0))})
+
+    # ---- lists -----------------------------------------------------------------
+
+    def _lines(self, item: Lines, here: Here[Item]) -> Done:
+        """Divide what is listed among all."""
+        if self._lists is None:
+            here.post(0, [item])
+            return Done()
+        from pcircle.fprof.listing import divided
+
+        # The rest waits until this is done, so that not all of a long list is in memory.
+        only, rest = self._lists.cut(item.only, _LIST_BYTES)
+        whole = item.only.end - item.only.begin
+        weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
+        if rest.is_range:
+            here.spawn([Lines(item.root, rest, item.weight - weight)])
+        count = sum(1 for _ in self._lists.records(only))
+        if not count:
+            self.counters.weight += weight
+        for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
+            if here.stopping:
+                break
+            names = _split(part.names if isinstance(part, Tree) else part.any)
+            self.counters.found += len(names)
+            self.counters.scans_due += len(names) if isinstance(part, Tree) else 0
+            here.spawn([part])
+        return Done()
 
     # ---- directories -----------------------------------------------------------
 
@@ -213,7 +216,7 @@ class ProfileTask(Task[Item, Done]):
             part = self._complete(item.root, stack.pop())
             stack[-1].add(part)
         here.spawn(
-            [tree for slot, each in enumerate(stack) for tree in _left(item.root, each, slot)]
+            [tree for slot, each in enumerate(stack) for tree in left_of(item.root, each, slot)]
         )
         own = (stack, Done())
         return own if here.spawned else self.join(item, own, Done(), here)
@@ -308,7 +311,7 @@ class ProfileTask(Task[Item, Done]):
             opened.pending += _encoded(block.directories)
             alone = self._names_of(root, opened, slot, block, lease.fd, here) and alone
             if not block.last:
-                here.spawn(_left(root, opened, slot))
+                here.spawn(left_of(root, opened, slot))
                 alone = False
             if here.stopping:
                 return False
@@ -409,7 +412,7 @@ class ProfileTask(Task[Item, Done]):
             for name in files + links + specials + listed:
                 self._lost(item, name, error, here)
             return Done()
-        return Done({item.slot: (0, *part)})
+        return Done({item.slot: narrow((0, *part))})
 
     def _any(self, item: Batch, names: Sequence[bytes], fd: int, here: Here[Item]) -> None:
         """Look names of any kind up and add them."""
@@ -543,14 +546,6 @@ class ProfileTask(Task[Item, Done]):
         shown = os.path.join(base.shown, entry) if entry else base.shown
         reason = error.strerror or str(error)
         here.note([Failure(shown, doing, error.errno or 0, reason, root, entry)])
-
-
-def _left(root: int, opened: Open, slot: int) -> list[Item]:
-    """What is left of an open directory, to be given away."""
-    names, opened.pending = opened.pending, []
-    some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
-    parts = [b"\0".join(names[start : start + some]) for start in range(0, len(names), some)]
-    return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
 
 
 def _added(a: Sum, b: Sum) -> Sum:

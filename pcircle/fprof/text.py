@@ -175,10 +175,14 @@ def _top(top: Top) -> Iterator[str]:
 
 def _in_inode(found: InInode) -> str:
     files = plural(found.number, "file", "files")
-    return (
+    text = (
         f"{files} ({found.number_share:.2%}) of at most {format_size(found.limit_bytes)} would lie "
         f"within their inodes: {format_size(found.bytes)} ({found.bytes_share:.2%})\n"
     )
+    if found.limit_bytes == found.asked_bytes:
+        return text
+    asked, limit = map(format_count, (found.asked_bytes, found.limit_bytes))
+    return text + f"Of the fine bins, the next edge below {asked} bytes is {limit}.\n"
 
 
 def _blocks(blocks: Sequence[Blocks]) -> str:

@@ -20,6 +20,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+import msgspec
 import xxhash
 
 from pcircle.errors import StoppedEarly, UsageError
@@ -94,6 +95,22 @@ class Lists:
         digest = xxhash.xxh3_128(repr(parts).encode())
         digest.update(self._text)
         self.digest = digest.digest()
+
+    def records(self, listed: Listed) -> Iterator[bytes]:
+        """The records of a range, in order, as `record_of` makes them."""
+        at = listed.begin
+        while at < listed.end:
+            stop = self._text.find(_SLASH, at, listed.end)
+            yield self._text[at:stop]
+            at = stop + 1
+
+    def cut(self, listed: Listed, most_bytes: int) -> tuple[Listed, Listed]:
+        """The beginning of a range, of about so many bytes, and the rest, which may be empty."""
+        change = msgspec.structs.replace
+        if listed.end - listed.begin <= most_bytes:
+            return listed, change(listed, begin=listed.end)
+        at = self._text.find(_SLASH, listed.begin + most_bytes, listed.end) + 1
+        return change(listed, end=at), change(listed, begin=at)
 
     def below(self, listed: Listed) -> Iterator[Group]:
         """What a range names in its directory."""

@@ -11,6 +11,7 @@ from pcircle.units import parse_duration, parse_size
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
 MOST_THREADS = 64
+_MOST_DIGITS = 30  # int() has a limit of its own
 
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
@@ -31,15 +32,15 @@ def interval_s(option: str, text: str) -> float:
 
 def number_of_jobs(text: str) -> int:
     """The value of --jobs."""
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"--jobs: '{text}' is not a number of processes")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not int(text):
+        raise UsageError(f"--jobs: {text!a} is not a number of processes")
     return int(text)
 
 
 def number_of_threads(text: str) -> int:
     """The value of --threads."""
-    if not text.isdecimal() or not 0 < int(text) <= MOST_THREADS:
-        raise UsageError(f"--threads: '{text}' is not a number from 1 to {MOST_THREADS}")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= MOST_THREADS:
+        raise UsageError(f"--threads: {text!a} is not a number from 1 to {MOST_THREADS}")
     return int(text)
 
 

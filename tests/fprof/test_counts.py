@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -114,6 +115,20 @@ def test_what_lies_in_another_path_is_refused(place: bytes) -> None:
         assert "is in" in finished.said
     os.mkdir(place + b"/ab")
     assert run_fprof(ONE, place + b"/a", place + b"/ab").code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_one_directory_mounted_twice_is_refused(place: bytes) -> None:
+    for name in (b"/a", b"/b", b"/c"):
+        os.mkdir(place + name)
+    subprocess.run(["mount", "--bind", place + b"/a", place + b"/b"], check=True)
+    try:
+        finished = run_fprof(ONE, place + b"/a", place + b"/b")
+        assert run_fprof(ONE, place + b"/a", place + b"/c").code == 0
+    finally:
+        subprocess.run(["umount", place + b"/b"], check=True)
+    assert finished.code == 2
+    assert f"'{os.fsdecode(place)}/b' is '{os.fsdecode(place)}/a'" in finished.said
 
 
 def test_deep_directories_are_no_trouble(place: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import struct
@@ -150,6 +151,59 @@ def test_lots_are_drawn_as_if_each_piece_had_drawn_one() -> None:
             assert [lot for lot, _ in lots] == sorted(lot for lot, _ in lots)
 
 
+@some_launchers
+def test_a_piece_counts_once_however_many_names_its_file_has(
+    launcher: Launcher, place: bytes
+) -> None:
+    """And each piece of such a file has its chance: of these, the second halves are noise."""
+    dice = random.Random(3)
+    tree = place + b"/tree"
+    pieces = 0
+    for number in range(40):
+        names = [tree + b"/%d/%d-%d" % (link % 5, number, link) for link in range(number % 9 + 1)]
+        for name in names:
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+        half = dice.randrange(1, 4)
+        pieces += 2 * half
+        with open(names[0], "wb") as file:
+            file.write(bytes(half * PIECE_BYTES) + dice.randbytes(half * PIECE_BYTES))
+        for name in names[1:]:
+            os.link(names[0], name)
+    found = profiled(launcher, "--compress=10000", tree)["compression"]
+    assert (found["pieces"], found["of_pieces"], found["error"]) == (pieces, pieces, 0)
+    assert found["ratio"] == pytest.approx(0.5, abs=0.01)
+    some = profiled(launcher, "--compress=90", tree)["compression"]
+    assert some == profiled(ONE, "--compress=90", tree)["compression"]
+    assert abs(some["ratio"] - 0.5) < 3 * some["error"]
+
+
+def test_pieces_that_are_alike_do_not_tell_that_all_are(place: bytes) -> None:
+    """One in twenty is noise, and a sample of ten rarely has any of them."""
+    tree = place + b"/tree"
+    os.mkdir(tree)
+    for number in range(400):
+        with open(tree + b"/%d" % number, "wb") as file:
+            file.write(os.urandom(PIECE_BYTES) if not number % 20 else bytes(PIECE_BYTES))
+    for pieces in (1, 2, 10, 30):
+        found = profiled(ONE, f"--compress={pieces}", tree)["compression"]
+        assert found["error"] >= 2.7 / max(3, pieces)
+        assert abs(found["ratio"] - 0.054) <= max(found["error"], 0.3)
+
+
+def test_what_can_not_be_read_makes_the_error_larger(place: bytes) -> None:
+    tree = place + b"/tree"
+    os.mkdir(tree)
+    for number in range(10):
+        with open(tree + b"/%d" % number, "wb") as file:
+            file.write(bytes(1000))
+        os.chmod(tree + b"/%d" % number, 0 if number < 3 else 0o600)
+    prefix = without_rights("dac_override", "dac_read_search")
+    finished = run_fprof(ONE, "-q", "--json", "-", "--compress", tree, prefix=prefix)
+    found = json.loads(finished.out)["compression"]
+    assert (found["pieces"], found["unread"], found["of_pieces"]) == (7, 3, 10)
+    assert found["error"] == pytest.approx(0.3)
+
+
 # ---- pictures ------------------------------------------------------------------------
 
 
@@ -166,6 +220,17 @@ def test_a_picture(compressible: bytes, place: bytes, ending: str) -> None:
         assert min(width, height) > 500
     else:
         assert b"<svg" in head
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_a_picture_of_odd_names(place: bytes) -> None:
+    """Ones that look like formulas, are no text, or of letters that no font has here."""
+    paths = [place + name for name in (b"/$x_^{", b"/n\xff\x01", "/\N{HIRAGANA LETTER A}".encode())]
+    for path in paths:
+        os.mkdir(path)
+    for ending in ("png", "svg", "pdf"):
+        finished = run_fprof(ONE, "-q", "--plot", place + b"/picture." + ending.encode(), *paths)
+        assert (finished.code, finished.said) == (0, "")
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is not None, reason="matplotlib is installed")

@@ -212,6 +212,22 @@ def test_merging_profiles_is_profiling_all_at_once(
         assert known(merge(a, merge(b, c))) == whole
 
 
+def test_layouts_are_bounded_and_complete() -> None:
+    """They can be as many as files, for each file may have one of its own."""
+    parts = []
+    for part in range(3):
+        parts.append(collected([]))
+        parts[-1].stripes = {f"{n} x {part}": [1, n, 2 * n] for n in range(1, 3000)}
+    *_, merged = accumulate(copy.deepcopy(parts), merge)
+    *_, other_way = accumulate(copy.deepcopy(parts[::-1]), merge)
+    assert known(merged) == known(other_way)
+    assert len(merged.stripes) == profiles.MOST_LAYOUTS
+    whole = [*merged.stripes.values(), merged.other_stripes]
+    assert [sum(column) for column in zip(*whole, strict=True)] == [
+        3 * sum(number) for number in ([1] * 2999, range(3000), range(0, 6000, 2))
+    ]
+
+
 def test_merging_profiles_of_other_roots_names_both() -> None:
     first = collected([("a", [((5, 1, 0, 0, 0, 1), "txt")])])
     second = collected([("b", [((7, 1, 0, 0, 0, 1), "txt")])])

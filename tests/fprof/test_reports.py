@@ -152,13 +152,15 @@ def test_directories_with_all_below(tree: bytes) -> None:
         assert row["all_entries"] == len(below) + folders
 
 
-@pytest.mark.parametrize("inode", [None, 3968])
+@pytest.mark.parametrize("inode", [None, 0, 100, 3968, 65_536])
 def test_blocks_are_counted_exactly(tree: bytes, inode: int | None) -> None:
     more = [] if inode is None else ["--data-in-inode", str(inode)]
-    document = profiled(TWO, "--blocks", "4k,1M/32k,4M", *more, tree)
+    document = profiled(TWO, "--blocks", "512/512,4k,1M/32k,4M", *more, tree)
     files = [s.st_size for s in once(files_of(tree)) if inode is None or s.st_size > inode]
     for row, (block, subblock) in zip(
-        document["blocks"], [(4096, 512), (1 << 20, 32768), (1 << 22, 8192)], strict=True
+        document["blocks"],
+        [(512, 512), (4096, 512), (1 << 20, 32768), (1 << 22, 8192)],
+        strict=True,
     ):
         assert (row["block_bytes"], row["subblock_bytes"]) == (block, subblock)
         assert row["space_bytes"] == sum(-(-size // block) * block for size in files)
@@ -170,13 +172,27 @@ def test_blocks_are_counted_exactly(tree: bytes, inode: int | None) -> None:
         assert document["data_in_inode"]["limit_bytes"] == inode
 
 
+def test_a_limit_between_edges_is_rounded_down_and_that_is_said(tree: bytes) -> None:
+    document = profiled(ONE, "--data-in-inode", "3900", tree)["data_in_inode"]
+    assert (document["asked_bytes"], document["limit_bytes"]) == (3900, 3872)
+    small = [s.st_size for s in files_of(tree).values() if s.st_size <= 3872]
+    assert document["number"] == len(small)
+    text = run_fprof(ONE, "--data-in-inode", "3900", tree).out
+    assert b"the next edge below 3,900 bytes is 3,872" in text
+
+
 def test_csv_has_what_the_document_has(tree: bytes, place: bytes) -> None:
-    document = profiled(ONE, "--by", "age", "--top", "3", "--csv", place + b"/new/tables", tree)
+    more = ("--sparse", "--data-in-inode", "4k", "--compress=5")
+    options = ("--by", "age", "--top", "3", "--csv", place + b"/new/tables")
+    document = profiled(ONE, *options, *more, tree)
     folder = place + b"/new/tables/"
     for name, wanted in (
         (b"sizes", document["sizes"]["bins"]),
         (b"by-age", document["by"]["age"]),
         (b"top-largest", document["top"]["largest"]),
+        (b"sparse", [document["sparse"]]),
+        (b"data-in-inode", [document["data_in_inode"]]),
+        (b"compression", [document["compression"]]),
     ):
         with open(folder + name + b".csv", encoding="utf-8", newline="") as file:
             read = list(csv.DictReader(file))
@@ -205,11 +221,19 @@ def test_the_text_tells_it_too(tree: bytes) -> None:
         (["--bins", "4q"], "--bins: not a size"),
         (["--blocks", "3k"], "--blocks: 3,072 bytes are no power of two"),
         (["--blocks", "4k/8k"], "a subblock is larger"),
+        (["--top", "\x1b\udcff"], r"--top: '\x1b\xff' is not a number"),
+        (["--by", "\x1b\udcff"], r"--by: '\x1b\xff' is none of"),
         (["--top", "0"], "--top: '0' is not a number"),
+        (["--top", "9" * 5000], "9' is not a number"),
+        (["--threads", "9" * 5000], "9' is not a number"),
+        (["--jobs", "9" * 5000], "--jobs"),
+        (["--blocks", ""], "--blocks: not a size"),
+        (["--compress=" + "9" * 5000], "9' is not a number"),
         (["--threads", "x"], "--threads: 'x' is not a number"),
         (["--ttop", "3"], "did you mean --top"),
         (["--csv", "/dev/null/x"], "--csv"),
         (["--data-in-inode", "-1"], "--data-in-inode"),
+        (["--data-in-inode", "65537"], "--data-in-inode: at most 64 KiB"),
     ],
 )
 def test_mistakes_are_refused(tree: bytes, options: list[str], said: str) -> None:

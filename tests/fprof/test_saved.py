@@ -15,10 +15,14 @@ import xxhash
 
 from pcircle.errors import UsageError
 from pcircle.fprof import saved
+from pcircle.fprof.cli import main
+from pcircle.fprof.packing import _with_extensions
 from pcircle.fprof.profile import Profile, merge
 from tests.fcp.running import ONE, TWO
 from tests.fprof.running import profiled, run_fprof
 
+KINDS = {kind: [0, 0, 0] for kind in ("file", "directory", "link", "special")}
+NESTED = [msgspec.msgpack.Ext(1, b"x"), msgspec.Raw(b"\x91" * 100_000 + b"\xc0")]
 EVERYTHING = ("--by", "age,owner,group,ext,depth,dirsize", "--top", "5", "--blocks", "4k,1M")
 
 
@@ -117,6 +121,15 @@ def test_a_moved_tree_is_compared_with_what_it_was(place: bytes) -> None:
     assert compared(before, kept(place + b"/moved", place + b"/after"))["directories"] == []
 
 
+def test_longer_lists_than_are_kept_are_refused(place: bytes) -> None:
+    tree = build(place + b"/a", 9)
+    file = kept(tree, place + b"/kept", "--top", "150")
+    assert len(profiled(None, "--merge", "--top", "150", file)["top"]["largest"]) == 150
+    finished = run_fprof(None, "--merge", "--top", "151", file)
+    assert finished.code == 2
+    assert "these profiles know the first 150" in finished.said
+
+
 # ---- distrust ------------------------------------------------------------------------
 
 
@@ -174,8 +187,40 @@ def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
         {"taken_s": "now"},
         {"roots": ()},
         {"age_sizes": {1 << 90: [1, 1, 1]}},
+        {"sizes": {3777: [1, 1, 1]}, "kinds": {**KINDS, "file": [1, 1, 0]}},
+        {"sizes": {5: [1, 1 << 79, 1]}},
+        {"sizes": {5: [1, 5, 1]}},
+        {"sizes": {5: [1, 6, 1]}, "kinds": {**KINDS, "file": [1, 6, 0]}},
+        {"sizes": {200: [1, 5, 1]}, "kinds": {**KINDS, "file": [1, 5, 0]}},
+        {"sizes": {5: [1, 5, 0]}, "kinds": {**KINDS, "file": [1, 5, 0]}},
+        {"kinds": {**KINDS, "file": [1, 5, 0]}},
+        {"directory_sizes": {4_000_000_000: [1, 1]}},
+        {"depths": {256: [1, 1, 1]}},
+        {"extensions": {"\x1b[2J": [1, 1, 1]}},
+        {"extensions": {"a\nb": [1, 1, 1]}},
+        {"extensions": {"e" * 17: [1, 1, 1]}},
+        {"stripes": {"\x07": [1, 1, 1]}},
+        {"stripes": {"s" * 5000: [1, 1, 1]}},
+        {"largest": [[-5, 0, b"path"]]},
+        {"largest": [[1 << 90, 0, b"path"]]},
+        {"oldest": [[5, 0, b"a\0b"]]},
+        {"weights": [[0, b"", 0, -1, 0, 0, 0]]},
+        {"crowds": [[0, b"", 0, 0, 0, 0, -7]]},
+        {"wide": [[0, b"", -2, 0, 0, 0, 0]]},
+        {"sample": [[5, 1, 2]], "sampled": 1},
+        {"sample": [[5, 1 << 40, 2]], "sampled": 1},
+        {"sample": [[-1, 1, 1]], "sampled": 1},
+        {"sample": [[7, 1, 1], [5, 1, 1]], "sampled": 2},
+        {"sample": [[5, 1, 1]]},
+        {"top": 1 << 70},
+        {"roots": (b"/a", b"/a")},
+        {"roots": (b"",)},
+        {"largest_bytes": 1 << 64},
+        {"taken_s": msgspec.msgpack.Ext(2, b"xx")},
+        {"taken_s": msgspec.msgpack.Ext(1, b"x" * 17)},
+        {"facets": NESTED},
     ],
-    ids=str,
+    ids=lambda change: "-".join(change),
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     good = msgspec.to_builtins(empty(), builtin_types=(bytes,))
@@ -185,7 +230,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
     if change == {"roots": ()}:
         made["largest"] = [[5, 0, b"path"]]
     try:
-        packed = msgspec.msgpack.encode(made)
+        packed = msgspec.msgpack.encode(_with_extensions(made))
     except (OverflowError, ValueError):  # what can't even be written
         packed = b"\x81\xa5sizes\x81\xcf" + b"\xff" * 8
     with pytest.raises(UsageError, match="is damaged"):
@@ -199,6 +244,81 @@ def test_a_file_that_would_fill_the_memory_is_refused(
     bomb = as_file(tmp_path / "x", zlib.compress(bytes(1 << 22)))
     with pytest.raises(UsageError, match="is damaged"):
         saved.read(bomb)
+
+
+def test_what_comes_behind_is_damage(tmp_path: Path) -> None:
+    body = zlib.compress(msgspec.msgpack.encode(empty()))
+    with pytest.raises(UsageError, match="is damaged"):
+        saved.read(as_file(tmp_path / "x", body + b"more"))
+
+
+def test_no_profile_is_written_that_could_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved, "_MOST_UNPACKED_BYTES", 100)
+    with pytest.raises(OSError, match="File too large"):
+        saved.write(empty(), str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture(scope="module")
+def genuine(shared_place: bytes) -> dict[str, Any]:
+    """A profile of a walk with all that there is, as plain data."""
+    tree = build(os.path.join(shared_place, b"genuine"), 8)
+    file = kept(tree, tree + b".profile", "--compress=20", "--sparse", "--stripe")
+    profile = saved.read(os.fsdecode(file))
+    plain = msgspec.to_builtins(profile, builtin_types=(bytes,))
+    assert isinstance(plain, dict)
+    return plain
+
+
+NUMBERS = (-1, 0, 1, 64, 3776, 3777, 2**31, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+
+
+def disturbed(value: Any, dice: random.Random) -> Any:
+    """The same with one thing somewhere in it that is another, or is no more."""
+    if isinstance(value, dict) and value:
+        key = dice.choice(list(value))
+        changed = {k: disturbed(v, dice) if k == key else v for k, v in value.items()}
+        if isinstance(key, int) and dice.random() < 0.5:
+            changed[dice.choice(NUMBERS)] = changed.pop(key)
+        return changed
+    if isinstance(value, (list, tuple)) and value:
+        place = dice.randrange(len(value))
+        if dice.random() < 0.1:
+            return [*value[:place], *value[place + 1 :]]
+        return [disturbed(v, dice) if p == place else v for p, v in enumerate(value)]
+    if isinstance(value, int):
+        return dice.choice(NUMBERS)
+    if isinstance(value, str):
+        return dice.choice(["", "\x1b[31m", "a" * 3000, "\ud7ff\n"])
+    return dice.choice([b"", b"\xff\n\x1b[31m", b"x" * 5000, b"../..", b"a//b", 0, None])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_believed_can_be_told(
+    genuine: dict[str, Any], tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the file says: it is refused, or each output of it is made, and nothing else."""
+    dice = random.Random(seed)
+    good = as_file(tmp_path / "good", zlib.compress(msgspec.msgpack.encode(genuine)))
+    outputs = ["--json", str(tmp_path / "j"), "--html", str(tmp_path / "h"), "--csv", str(tmp_path)]
+    more = ["--by", "age,owner,group,ext,depth,dirsize", "--top", "20", "--blocks", "512,64M/512"]
+    more += ["--data-in-inode", "4k", "--sparse", "--stripe", "--compress"]
+    believed = 0
+    for _ in range(60):
+        bad = disturbed(genuine, dice)
+        path = as_file(tmp_path / "bad", zlib.compress(msgspec.msgpack.encode(bad), 1))
+        try:
+            saved.read(path)
+        except UsageError:
+            continue
+        believed += 1
+        assert main(["--merge", *more, *outputs, path]) in (0, 1, 2), bad
+        assert main(["--merge", "-q", "--bins", "pow4", good, path]) in (0, 1, 2), bad
+        assert main(["--diff", good, path]) in (0, 2), bad
+        assert not set(capfd.readouterr().out) & {"\x1b", "\xff"}
+    assert believed
 
 
 def test_damage_anywhere_is_found(tmp_path: Path) -> None:
@@ -221,6 +341,14 @@ def test_damage_anywhere_is_found(tmp_path: Path) -> None:
         (["--merge", "/nonexistent/f"], "cannot read '/nonexistent/f'"),
         (["--diff", "a", "b", "c"], "two kept profiles, and nothing else"),
         (["--diff", "a"], "--diff"),
+        (["--diff", "a", "b", "--top", "3"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--by", "age"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "-x"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--exclude", "y"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--files-from", "y"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--error-log", "y"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--threads", "3"], "two kept profiles, and nothing else"),
+        (["--merge", "--threads", "3", "f"], "nothing is left out now"),
         (["--save", "/nonexistent/f", "."], "its directory does not exist"),
     ],
 )

@@ -10,10 +10,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, without_rights
+from pcircle.fprof import plan
+from pcircle.fprof.cli import main
+from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, command, without_rights
 from tests.fprof.judge import judged, told
 from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
 from tests.fusefs.fixture import Mount
@@ -126,7 +130,10 @@ def test_look_ups_overlap_where_they_take_long(fuse: Mount) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
     mounted = slow(fuse, 50, 0.2)
-    with Run(TWO, mounted.path, program=FPROF) as run:
+    document = os.path.dirname(mounted.path) + b"/document"
+    with open(document, "wb") as file:
+        file.write(b"of an earlier run")
+    with Run(TWO, "--json", document, mounted.path, program=FPROF) as run:
         while not mounted.state().delayed:
             time.sleep(0.01)
         run.signal(number)
@@ -135,6 +142,11 @@ def test_an_interrupt_ends_it(fuse: Mount, number: signal.Signals) -> None:
         assert f"stopped by {number.name}" in finished.said
         assert finished.out == b""
         assert run.wait_until_gone() == []
+    with open(document, "rb") as file:
+        said = json.load(file)
+    assert said["exit_code"] == 128 + number
+    assert said["reasons"] == [f"stopped by {number.name}"]
+    assert "counts" not in said
 
 
 def test_a_closed_output_is_a_failure_that_is_said(place: bytes) -> None:
@@ -204,7 +216,8 @@ def test_lists(launcher: Launcher, place: bytes, null: bool) -> None:
     tree = build(place + b"/tree")
     os.symlink(b"nowhere", tree + b"/link")
     os.mkfifo(tree + b"/open/fifo")
-    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"/listed/2", b"", b"gone"]
+    paths = [b"open/0", b"./open//1", b"closed", b"link", b"open/fifo", b"listed/2", b"", b"gone"]
+    paths += [b"open/0", b"open/./0"]  # again: it counts once
     with open(place + b"/list", "wb") as file:
         file.write((b"\0" if null else b"\n").join(paths))
     options = ["--files-from", os.fsdecode(place + b"/list"), *(["-0"] if null else [])]
@@ -222,8 +235,13 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
     place_text = os.fsdecode(place)
     with open(place + b"/list", "wb") as file:
         file.write(b"a/../../b\n")
+    with open(place + b"/absolute", "wb") as file:
+        file.write(b"/a\n")
     for options, said in (
-        (["--files-from", f"{place_text}/list"], "leads out"),
+        (["--files-from", f"{place_text}/list"], "leads upwards"),
+        (["--files-from", f"{place_text}/absolute"], "it is absolute"),
+        (["--files-from", ""], "cannot read ''"),
+        (["-0"], "--null: no FILE is given"),
         (["--files-from", f"{place_text}/gone"], "cannot read"),
         (["--files-from", f"{place_text}/list", "--exclude", "x"], "no pattern"),
     ):
@@ -232,3 +250,166 @@ def test_lists_that_make_no_sense_are_refused(place: bytes) -> None:
         assert said in finished.said
     finished = run_fprof(ONE, "--files-from", f"{place_text}/list", place + b"/list")
     assert finished.code == 2
+
+
+@some_launchers
+def test_a_list_of_all_counts_what_a_walk_counts(launcher: Launcher, odd_tree: bytes) -> None:
+    """In any order, the root with it; and the same as what a slash at the end of a name means."""
+    listed = subprocess.run(
+        ["find", b".", "-print0"], cwd=odd_tree, check=True, stdout=subprocess.PIPE
+    ).stdout
+    paths = listed.split(b"\0")
+    for text in (listed, b"\0".join(reversed(paths)), b"./\0"):
+        finished = run_with_input(launcher, text, "-0", "--files-from", "-", odd_tree)
+        assert told(finished) == judged(odd_tree)
+    names = sorted(os.listdir(odd_tree))
+    below = b"\0".join(name + b"/" for name in names)
+    document = run_with_input(launcher, below, "-0", "--files-from", "-", odd_tree)
+    assert told(document) == judged(*(odd_tree + b"/" + name for name in names))
+
+
+def run_with_input(launcher: Launcher, text: bytes, *arguments: str | bytes) -> dict[str, Any]:
+    finished = subprocess.run(
+        command(launcher, ["-q", "--json", "-", *arguments], FPROF),
+        input=text,
+        capture_output=True,
+        env=clean_environment(),
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_long_list_is_not_kept_in_memory(place: bytes) -> None:
+    """But for the sorted file, which is mapped, and of which the system keeps what it likes."""
+    tree = build(place + b"/tree")
+    fd = os.open(tree + b"/open", os.O_RDONLY)
+    names = [b"%06d" % number * 40 for number in range(60_000)]
+    for name in names:
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+    os.close(fd)
+    peaks = []
+    for number in (1000, len(names)):
+        with open(place + b"/list", "wb") as file:
+            file.writelines(b"open/" + name + b"\n" for name in names[:number])
+        document = profiled(ONE, "--files-from", place + b"/list", tree)
+        assert document["counts"]["files"]["number"] == number
+        peaks.append(document["ranks"][0]["peak_rss_bytes"])
+    assert peaks[1] - peaks[0] < os.path.getsize(place + b"/list") + (8 << 20)
+
+
+FILES = ("--json", "--save", "--html", "--csv", "--error-log")
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_a_device_is_written_and_not_replaced(place: bytes, option: str) -> None:
+    """As root, too, whom nothing keeps from putting a file in place of /dev/null."""
+    tree = build(place + b"/tree")
+    for name, minor in ((b"/null", 3), (b"/full", 7)):
+        if os.geteuid() == 0:
+            os.mknod(place + name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        else:
+            os.symlink(b"/dev" + name, place + name)
+    assert run_fprof(ONE, "-q", option, place + b"/null", tree).code == 0
+    finished = run_fprof(ONE, "-q", option, place + b"/full", tree)
+    assert finished.code == 1
+    assert "No space left on device" in finished.said
+    assert stat.S_ISCHR(os.stat(place + b"/null").st_mode)
+    assert stat.S_ISCHR(os.stat(place + b"/full").st_mode)
+    assert sorted(os.listdir(place)) == [b"full", b"null", b"tree"]
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_what_a_link_stands_for_is_replaced_and_keeps_its_mode(place: bytes, option: str) -> None:
+    with open(place + b"/file", "wb"):
+        os.chmod(place + b"/file", 0o600)
+    os.symlink(b"file", place + b"/link")
+    assert run_fprof(ONE, "-q", option, place + b"/link", place).code == 0
+    assert os.path.islink(place + b"/link")
+    status = os.stat(place + b"/file")
+    assert status.st_size > 100
+    assert stat.S_IMODE(status.st_mode) == 0o600
+
+
+def test_names_of_files_that_make_no_sense_are_refused(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    for option in FILES:
+        assert run_fprof(ONE, "-q", option, "", tree).code == 2
+        assert run_fprof(ONE, "-q", option, "n" * 300, tree, cwd=place).code == 2
+    for option in FILES[1:3]:
+        assert run_fprof(ONE, "-q", option, "-", tree, cwd=place).code == 2
+    for one, other in (("--save", "--html"), ("--json", "--error-log"), ("--html", "--json")):
+        finished = run_fprof(ONE, one, "same", other, "./same", tree, cwd=place)
+        assert finished.code == 2
+        assert "are both to be in" in finished.said
+    assert os.listdir(place) == [b"tree"]
+    longest = "n" * 255
+    for option in FILES[:3]:
+        finished = run_fprof(ONE, "-q", option, longest, tree, cwd=place)
+        assert (finished.code, finished.said) == (0, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"], ["-q", "--json", "-"]], ids=" ".join)
+def test_without_standard_output_a_result_is_not_dropped_in_silence(
+    place: bytes, options: list[str]
+) -> None:
+    tree = build(place + b"/tree")
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh"]
+    finished = run_fprof(ONE, *options, tree, prefix=shell)
+    assert finished.code == 1
+    assert "Bad file descriptor" in finished.said
+
+
+def test_without_standard_error_the_result_is_there(place: bytes) -> None:
+    tree = build(place + b"/tree")
+    for options, code in (([], 0), (["-q", "--json", "-"], 0), (["--json", "-"], 1)):
+        finished = run_fprof(ONE, *options, tree, prefix=["sh", "-c", 'exec "$@" 2>&-', "sh"])
+        assert finished.code == code
+        assert b"files" in finished.out
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "replaced"])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_paths_that_vanish_before_they_are_looked_at(
+    place: bytes, kind: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at all PATHs and the walk: each is named, and the rest is told."""
+    stays, goes, document = build(place + b"/stays"), place + b"/goes", place + b"/document"
+    if kind == "directory":
+        os.mkdir(goes)
+    else:
+        with open(goes, "wb"):
+            pass
+
+    def resolve_and_remove(paths: Sequence[bytes]) -> Any:
+        found = plan.resolve(paths)
+        (os.rmdir if kind == "directory" else os.unlink)(goes)
+        if kind == "replaced":
+            os.mkdir(goes)
+        return found
+
+    monkeypatch.setattr("pcircle.fprof.command.resolve", resolve_and_remove)
+    arguments: list[str | bytes] = ["-q", "-j", str(jobs), "--json", document, stays, goes]
+    code = main(list(map(os.fsdecode, arguments)))
+    with open(document, "rb") as file:
+        counts = json.load(file)["counts"]
+    assert code == counts["failed"] == (kind != "replaced")
+    assert counts["files"]["number"] == 9
+    assert counts["directories"]["number"] == 4 + (kind == "replaced")
+    assert counts["entries"] == 14
+
+
+@pytest.mark.parametrize("option", FILES[:3])
+def test_a_pipe_is_written_by_the_name_of_its_descriptor(place: bytes, option: str) -> None:
+    """As a shell's `>(command)` and `/dev/stdout` have it."""
+    tree = build(place + b"/tree")
+    finished = run_fprof(ONE, "-q", option, "/dev/stdout", tree)
+    assert (finished.code, finished.said) == (0, "")
+    assert len(finished.out) > 200
+    shell = ["bash", "-c", 'exec "$@" 3> >(cat >&2)', "bash"]
+    finished = run_fprof(ONE, "-q", option, "/dev/fd/3", tree, prefix=shell)
+    assert finished.code == 0
+    assert finished.out == b""
+    assert len(finished.err) > 200
