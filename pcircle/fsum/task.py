@@ -137,7 +137,10 @@ class SumTask(PartedTask[Item, Done]):
 
     def _single(self, number: int, name: bytes, weight: float) -> Batch:
         holder = self._plan.roots[number].holder
-        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+        try:
+            mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+        except OSError:
+            mode = stat.S_IFREG  # to read it will say what is wrong
         files = name if stat.S_ISREG(mode) else b""
         links = name if stat.S_ISLNK(mode) else b""
         specials = b"" if files or links else name

@@ -408,7 +408,11 @@ class Rank:
             ),
             sent_block=self._sent_block,
         )
-        return msgspec.msgpack.encode(report)
+        try:
+            return msgspec.msgpack.encode(report)
+        except OverflowError as error:  # a count of more than 64 bits
+            self._late.append(_explain(error, "telling what was done"))
+            return msgspec.msgpack.encode(msgspec.structs.replace(report, counts=()))
 
 
 def _explain(error: BaseException, doing: str) -> tuple[int, str]:

@@ -294,3 +294,20 @@ def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> N
     assert "is to be signed" in finished.said
     assert ((tree / "a").read_text(), (tree / "d" / "b").read_text()) == ("a", "d/b")
     assert sorted(os.listdir(tree.parent)) == ["link", "tree"]
+
+
+def test_a_file_that_vanishes_before_the_job_begins(tmp_path: Path) -> None:
+    """It was there when the arguments were looked at: a failure like any other."""
+    (tmp_path / "file").write_text("text")
+    program = (
+        "import os, sys; from pcircle.fsum import task, cli\n"
+        "seed = task.SumTask.seed\n"
+        "def vanished(self):\n"
+        "    os.unlink(sys.argv[-1]); return seed(self)\n"
+        "task.SumTask.seed = vanished\n"
+        "sys.exit(cli.main())\n"
+    )
+    line = [sys.executable, "-c", program, "-j", "1", str(tmp_path / "file")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert f"cannot open '{tmp_path}/file': No such file or directory" in done.stderr

@@ -282,7 +282,7 @@ class Failing(Grow):
 
     def measure(self) -> Sums:
         self._perhaps("measure")
-        return super().measure()
+        return Sums((1 << 70,)) if self._where == "report" else super().measure()
 
 
 class FailingLoose(Failing):

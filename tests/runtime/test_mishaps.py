@@ -94,3 +94,12 @@ def test_a_defect_while_abandoning_is_told_of(job: Job) -> None:
     assert ended.code in (4, 70)
     assert ended.reports
     assert all("in abandon\n" in report for report in ended.reports)
+
+
+@pytest.mark.parametrize("ranks", LOCAL, ids=str)
+def test_counts_that_no_report_can_tell(job: Job, ranks: Ranks) -> None:
+    """Numbers of more than 64 bits: a defect, and not a lost rank."""
+    ended = job(ranks, "failing", "report", "defect")
+    assert ended.code == 70, ended.said
+    assert "OverflowError" in ended.said
+    assert ended.known.silent == ()
