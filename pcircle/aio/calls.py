@@ -3,7 +3,8 @@
 The package ``liburing`` fills entries of the submission queue. It has gaps, and where one
 would change what an operation does the operation is left to the threads (`Elsewhere`):
 its paths are text in UTF-8 and end at a NUL, its ``statx`` rounds times to those of a
-double, and its lengths have 32 bits. So do arguments that make no sense: the threads have
+double, its lengths have 32 bits, it never lets go of a memoryview, and takes no other
+buffers than bytes and bytearrays. So are arguments that make no sense: the threads have
 the exceptions that Python has for them.
 
 All is marked to begin on a thread of the kernel. A submission would otherwise carry out
@@ -133,54 +134,59 @@ class Calls:
 
     def _readv(self, fd: int, buffers: Sequence[Any], offset: int | None = None) -> Call:
         self._check(fd)
-        views = _views(buffers)
-        if any(view.readonly for view in views):
+        if any(type(buffer) is not bytearray for buffer in buffers):
             raise Elsewhere
-        return self._vector("read", fd, views, offset)
+        prepare = self._package.io_uring_prep_readv
+        return self._vector(prepare, fd, buffers, _place(offset), _turn("read", fd, offset))
 
     def _writev(self, fd: int, buffers: Sequence[Any], offset: int | None = None) -> Call:
         self._check(fd)
-        return self._vector("write", fd, _views(buffers), offset)
+        prepare = self._package.io_uring_prep_writev
+        return self._vector(prepare, fd, buffers, _place(offset), _turn("write", fd, offset))
 
-    def _vector(self, what: str, fd: int, views: list[memoryview], offset: int | None) -> Call:
-        package = self._package
-        reads = what == "read"
-        return Call(
-            package.io_uring_prep_readv if reads else package.io_uring_prep_writev,
-            fd,
-            package.Iovec(views),
-            _place(offset),
-            turn=_turn(what, fd, offset),
-            kept=views,  # no owner of one can move its bytes while there is a view
-        )
+    def _vector(
+        self,
+        prepare: Callable[..., None],
+        fd: int,
+        buffers: Sequence[Any],
+        place: int,
+        turn: object,
+    ) -> Call:
+        buffers = list(buffers)
+        if not 0 < len(buffers) <= _MOST_BUFFERS:
+            raise Elsewhere
+        views = [_held(buffer) for buffer in buffers]
+        return Call(prepare, fd, self._package.Iovec(buffers), place, turn=turn, kept=views)
 
     def _write(self, fd: int, data: Any, offset: int | None = None) -> Call:
         self._check(fd)
-        view = memoryview(data).cast("B")
-        if not view:
-            raise Elsewhere  # nothing is to be done
+        view = _held(data)
+        if not 0 < len(data) <= _MOST_BYTES:
+            raise Elsewhere
         _place(offset)
-        return self._rest(fd, view, offset, 0)
+        return self._rest(fd, data, offset, view)
 
-    def _rest(self, fd: int, view: memoryview, offset: int | None, done: int) -> Call:
-        """The write of all but the first bytes, or as much of it as one call can do."""
-        part = view[done : done + _MOST_BYTES]
+    def _rest(
+        self, fd: int, data: Any, offset: int | None, view: memoryview, before: int = 0
+    ) -> Call:
+        """The write of what is left, after so many bytes `before` it."""
 
         def finish(count: int) -> int | Call:
-            written = done + count
-            if written == len(view):
-                return written
-            return self._rest(fd, view, offset, written)
+            if count == len(data):
+                return before + count
+            rest = bytes(view[count:])  # a full disk, or a pipe: seldom
+            view.release()
+            return self._rest(fd, rest, offset, memoryview(rest), before + count)
 
         return Call(
-            self._package.io_uring_prep_writev,
+            self._package.io_uring_prep_write,
             fd,
-            self._package.Iovec([part]),
-            _place(None if offset is None else offset + done),
+            data,
+            _place(None if offset is None else offset + before),
             finish=finish,
             turn=_turn("write", fd, offset),
-            kept=(part, view),
-            begun=done > 0,
+            kept=(view,),
+            begun=before > 0,
         )
 
     def _check(self, fd: int) -> None:
@@ -276,8 +282,8 @@ def _turn(what: str, fd: int, offset: int | None) -> object:
     return (what, fd) if offset is None else None
 
 
-def _views(buffers: Sequence[Any]) -> list[memoryview]:
-    views = [memoryview(buffer).cast("B") for buffer in buffers]
-    if not 0 < len(views) <= _MOST_BUFFERS:
+def _held(buffer: Any) -> memoryview:
+    """A view of a buffer: no owner of one can move its bytes while there is a view."""
+    if type(buffer) not in (bytes, bytearray):
         raise Elsewhere
-    return views
+    return memoryview(buffer)

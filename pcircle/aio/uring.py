@@ -196,6 +196,8 @@ class Ring:
         self._asleep = False
         self._finishing = False
         self._broken = False
+        self._ended = False
+        self._ending = threading.Lock()
         self._stuck = False  # the kernel takes no more entries just now
         self._numbers = count(1)
         self._waiting: dict[str, deque[Request]] = {METADATA: deque(), DATA: deque()}
@@ -238,7 +240,9 @@ class Ring:
             self._hand_over()
         elif self._asleep:
             self._asleep = False
-            os.eventfd_write(self._entrance.bell, 1)
+            with self._ending:
+                if not self._ended:
+                    os.eventfd_write(self._entrance.bell, 1)
         elif self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -252,7 +256,9 @@ class Ring:
             self._turn_over()
         except BaseException as error:
             self._break_down(error)
-        self._entrance.leave()
+        with self._ending:  # a cancellation may come at any time
+            self._ended = True
+            self._entrance.leave()
         self._mounts.close()
 
     def _turn_over(self) -> None:
@@ -314,8 +320,10 @@ class Ring:
     def _tell(self, request: Request, call: Call) -> None:
         """The kernel, of a request that has a place."""
         entry = self._entry()
-        request.call = call
         package = self._entrance.package
+        request.call = call
+        request.number = number = next(self._numbers)
+        self._requests[number] = request
         try:
             call.prepare(entry, *call.arguments)
         except WRONG:
@@ -324,10 +332,8 @@ class Ring:
             self._end(request)
             request.elsewhere()
             return
-        request.number = number = next(self._numbers)
         entry.user_data = number
         entry.flags = package.IOSQE_ASYNC
-        self._requests[number] = request
 
     def _entry(self) -> Any:
         """A free entry: there is one for each place, and some are cancellations."""
@@ -337,36 +343,34 @@ class Ring:
         return entry
 
     def _answer(self, number: int, result: int, code: int) -> None:
-        request = self._requests.pop(number, None)
-        if request is None:
+        request = self._requests.get(number)
+        if request is None or request.call is None:
             return  # of a cancellation, or of nothing
-        request.number = 0
-        call = request.call
-        assert call is not None
-        if code in _AGAIN and not request.asked and request.operation.function is not os.close:
-            self._tell(request, call)
-            return
+        call, closes = request.call, request.operation.function is os.close
         value: Any = result
         if not code and call.finish is not None:
             value = call.finish(result)
-            if isinstance(value, Call):
-                if not request.asked:
-                    self._tell(request, value)
-                    return
-                code = errno.ECANCELED
+        if code in _AGAIN and not request.asked and not closes:
+            value = call
+        if isinstance(value, Call):
+            del self._requests[number]
+            if not request.asked:
+                self._tell(request, value)
+                return
+            request.call, code = value, errno.ECANCELED
         self._end(request)
-        if not code:
-            request.settle(value, None)
+        if not code or (closes and code in _AGAIN):
+            request.settle(value if not code else None, None)
         elif code in (errno.EAGAIN, errno.EOPNOTSUPP) and not (call.begun or request.asked):
             # A file that is open with O_NONBLOCK; or what the C library does by other means.
             request.elsewhere()
-        elif code in _AGAIN and not request.asked:
-            request.settle(None, None)  # it is closed
         else:
             request.settle(None, _failure(request.operation, code))
 
     def _end(self, request: Request) -> None:
         """Free its place, and let in who has waited for its turn."""
+        self._requests.pop(request.number, None)
+        request.number = 0
         self._places[request.kind] += 1
         call, request.call = request.call, None
         assert call is not None

@@ -343,10 +343,11 @@ def test_after_an_error_what_has_not_begun_is_cancelled(backend: Backend, tmp_pa
             made.extend(io.mkdir(str(tmp_path / str(number))) for number in range(50))
             threading.Timer(0.05, write).start()
             held.then(lambda fd: os.close(fd.result()))
+            time.sleep(0.02)  # it should begin; if not, there is less to be seen
             raise KeyError
 
     def write() -> None:
-        os.close(os.open(fifo, os.O_WRONLY))
+        os.close(os.open(fifo, os.O_RDWR))
 
     with pytest.raises(KeyError):
         break_off()
