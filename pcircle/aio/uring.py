@@ -154,7 +154,10 @@ class _Entrance:
 
     def answers(self) -> int:
         """How many there are."""
-        ready: int = self.package.io_uring_cq_ready(self.ring)
+        package, ring = self.package, self.ring
+        if package.io_uring_cq_has_overflow(ring):
+            package.io_uring_get_events(ring)
+        ready: int = package.io_uring_cq_ready(ring)
         return ready
 
     def answer(self) -> tuple[int, int, int]:
@@ -297,7 +300,7 @@ class Ring:
     def _fill(self) -> None:
         """Let in what there are places for."""
         for kind, waiting in self._waiting.items():
-            while waiting and self._places[kind]:
+            while waiting and self._places[kind] > 0:
                 self._begin(waiting.popleft())
 
     def _begin(self, request: Request) -> None:
@@ -311,6 +314,7 @@ class Ring:
             return
         if call.turn is not None:
             if call.turn in self._turns:
+                request.call = call
                 self._turns[call.turn].append(request)
                 return
             self._turns[call.turn] = deque()
@@ -376,9 +380,20 @@ class Ring:
         assert call is not None
         call.release()
         if call.turn is not None:
-            others = self._turns.pop(call.turn)
-            for other in reversed(others):
-                self._waiting[other.kind].appendleft(other)
+            self._next_turn(call.turn)
+
+    def _next_turn(self, turn: object) -> None:
+        """Who has waited longest takes the place that has become free."""
+        others = self._turns[turn]
+        while others:
+            other = others.popleft()
+            call, other.call = other.call, None
+            if other.wanted and call is not None:
+                self._places[other.kind] -= 1
+                self._tell(other, call)
+                return
+            other.drop()
+        del self._turns[turn]
 
     def _give_up(self, request: Request) -> None:
         request.asked = True
