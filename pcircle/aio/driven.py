@@ -29,7 +29,7 @@ class Driven:
         from pcircle.aio.scheduler import Continuations
 
         self.scheduler = scheduler
-        self.ring = Ring(limit)
+        self.ring = Ring(limit, scheduler.busy.remove)
         self.steps = Continuations(scheduler.busy, "aio-steps")
         self._runner = runner
         self._lock = threading.Lock()
@@ -134,7 +134,7 @@ class _Single(Request):
 
     def drop(self) -> None:
         self.future.cancel()
-        self._driver.scheduler.busy.remove()
+        self._driver.ring.ended += 1
 
     def withdraw(self) -> bool:
         self.drop()
@@ -150,12 +150,12 @@ class _Single(Request):
             if not self.future.settle(value):
                 # It may take as long as the operation did: not here.
                 scheduler.on_a_thread(self._kind, partial(self.operation.take_back, value))
-        scheduler.busy.remove()
+        self._driver.ring.ended += 1
 
     def elsewhere(self) -> None:
         scheduler = self._driver.scheduler
         scheduler.on_a_thread(self._kind, self._run)
-        scheduler.busy.remove()
+        self._driver.ring.ended += 1
 
     def _run(self) -> None:
         self._driver.scheduler.run_here(self.operation, self.future)

@@ -308,15 +308,17 @@ class _Lane:
             worker.join(max(0.0, until_s - time.monotonic()))
         return not any(worker.is_alive() for worker in self._workers)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """One more thread; false if it isn't allowed, or any more."""
         with self._state:
             number = len(self._workers)
-            if number >= self.limit:
-                return
+            if number >= self.limit or self._closing:
+                return False
             name = f"aio-{self.kind}-{number}"
             worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
             self._workers.append(worker)
-        worker.start()
+            worker.start()
+        return True
 
     def _work(self, number: int) -> None:
         while True:
@@ -355,8 +357,8 @@ class _Lane:
                 self._spent = spent_s([w.native_id for w in self._workers[: self.limit]])
             self._state.notify_all()
             waiting = self._submitted - self._finished
-        while len(self._workers) < min(self.limit, waiting):
-            self._begin()
+        while len(self._workers) < min(self.limit, waiting) and self._begin():
+            pass
 
 
 class _Count:
@@ -370,9 +372,9 @@ class _Count:
         with self._state:
             self._number += 1
 
-    def remove(self) -> None:
+    def remove(self, number: int = 1) -> None:
         with self._state:
-            self._number -= 1
+            self._number -= number
             if not self._number:
                 self._state.notify_all()
 

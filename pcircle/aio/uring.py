@@ -21,7 +21,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from itertools import count
@@ -181,10 +180,11 @@ class _Entrance:
 class Ring:
     """A ring with at most `limit` operations of each kind in flight, and its thread.
 
+    `settled` is told, once in a while, how many requests have added themselves to `ended`.
     Refused where there can be none.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, settled: Callable[[int], None]) -> None:
         package = _package()
         self.limit = limit = min(limit, _MOST_IN_FLIGHT)
         self._mounts = Mounts()
@@ -197,10 +197,12 @@ class Ring:
         self._entrance.allow_workers(2 * limit)
         self._orders: deque[Callable[[], None] | Request] = deque()
         self._asleep = False
+        self.ended = 0
+        self._settled = settled
         self._finishing = False
         self._broken = False
         self._ended = False
-        self._ending = threading.Lock()
+        self._ending, self._handing = threading.Lock(), threading.RLock()
         self._stuck = False  # the kernel takes no more entries just now
         self._numbers = count(1)
         self._waiting: dict[str, deque[Request]] = {METADATA: deque(), DATA: deque()}
@@ -274,11 +276,18 @@ class Ring:
             answers = entrance.answers()
             for _ in range(answers):
                 self._answer(*entrance.answer())
+            self._report()
             if answers or self._orders:
                 continue
             if self._finishing and not self._requests:
                 return
             self._sleep()
+
+    def _report(self) -> None:
+        """One by one they would fight over the lock with who submits."""
+        number, self.ended = self.ended, 0
+        if number:
+            self._settled(number)
 
     def _sleep(self) -> None:
         if self._stuck:
@@ -423,11 +432,12 @@ class Ring:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        with suppress(IndexError):  # whoever else hands over has the last one
-            while True:
+        with self._handing:
+            while self._orders:
                 order = self._orders.popleft()
                 if isinstance(order, Request):
                     order.elsewhere()
+            self._report()
 
 
 def _failure(operation: Operation[Any], code: int) -> OSError:

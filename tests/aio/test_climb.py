@@ -85,3 +85,12 @@ def test_a_scheduler_adapts() -> None:
         when_all([io.submit(Operation("wait", time.sleep, 0.002)) for _ in range(300)]).result(60)
         assert set(io.threads().values()) == {3}
         assert sum("aio-metadata" in t.name for t in threading.enumerate()) == 3
+
+
+def test_no_thread_begins_behind_the_end() -> None:
+    """A thread that adapts their number may be late: nobody would end what it begins."""
+    io = Files(threads=4)
+    io.stat("/").result(60)
+    assert io.close()
+    assert not io._lanes["metadata"]._begin()
+    assert not any("aio-metadata" in thread.name for thread in threading.enumerate())
