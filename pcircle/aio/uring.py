@@ -208,6 +208,7 @@ class Ring:
         self._waiting: dict[str, deque[Request]] = {METADATA: deque(), DATA: deque()}
         self._places = {METADATA: limit, DATA: limit}
         self._requests: dict[int, Request] = {}
+        self._lost: list[Request] = []
         self._turns: dict[object, deque[Request]] = {}
         self._thread = threading.Thread(target=self._work, name="aio-ring", daemon=True)
         self._thread.start()
@@ -248,11 +249,6 @@ class Ring:
             with self._ending:
                 if not self._ended:
                     os.eventfd_write(self._entrance.bell, 1)
-        elif self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="aio-ring", daemon=True)
-                    self._thread.start()
 
     # ---- on the ring's thread --------------------------------------------------
 
