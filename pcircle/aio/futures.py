@@ -113,8 +113,12 @@ class Future(Generic[T]):
         An operation that has not begun never does. One that is in the kernel
         can't be taken back: it ends, and what it made or opened is undone.
         """
+        return self.give_up(Cancelled())
+
+    def give_up(self, error: BaseException) -> bool:
+        """As `cancel`, with an error of one's own as the outcome."""
         abort = self._abort
-        if not self.settle(None, Cancelled()):
+        if not self.settle(None, error):
             return False
         if abort is not None:
             abort()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -76,6 +77,12 @@ class Operation(Generic[T]):
                 error.filename = self.path
             raise
 
+    def take_back(self, value: T) -> None:
+        """Undo it, as nobody wants the value any more."""
+        if self.undo is not None:
+            with suppress(OSError):  # somebody else has; nobody is left to be told
+                self.undo(value)
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.arguments))})"
 
@@ -137,12 +144,12 @@ def readv(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operati
 
 def write(fd: int, data: Any) -> Operation[int]:
     """All of the data where the descriptor stands; how many bytes."""
-    return Operation("write", _write, fd, data, kind=DATA, fd=fd)
+    return Operation("write", write_all, fd, data, kind=DATA, fd=fd)
 
 
 def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
     """All of the data at an offset; how many bytes."""
-    return Operation("pwrite", _pwrite, fd, data, offset, kind=DATA, fd=fd)
+    return Operation("pwrite", pwrite_all, fd, data, offset, kind=DATA, fd=fd)
 
 
 def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
@@ -152,7 +159,8 @@ def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operat
     return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
 
 
-def _write(fd: int, data: Any) -> int:
+def write_all(fd: int, data: Any) -> int:
+    """What `write` calls. OSError."""
     view = memoryview(data).cast("B")
     done = 0
     while done < len(view):
@@ -160,7 +168,8 @@ def _write(fd: int, data: Any) -> int:
     return done
 
 
-def _pwrite(fd: int, data: Any, offset: int) -> int:
+def pwrite_all(fd: int, data: Any, offset: int) -> int:
+    """What `pwrite` calls. OSError."""
     view = memoryview(data).cast("B")
     done = 0
     while done < len(view):
@@ -302,11 +311,8 @@ def rename(
     source: Path, target: Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
 ) -> Operation[None]:
     """Give an entry another name, in place of what has it."""
-
-    def call() -> None:
-        os.rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    return Operation("rename", call, path=source)
+    places: dict[str, Any] = {"src_dir_fd": src_dir_fd, "dst_dir_fd": dst_dir_fd}
+    return Operation("rename", os.rename, source, target, path=source, **places)
 
 
 def link(source: Path, target: Path) -> Operation[None]:

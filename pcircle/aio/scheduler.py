@@ -12,6 +12,10 @@ steps run one after another on one thread. Cancelled, it is told so by an
 exception where it stands, but not in place of a step that tidies up, and its
 `finally` parts still run.
 
+That is so on threads. With io_uring as the backend (`pcircle.aio.uring`) the kernel
+overlaps what it can, the threads do the rest, and the steps of a composite operation
+follow one another as they end (`pcircle.aio.driven`).
+
 Threads that hang in the kernel can't be ended. They are daemons: a process may
 exit without them. What an operation brings after its future was cancelled, or
 after its deadline, is undone (a descriptor closed, a name removed).
@@ -24,22 +28,25 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation
 from pcircle.aio.spent import spent_s
 
+if TYPE_CHECKING:
+    from pcircle.aio.driven import Driven
+
 T = TypeVar("T")
 S = TypeVar("S", bound="Scheduler")
 
 Composite = Generator[Operation[Any], Any, T]
+Backend = Literal["threads", "uring"]
 
 _WINDOW_S = 0.05
 _PATIENCE_S = 5.0
@@ -50,17 +57,30 @@ class Scheduler:
 
     `threads` fixes how many run at once of each kind, None adapts it up to
     `most`. After an exception in the block what has not begun is cancelled.
+
+    With `backend` "uring" the kernel overlaps what io_uring has: `threads`, or
+    `most` without it, are how many operations of each kind are in flight. An
+    OSError says why where it can't be used.
     """
 
-    def __init__(self, threads: int | None = None, *, most: int = 64) -> None:
+    def __init__(
+        self, threads: int | None = None, *, most: int = 64, backend: Backend = "threads"
+    ) -> None:
         if threads is not None and threads < 1:
             raise ValueError("at least one thread must do the work")
         self._paths: dict[int, Any] = {}  # what descriptors were opened by
-        self._busy = _Count()  # of jobs and continuations
-        self._continuations = _Continuations(self._busy)
+        self.busy = _Count()  # of jobs and continuations
+        self._continuations = Continuations(self.busy, "aio-continuations")
         self._deadlines = _Deadlines()
         kinds = (METADATA, DATA)
-        self._lanes = {kind: _Lane(kind, threads, most, self._busy) for kind in kinds}
+        self._lanes = {kind: _Lane(kind, threads, most, self.busy) for kind in kinds}
+        self._driven: Driven | None = None
+        if backend == "uring":
+            from pcircle.aio.driven import Driven
+
+            self._driven = Driven(self, threads or most, self._continuations.run)
+        elif backend != "threads":
+            raise ValueError(f"there is no backend {backend!r}")
 
     # ---- use -------------------------------------------------------------------
 
@@ -79,15 +99,21 @@ class Scheduler:
         """
         if kind is None:
             kind = work.kind if isinstance(work, Operation) else DATA
-        future: Future[T] = Future(self._continuations.run)
+        future: Future[T]
+        if self._driven is not None and self._driven.takes(work):
+            future = self._driven.submit(work, kind)
+        else:
+            future = Future(self._continuations.run)
+            self._lanes[kind].put(_Job(self, work, future))
         if deadline_s is not None:
             path = work.path if isinstance(work, Operation) else None
             self._deadlines.add(time.monotonic() + deadline_s, future, path)
-        self._lanes[kind].put(_Job(self, work, future))
         return future
 
     def threads(self) -> dict[str, int]:
-        """How many threads work on each kind, as adapted so far."""
+        """How many threads work on each kind, as adapted so far; or places, of io_uring."""
+        if self._driven is not None:
+            return dict.fromkeys(self._lanes, self._driven.ring.limit)
         return {kind: lane.limit for kind, lane in self._lanes.items()}
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -95,14 +121,16 @@ class Scheduler:
 
         Not to be called by a continuation.
         """
-        return self._busy.wait(timeout_s)
+        return self.busy.wait(timeout_s)
 
     def close(self, patience_s: float = _PATIENCE_S) -> bool:
         """End the threads once the queues are empty; false if one is stuck in an operation."""
         until_s = time.monotonic() + patience_s
-        ended = [lane.close(until_s) for lane in self._lanes.values()]
+        ended = [] if self._driven is None else [self._driven.close(until_s)]
+        ended += [lane.close(until_s) for lane in self._lanes.values()]
         self._deadlines.close()
-        return self._continuations.close(until_s) and all(ended)
+        self._continuations.finish()
+        return self._continuations.join(until_s) and all(ended)
 
     def __enter__(self: S) -> S:
         return self
@@ -114,27 +142,62 @@ class Scheduler:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
+            if self._driven is not None:
+                self._driven.drop_waiting()
             for lane in self._lanes.values():
                 lane.cancel()
         else:
             self.wait()
         self.close()
 
-    # ---- on the threads --------------------------------------------------------
+    # ---- for what carries out --------------------------------------------------
 
     def carry_out(self, operation: Operation[T]) -> T:
         """An operation, here and now. OSError with errno and path."""
+        self.leaving(operation)
         try:
             value = operation()
         except OSError as error:
-            if error.filename is None and operation.fd >= 0:
-                error.filename = self._paths.get(operation.fd)
+            self.name_path(operation, error)
             raise
-        if operation.name in ("open", "creat"):
-            self._paths[value] = operation.path  # type: ignore[index]
-        elif operation.name == "close":
-            self._paths.pop(operation.fd, None)
+        self.opened(operation, value)
         return value
+
+    def run_here(self, operation: Operation[T], future: Future[T]) -> None:
+        """An operation for its future, here and now."""
+        if future.done:
+            return
+        try:
+            value = self.carry_out(operation)
+        except BaseException as error:
+            future.settle(None, error)
+            return
+        if not future.settle(value):
+            operation.take_back(value)
+
+    def on_a_thread(self, kind: str, function: Callable[[], None]) -> None:
+        """Have something done that waits, after what was submitted; here, if it is too late."""
+        try:
+            self._lanes[kind].put(_Errand(function))
+        except RuntimeError:
+            function()
+
+    def leaving(self, operation: Operation[Any]) -> None:
+        """It is about to begin: a descriptor that is closed may be another one's at once."""
+        if operation.name == "close" and operation.path is None:
+            operation.path = self._paths.pop(operation.fd, None)
+
+    def opened(self, operation: Operation[Any], value: Any) -> None:
+        """It has ended well: what it opened is known by its path."""
+        if operation.name in ("open", "creat"):
+            self._paths[value] = operation.path
+
+    def name_path(self, operation: Operation[Any], error: BaseException) -> None:
+        """Have an OSError tell the path, if it does not."""
+        if isinstance(error, OSError) and error.filename is None:
+            path = self._paths.get(operation.fd) if operation.path is None else operation.path
+            if path is not None:
+                error.filename = path
 
 
 class _Job:
@@ -151,18 +214,15 @@ class _Job:
 
     def run(self) -> None:
         work, future = self.work, self.future
-        if not isinstance(work, Operation):
+        if isinstance(work, Operation):
+            self.scheduler.run_here(work, future)
+        else:
             self._drive(work)
-            return
-        if future.done:
-            return
-        try:
-            value = self.scheduler.carry_out(work)
-        except BaseException as error:
-            future.settle(None, error)
-            return
-        if not future.settle(value):
-            _undo(work, value)
+
+    def drop(self) -> None:
+        """It will not begin."""
+        self.future.cancel()
+        self.run()  # a composite one is closed
 
     def _drive(self, steps: Composite[Any]) -> None:
         future, value, told = self.future, None, False
@@ -189,10 +249,16 @@ class _Job:
                 error = failure
 
 
-def _undo(operation: Operation[Any], value: Any) -> None:
-    if operation.undo is not None:
-        with suppress(OSError):  # somebody else has; nobody is left to be told
-            operation.undo(value)
+class _Errand:
+    """Something that follows from what was submitted, and is not dropped."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.run = function
+
+    def drop(self) -> None:
+        self.run()
 
 
 class _Lane:
@@ -203,7 +269,7 @@ class _Lane:
         self.kind = kind
         self.climb = None if threads is not None else Climb(most)
         self.limit = threads or 1
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | _Errand | None] = SimpleQueue()
         self._workers: list[threading.Thread] = []
         self._state = threading.Condition()
         self._submitted = 0
@@ -213,7 +279,7 @@ class _Lane:
         self._seen = 0
         self._spent = (0.0, 0.0)
 
-    def put(self, job: _Job) -> None:
+    def put(self, job: _Job | _Errand) -> None:
         if self._closing:
             raise RuntimeError("the scheduler is closed")
         self._busy.add()
@@ -229,8 +295,7 @@ class _Lane:
         while not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:
-                job.future.cancel()
-                job.run()  # a composite one is closed
+                job.drop()
                 self._ended()
 
     def close(self, until_s: float) -> bool:
@@ -243,15 +308,17 @@ class _Lane:
             worker.join(max(0.0, until_s - time.monotonic()))
         return not any(worker.is_alive() for worker in self._workers)
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """One more thread; false if it isn't allowed, or any more."""
         with self._state:
             number = len(self._workers)
-            if number >= self.limit:
-                return
+            if number >= self.limit or self._closing:
+                return False
             name = f"aio-{self.kind}-{number}"
             worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
             self._workers.append(worker)
-        worker.start()
+            worker.start()
+        return True
 
     def _work(self, number: int) -> None:
         while True:
@@ -290,8 +357,8 @@ class _Lane:
                 self._spent = spent_s([w.native_id for w in self._workers[: self.limit]])
             self._state.notify_all()
             waiting = self._submitted - self._finished
-        while len(self._workers) < min(self.limit, waiting):
-            self._begin()
+        while len(self._workers) < min(self.limit, waiting) and self._begin():
+            pass
 
 
 class _Count:
@@ -305,9 +372,9 @@ class _Count:
         with self._state:
             self._number += 1
 
-    def remove(self) -> None:
+    def remove(self, number: int = 1) -> None:
         with self._state:
-            self._number -= 1
+            self._number -= number
             if not self._number:
                 self._state.notify_all()
 
@@ -316,11 +383,12 @@ class _Count:
             return self._state.wait_for(lambda: not self._number, timeout_s)
 
 
-class _Continuations:
-    """The thread on which continuations run, begun with the first one."""
+class Continuations:
+    """A thread on which functions run one after another, begun with the first one."""
 
-    def __init__(self, busy: _Count) -> None:
+    def __init__(self, busy: _Count, name: str) -> None:
         self._busy = busy
+        self._name = name
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -330,17 +398,20 @@ class _Continuations:
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
-                    name = "aio-continuations"
+                    name = self._name
                     self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                     self._thread.start()
         self._busy.add()
         self._calls.put(function)
 
-    def close(self, until_s: float) -> bool:
-        """Run what is left, and end the thread."""
+    def finish(self) -> None:
+        """Run what is left, then end the thread."""
+        self._calls.put(None)
+
+    def join(self, until_s: float) -> bool:
+        """Wait for its end; false if it has not come in time."""
         if self._thread is None or self._thread is threading.current_thread():
             return True
-        self._calls.put(None)
         self._thread.join(max(0.0, until_s - time.monotonic()))
         return not self._thread.is_alive()
 
@@ -386,4 +457,4 @@ class _Deadlines:
                 if self._closing:
                     return
                 _, _, future, path = heappop(self._heap)
-            future.settle(None, TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path))
+            future.give_up(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path))

@@ -93,7 +93,7 @@ class Client:
                 with self._opened(what) as fds:
                     calls = [self._block(what, fds[f], b) for f, b in order()]
                     begun_s = time.perf_counter()
-                    threads = self._carry_out(backend, calls)
+                    threads, _ = self._carry_out(backend, calls)
                     if what == "write":
                         self._carry_out(backend, [ops.fsync(fd) for fd in fds])
                     elapsed_s = time.perf_counter() - begun_s
@@ -134,37 +134,38 @@ class Client:
             for block in range(plan.blocks):
                 os.pwrite(fd, self._data, block * plan.block_bytes)
 
-    def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> int:
-        """All of them; with how many threads in the end, 0 if it was none of ours. OSError."""
+    def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
+        """All of them; with how many at once in the end, 0 without, and their values. OSError."""
         if backend == "blocking":
-            for call in calls:
-                call()
-            return 0
-        with Files(self._plan.threads) as io:
-            for future in when_all([io.submit(call) for call in calls]).result():
-                future.result()
-            return max(io.threads().values())
+            return 0, [call() for call in calls]
+        with self._files(backend) as io:
+            futures = when_all([io.submit(call) for call in calls]).result()
+            return max(io.threads().values()), [future.result() for future in futures]
+
+    def _files(self, backend: str) -> Files:
+        return Files(self._plan.threads, backend="uring" if backend == "uring" else "threads")
 
     # ---- overlap ---------------------------------------------------------------
 
     def _overlap(self) -> Iterator[Figure]:
         """Reads, each of whose blocks is hashed: the hash is sized to take most of their time."""
         blocks = self._all_blocks()
-        alone, lost = [], []
-        for _ in range(_ROUNDS):
-            bare_s = self._read_and_compute(blocks, None)
-            compute = computation(_FITS * bare_s / len(blocks))
-            both_s = self._read_and_compute(blocks, compute)
-            alone.append(self._plan.client_bytes / bare_s)
-            lost.append(100 * (1 - bare_s / both_s))
-        yield Figure("overlap", "read", "threads", "B/s", median(alone))
-        yield Figure("overlap", "lost to computing", "threads", "%", median(lost))
+        for backend in self._plan.asynchronous:
+            alone, lost = [], []
+            for _ in range(_ROUNDS):
+                bare_s = self._read_and_compute(backend, blocks, None)
+                compute = computation(_FITS * bare_s / len(blocks))
+                both_s = self._read_and_compute(backend, blocks, compute)
+                alone.append(self._plan.client_bytes / bare_s)
+                lost.append(100 * (1 - bare_s / both_s))
+            yield Figure("overlap", "read", backend, "B/s", median(alone))
+            yield Figure("overlap", "lost to computing", backend, "%", median(lost))
 
     def _read_and_compute(
-        self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
+        self, backend: str, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
     ) -> float:
         """Seconds until the last block was read; computations may go on."""
-        with self._opened("read") as fds, Files(self._plan.threads) as io:
+        with self._opened("read") as fds, self._files(backend) as io:
             begun_s = time.perf_counter()
             futures = [io.submit(self._block("read", fds[f], b)) for f, b in blocks]
             if compute is not None:
@@ -176,9 +177,10 @@ class Client:
     def _continuation(self) -> Iterator[Figure]:
         blocks = self._all_blocks()
         for cost_us in _COSTS_US:
-            elapsed_s = self._read_and_compute(blocks, computation(cost_us / 1e6))
-            rate = self._plan.client_bytes / elapsed_s
-            yield Figure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
+            for backend in self._plan.asynchronous:
+                elapsed_s = self._read_and_compute(backend, blocks, computation(cost_us / 1e6))
+                rate = self._plan.client_bytes / elapsed_s
+                yield Figure("continuation", f"{cost_us} us a block", backend, "B/s", rate)
 
     # ---- submissions -----------------------------------------------------------
 
@@ -186,43 +188,41 @@ class Client:
         """How long the caller is kept, in the middle of some submissions in a row."""
         for size in _BLOCK_SIZES:
             data = bytes(size)
+            what = f"{size >> 10} KiB"
             with self._opened("write") as fds:
                 call_us = _median_us(partial(os.pwrite, fds[0], data, 0))
-                with Files(self._plan.threads or 1) as io:
-                    submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
+                yield Figure("blocking", what, "blocking", "us", call_us)
+                for backend in self._plan.asynchronous:
+                    with Files(self._plan.threads or 1, backend=backend) as io:
+                        submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
+                    yield Figure("blocking", what, backend, "us", submit_us)
                 os.ftruncate(fds[0], 0)
-            what = f"{size >> 10} KiB"
-            yield Figure("blocking", what, "blocking", "us", call_us)
-            yield Figure("blocking", what, "threads", "us", submit_us)
 
     # ---- names -----------------------------------------------------------------
 
     def _metadata(self) -> Iterator[Figure]:
         for backend in self._plan.backends:
-            for what, calls in self._steps():
+            fds: list[int] = []
+            for what, calls in self._steps(fds):
                 begun_s = time.perf_counter()
-                self._carry_out(backend, calls)
+                _, values = self._carry_out(backend, calls)
                 rate = len(calls) / (time.perf_counter() - begun_s)
+                if what in ("create", "open"):
+                    fds[:] = values
                 yield Figure("metadata", what, backend, "op/s", rate)
 
-    def _steps(self) -> Iterator[tuple[str, list[Operation[Any]]]]:
-        """Kinds of operations, each on as many names, in an order in which they can be done."""
+    def _steps(self, fds: list[int]) -> Iterator[tuple[str, list[Operation[Any]]]]:
+        """Kinds of operations, each on as many names, in an order in which they can be done.
+
+        `fds` is what those before have opened.
+        """
         files = [os.path.join(self._place, b"f%d" % number) for number in range(_NAMES)]
         folders = [os.path.join(self._place, b"d%d" % number) for number in range(_NAMES)]
-        fds: list[int] = []
-
-        def keep(path: bytes, flags: int) -> Operation[Any]:
-            return Operation("open", lambda: fds.append(os.open(path, flags, 0o600)), path=path)
-
-        def close_kept() -> list[Operation[Any]]:
-            taken, fds[:] = list(fds), []
-            return [ops.close(fd) for fd in taken]
-
-        yield "create", [keep(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) for path in files]
-        yield "close", close_kept()
-        yield "open", [keep(path, os.O_RDONLY) for path in files]
-        for call in close_kept():
-            call()
+        yield "create", [ops.creat(path, 0o600) for path in files]
+        yield "close", [ops.close(fd) for fd in fds]
+        yield "open", [ops.open(path) for path in files]
+        for fd in fds:
+            os.close(fd)
         yield "stat", [ops.stat(path) for path in files]
         yield "truncate", [ops.truncate(path, 100) for path in files]
         yield "remove", [ops.unlink(path) for path in files]

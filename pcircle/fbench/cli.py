@@ -47,12 +47,16 @@ def parser() -> Parser:
         "--backend",
         action="append",
         choices=BACKENDS,
-        help="blocking or threads; repeatable; default: both, side by side",
+        help="blocking, threads or uring; repeatable; default: those there are, side by side",
     )
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine; default: 1")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
-    add("--threads", metavar="N", help="operations at once of each client; default: adapted")
+    add(
+        "--threads",
+        metavar="N",
+        help="operations at once of each client; default: adapted, 64 with uring",
+    )
     add("--files", metavar="N", default="4", help="files of each client; default: 4")
     add("--blocks", metavar="N", default="64", help="blocks of each file; default: 64")
     add("--block-size", metavar="SIZE", default="1M", help="default: 1M")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pcircle.aio import uring
 from pcircle.errors import UsageError
 from pcircle.fbench.plan import BACKENDS, CASES, Plan
 from pcircle.fbench.report import Console, picture_of
@@ -32,7 +33,7 @@ class Options(msgspec.Struct, frozen=True):
 
     folder: bytes
     cases: tuple[str, ...] = CASES
-    backends: tuple[str, ...] = BACKENDS
+    backends: tuple[str, ...] = ("blocking", "threads")
     threads: int | None = None
     files: int = 4
     blocks: int = 64
@@ -123,7 +124,7 @@ def _options(typed: argparse.Namespace) -> Options:
     return Options(
         folder=os.fsencode(typed.operands[0]),
         cases=tuple(dict.fromkeys(typed.case or CASES)),
-        backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
+        backends=_backends(typed),
         threads=None if typed.threads is None else _count("--threads", typed.threads),
         files=_count("--files", typed.files),
         blocks=_count("--blocks", typed.blocks),
@@ -134,6 +135,16 @@ def _options(typed: argparse.Namespace) -> Options:
         json=typed.json,
         plot=typed.plot,
     )
+
+
+def _backends(typed: argparse.Namespace) -> tuple[str, ...]:
+    """As asked for, or all that there are. UsageError for one that was asked for and isn't."""
+    missing = uring.missing()
+    if typed.backend is None:
+        return tuple(each for each in BACKENDS if each != "uring" or not missing)
+    if "uring" in typed.backend and missing:
+        raise UsageError(f"--backend uring: {missing}")
+    return tuple(dict.fromkeys(typed.backend))
 
 
 def _jobs(typed: argparse.Namespace) -> int | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from pcircle.aio.scheduler import Backend
+
 CASES = ("random", "stream", "overlap", "metadata", "blocking", "continuation")
-BACKENDS = ("blocking", "threads")
+BACKENDS = ("blocking", "threads", "uring")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -18,12 +20,18 @@ class Plan(msgspec.Struct, frozen=True):
 
     place: bytes
     cases: tuple[str, ...] = CASES
-    backends: tuple[str, ...] = BACKENDS
+    backends: tuple[str, ...] = ("blocking", "threads")
     threads: int | None = None
     files: int = 4
     blocks: int = 64
     block_bytes: int = 1 << 20
     clients: int = 1
+
+    @property
+    def asynchronous(self) -> tuple[Backend, ...]:
+        """The backends that overlap anything; threads if none was asked for."""
+        asked = tuple(each for each in self.backends if each != "blocking")
+        return asked or ("threads",)  # type: ignore[return-value]
 
     @property
     def client_bytes(self) -> int:

@@ -109,7 +109,7 @@ def describe(figures: Sequence[Figure]) -> str:
         for what, unit in dict.fromkeys((figure.what, figure.unit) for figure in some):
             values = {f.backend: f.value for f in some if (f.what, f.unit) == (what, unit)}
             cells = [_cell(values[b], unit) if b in values else "" for b in backends]
-            rows.append([what if unit != "threads" else f"{what}, threads used", *cells])
+            rows.append([what if unit != "threads" else f"{what}, at once", *cells])
         table = render(rows, align="l" + "r" * len(backends), header=["", *backends])
         parts.append(f"{_TITLES[case]}\n{table}")
     return "\n".join(parts)

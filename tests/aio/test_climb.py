@@ -122,3 +122,12 @@ def test_a_number_on_trial_has_not_settled() -> None:
     assert (climb.threads, climb.settled) == (2, 1)
     climb.update(Window(200, WINDOW_S, 0.002))
     assert (climb.threads, climb.settled) == (4, 2)
+
+
+def test_no_thread_begins_behind_the_end() -> None:
+    """A thread that adapts their number may be late: nobody would end what it begins."""
+    io = Files(threads=4)
+    io.stat("/").result(60)
+    assert io.close()
+    assert not io._lanes["metadata"]._begin()
+    assert not any("aio-metadata" in thread.name for thread in threading.enumerate())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,12 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation, composite
 from pcircle.aio import operations as ops
+from pcircle.aio.scheduler import Backend
+
+from ..fusefs.fixture import Mount
+from ..fusefs.rules import Rule
 
 HANG_S = 30.0
-
-
-@pytest.fixture
-def io() -> Iterator[Files]:
-    with Files(threads=3) as io:
-        yield io
 
 
 def _open_files() -> int:
@@ -163,31 +163,40 @@ COMPOSITES: dict[str, Callable[[Path], Generator[Operation[Any], Any, Any]]] = {
 }
 
 
-class Breaking(Files):
-    """Fails, or is cancelled, at one step of the composite operation that it is given."""
+class Breaking:
+    """A composite operation that fails, or is cancelled, at one of its steps."""
 
-    def __init__(self, step: int, how: str) -> None:
-        super().__init__(threads=1)
+    def __init__(self, steps: Generator[Operation[Any], Any, Any], at: int, how: str) -> None:
         self.steps = 0
         self.future: Future[Any] | None = None
-        self._step = step
+        self._inner = steps
+        self._at = at
         self._how = how
 
-    def carry_out(self, operation: Operation[Any]) -> Any:
-        if operation.name == "hold":
-            return super().carry_out(operation)
-        self.steps += 1
-        here = self.steps == self._step
-        assert self.future is not None
-        # What says that it can't be closed is closed.
-        if here and self._how == "failure" and operation.name != "close":
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if here and self._how == "cancel before":
-            self.future.cancel()
-        value = super().carry_out(operation)
-        if here and self._how == "cancel after":
-            self.future.cancel()
-        return value
+    def __call__(self) -> Generator[Operation[Any], Any, Any]:
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                step = self._inner.send(value) if error is None else self._inner.throw(error)
+            except StopIteration as end:
+                return end.value
+            value, error = None, None
+            self.steps += 1
+            here = self.steps == self._at
+            assert self.future is not None
+            # What says that it can't be closed is closed.
+            if here and self._how == "failure" and step.name != "close":
+                error = OSError(errno.EIO, os.strerror(errno.EIO))
+                continue
+            if here and self._how == "cancel before":
+                self.future.cancel()
+            try:
+                value = yield step
+            except BaseException as failure:
+                error = failure
+            if here and self._how == "cancel after":
+                self.future.cancel()
 
 
 def _place(tmp_path: Path) -> Path:
@@ -219,7 +228,9 @@ def test_composites(which: str, io: Files, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["failure", "cancel before", "cancel after"])
 @pytest.mark.parametrize("which", COMPOSITES)
-def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path: Path) -> None:
+def test_whatever_ends_a_composite_leaves_nothing(
+    which: str, how: str, backend: Backend, tmp_path: Path
+) -> None:
     """At every step: no descriptor is left open, no temporary file, and the old file is whole."""
     step = steps = 0
     while step <= steps:
@@ -228,23 +239,76 @@ def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path
         place.mkdir()
         _place(place)
         before = _open_files()
+        breaking = Breaking(COMPOSITES[which](place), step, how)
         begin = threading.Event()
-        with Breaking(step, how) as io:
-            io.submit(Operation("hold", begin.wait, HANG_S), kind=ops.DATA)
-            io.future = io.submit(COMPOSITES[which](place))
+
+        def hold(begin: threading.Event = begin) -> Generator[Operation[Any], Any, None]:
+            yield Operation("hold", begin.wait, HANG_S)
+
+        with Files(threads=1, backend=backend) as io:
+            io.submit(hold())
+            breaking.future = io.submit(breaking())
             begin.set()
-            error = io.future.error(HANG_S)
+            error = breaking.future.error(HANG_S)
             assert io.wait(HANG_S)
-            steps = io.steps
-        assert _open_files() == before
-        names = {path.name for path in place.iterdir()}
-        assert names - {"x", "other"} == {"source", "target"}, step
-        assert (place / "target").read_bytes() in (b"old", b"new", b"content" * 100_000)
+        steps = breaking.steps
+        _check_place(place, before)
         if error is not None:
             assert isinstance(error, OSError | Cancelled)
             if isinstance(error, OSError):
                 assert error.errno == errno.EIO
     assert step > 3
+
+
+def _check_place(place: Path, open_files: int) -> None:
+    assert _open_files() == open_files
+    names = {path.name for path in place.iterdir()}
+    assert names - {"x", "other"} == {"source", "target"}
+    assert (place / "target").read_bytes() in (b"old", b"new", b"content" * 100_000)
+
+
+# What the file system is asked, in whatever order; what it can't refuse is left out.
+REQUESTS = ("lookup", "open", "create", "read", "write", "mkdir", "rename", "setattr", "fsync")
+MANY = 1000
+
+
+@pytest.mark.parametrize("how", ["failure", "cancel", "deadline"])
+@pytest.mark.parametrize("which", COMPOSITES)
+def test_whatever_the_kernel_is_at_when_a_composite_ends(
+    which: str, how: str, backend: Backend, fuse: Mount
+) -> None:
+    """Failures that the file system has; cancels and deadlines while it takes its time."""
+    mounted = fuse(direct=True)
+    place = Path(os.fsdecode(mounted.path))
+    for number in range(MANY):
+        mounted.rules()
+        for path in place.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _place(place)
+        before = _open_files()
+        what = {"errno": "EIO"} if how == "failure" else {"delay_s": HANG_S}
+        mounted.rules(Rule(ops=REQUESTS, skip=number, times=1, **what))
+        with Files(threads=1, backend=backend) as io:
+            future = io.submit(
+                COMPOSITES[which](place), deadline_s=0.05 if how == "deadline" else None
+            )
+            while how != "failure" and not (future.done or mounted.state().delayed):
+                time.sleep(0.001)
+            if how == "cancel":
+                future.cancel()
+            elif how == "deadline" and mounted.state().delayed:
+                assert isinstance(future.error(HANG_S), TimeoutError)
+            mounted.release()
+            error = future.error(HANG_S)
+            assert io.wait(HANG_S)
+        hits = sum(mounted.state().hits)
+        mounted.rules()
+        _check_place(place, before)
+        if not hits:
+            break
+        assert error is None or isinstance(error, OSError | Cancelled)
+        assert isinstance(error, Cancelled) == (how == "cancel")
+    assert 2 < number < MANY - 1
 
 
 def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
@@ -268,18 +332,57 @@ def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
     assert _open_files() == before
 
 
-def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
-    begin = threading.Event()
+def test_after_an_error_what_has_not_begun_is_cancelled(backend: Backend, tmp_path: Path) -> None:
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
     made: list[Any] = []
 
     def break_off() -> None:
-        with Files(threads=1) as io:
-            io.submit(Operation("hold", begin.wait, HANG_S))
+        with Files(threads=1, backend=backend) as io:
+            held = io.open(fifo)  # until there is a writer
             made.extend(io.mkdir(str(tmp_path / str(number))) for number in range(50))
-            threading.Timer(0.05, begin.set).start()
+            threading.Timer(0.05, write).start()
+            held.then(lambda fd: os.close(fd.result()))
+            time.sleep(0.02)  # it should begin; if not, there is less to be seen
             raise KeyError
+
+    def write() -> None:
+        os.close(os.open(fifo, os.O_RDWR))
 
     with pytest.raises(KeyError):
         break_off()
     assert all(future.cancelled for future in made)
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == ["fifo"]
+
+
+def test_who_has_hung_up_does_not_hold_up_the_end(backend: Backend, fuse: Mount) -> None:
+    """An operation hangs: the end waits as long as it was told, and things are tidied up later."""
+    mounted = fuse(direct=True)
+    place = _place(Path(os.fsdecode(mounted.path)))
+    before = _open_files()
+    mounted.rules(Rule(ops=("read",), delay_s=HANG_S))
+    io = Files(threads=2, backend=backend)
+    copy = io.copy_file(str(place / "source"), str(place / "target"))
+    alone = io.open(str(place / "source"))
+    read = io.pread(alone.result(HANG_S), 10, 0)
+    while not mounted.state().delayed:
+        time.sleep(0.001)
+    begun_s = time.monotonic()
+    assert not io.close(patience_s=0.2)
+    assert time.monotonic() - begun_s < HANG_S / 2
+    assert not copy.done or not read.done
+    with pytest.raises(RuntimeError, match="closed"):
+        io.stat("/")
+    with pytest.raises(RuntimeError, match="closed"):
+        io.read_file("/")
+    with pytest.raises(RuntimeError, match="closed"):
+        io.open("/")
+    mounted.rules()
+    mounted.release()
+    assert read.result(HANG_S) == b"contentcon"
+    assert copy.result(HANG_S) == 700_000
+    os.close(alone.result())
+    until_s = time.monotonic() + HANG_S
+    while _open_files() != before and time.monotonic() < until_s:
+        time.sleep(0.001)
+    _check_place(place, before)

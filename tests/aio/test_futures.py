@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +14,6 @@ import pytest
 from pcircle.aio import Cancelled, Files, Future, Operation, dataflow, when_all, when_any
 
 HANG_S = 30.0
-
-
-@pytest.fixture
-def io() -> Iterator[Files]:
-    with Files(threads=2) as io:
-        yield io
 
 
 def call(function: Callable[..., Any], *arguments: object) -> Operation[Any]:
@@ -122,7 +116,7 @@ def test_dataflow(io: Files) -> None:
 
 
 def test_what_has_not_begun_never_does(io: Files) -> None:
-    gates = [Gate(), Gate()]
+    gates = [Gate(), Gate(), Gate()]
     held = [io.submit(gate()) for gate in gates]
     called: list[int] = []
     waiting = io.submit(call(called.append, 1))

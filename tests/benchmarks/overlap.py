@@ -54,24 +54,26 @@ def main() -> int:
             slow.rules(Rule(delay_s=typed.delay_ms / 1000))
             found = [_measure(place, *_PARAMETERS) for _ in range(typed.rounds)]
     values = {key: median(each[key] for each in found) for key in found[0]}
-    print(render(_rows(values), align="lrrrl", header=["", "blocking", "threads", "", "asked"]))
+    header = ["", "blocking", "threads", "", "uring", "", "asked"]
+    print(render(_rows(values), align="lrrrrrl", header=header))
     return 0
 
 
 def _rows(values: dict[tuple[str, str, str], float]) -> list[list[str]]:
     rows = []
-    for (case, what, backend), value in values.items():
-        if backend == "blocking":
-            other = values[case, what, "threads"]
-            ratio = value / other if case == "blocking" else other / value
-            asked = {"stream": "10 x", "blocking": "20 us, flat"}.get(case, "")
-            cells = [f"{value:,.0f}", f"{other:,.0f}"]
-            if case == "blocking":
-                cells = [f"{value:.1f} us", f"{other:.1f} us"]
-            rows.append([f"{case} {what}", *cells, f"{ratio:.1f} x", asked])
-        elif (case, what, "blocking") not in values:
-            asked = "< 10 %" if what.startswith("lost") else ""
-            rows.append([f"{case} {what}", "", f"{value:,.1f}", "", asked])
+    for case, what in dict.fromkeys((case, what) for case, what, _ in values):
+        base = values.get((case, what, "blocking"))
+        cells = ["" if base is None else f"{base:,.1f}"]
+        for backend in ("threads", "uring"):
+            value = values.get((case, what, backend))
+            ratio = ""
+            if base is not None and value is not None:
+                ratio = f"{base / value if case == 'blocking' else value / base:.1f} x"
+            cells += ["" if value is None else f"{value:,.1f}", ratio]
+        asked = {"stream": "10 x", "blocking": "20 us, flat"}.get(case, "")
+        if what.startswith("lost"):
+            asked = "< 10 %"
+        rows.append([f"{case} {what}", *cells, asked])
     return rows
 
 
