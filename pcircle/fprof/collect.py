@@ -1,10 +1,8 @@
 """What a rank adds up while it walks, to become its profile at the end.
 
 The walk comes here with a block of files of one directory, as columns (`pcircle.fs.stats`), and
-what costs anything is done by the column: sums, the largest, a count of equal sizes. Sizes are
-counted as they are, in a dictionary that is folded into the histogram when it has some thousand
-keys, since most files of a tree share their sizes with others. What is only wanted by some reports
-is only added up for them (`facets`).
+what costs anything is done by the column: sums, the largest, sizes (`pcircle.fprof.sizes`). What is
+only wanted by some reports is only added up for them (`facets`).
 
 Hard-linked files are added like all others, and then taken back as far as they count only once.
 """
@@ -12,13 +10,11 @@ Hard-linked files are added like all others, and then taken back as far as they 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pcircle.fprof.bins import BINS, bin_of, octave_of
+from pcircle.fprof.bins import bin_of, octave_of
 from pcircle.fprof.inodes import Claim, Inodes
 from pcircle.fprof.profile import (
     DEEPEST,
@@ -28,11 +24,11 @@ from pcircle.fprof.profile import (
     LONGEST_EXTENSION,
     MOST_EXTENSIONS,
     MOST_OWNERS,
-    UNITS,
     DirectoryRow,
     FileRow,
     Profile,
 )
+from pcircle.fprof.sizes import Sizes
 from pcircle.fprof.tables import Best, Sums, add_to, by_number, by_sense
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
@@ -42,7 +38,6 @@ FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "
 
 SECTOR_BYTES = 512
 DAY_S = 86_400
-MOST_SIZES = 8192
 LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
 _LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
 _MOST_DAYS = 16_384
@@ -98,17 +93,12 @@ class Collector:
         self.inodes = Inodes()
         self._most_days = _MOST_DAYS
         self._wanted = frozenset(facets)
-        self._sizes: Counter[int] = Counter()
-        self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
-        self._bins = [0] * BINS, [0] * BINS  # files and bytes
-        self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
+        self._sizes = Sizes(edges, units="blocks" in self._wanted)
         self._kinds = {kind: [0, 0, 0] for kind in KINDS}
         self._owners: Sums[int] = Sums(MOST_OWNERS, by_number)
         self._groups: Sums[int] = Sums(MOST_OWNERS, by_number)
         self._extensions: Sums[str] = Sums(MOST_EXTENSIONS, by_sense)
-        self._edges = edges
         self.profile.edges = edges
-        self.profile.edge_tallies = [[0, 0] for _ in range(len(edges) + 1)] if edges else []
         self._files = {
             name: Best[FileRow](top if "top" in self._wanted else 0, order)
             for name, order in FILE_LISTS.items()
@@ -141,9 +131,7 @@ class Collector:
         """Add a block of files: their bytes, as they count for its directory, and claims."""
         sizes = files.sizes
         total = sum(sizes)
-        self._sizes.update(sizes)
-        if len(self._sizes) > MOST_SIZES:
-            self._fold()
+        self._sizes.add(sizes)
         add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
         for add in self._more:
             add(files)
@@ -192,7 +180,7 @@ class Collector:
         """Count, or take back, the bytes of a file that count once for all its names."""
         size, allocated = sign * claim.size_bytes, sign * claim.allocated_bytes
         add_to(self._kinds["file"], (0, size, allocated))
-        self._once[claim.size_bytes] += sign
+        self._sizes.once(claim.size_bytes, sign)
         if "owner" in self._wanted:
             self._owners.add(claim.uid, 0, size, allocated)
         if "group" in self._wanted:
@@ -202,8 +190,6 @@ class Collector:
             self._tally(self.profile.ages, day, 0, size, allocated)
             place = day // 7 * 64 + octave_of(claim.size_bytes)
             self._tally(self.profile.age_sizes, place, 0, size, 0)
-        if len(self._once) > MOST_SIZES:
-            self._fold()
 
     def claim(self, claim: Claim) -> None:
         """As the home of a file of several names: one of them has come."""
@@ -324,13 +310,15 @@ class Collector:
 
     def end(self, roots: tuple[bytes, ...]) -> Profile:
         """The rank's profile."""
-        self._fold()
         self._bound_ages()
         self.inodes.close()
         profile = self.profile
         profile.roots = roots
         profile.kinds = self._kinds
-        profile.sizes = self._in_bins()
+        profile.sizes = self._sizes.in_bins()
+        profile.largest_bytes = self._sizes.largest_bytes
+        profile.unit_counts = self._sizes.unit_counts
+        profile.edge_tallies = self._sizes.edge_tallies
         for name, table in (
             ("owners", self._owners),
             ("groups", self._groups),
@@ -344,51 +332,6 @@ class Collector:
         for name, rows in self._directories.items():
             setattr(profile, name, rows.rows())
         return profile
-
-    def _fold(self) -> None:
-        """Move the sizes that were counted to where they belong."""
-        sizes, once = self._sizes, self._once
-        profile = self.profile
-        profile.largest_bytes = max(profile.largest_bytes, *sizes, 0)
-        self._fold_into_bins(sizes.items(), named=True)
-        self._fold_into_bins(once.items(), named=False)
-        self._sizes, self._once = Counter(), Counter()
-
-    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
-        """Add so many files of each size to the histograms: bytes, and perhaps names."""
-        numbers, sizes = self._bins
-        for size, number in counted:
-            # This is `bin_of`, without the call.
-            below = size - 1
-            if below < 128:
-                place = size
-            else:
-                shift = below.bit_length() - 7
-                place = 1 + (shift << 6) + (below >> shift)
-            numbers[place] += number
-            sizes[place] += number * size
-        if not named:
-            for size, number in counted:
-                self._unnamed[bin_of(size)] -= number
-        if "blocks" in self._wanted:
-            units = self.profile.unit_counts
-            for place, bits in enumerate(UNITS):
-                units[place] += sum(number * -(-size >> bits) for size, number in counted)
-        if self._edges:
-            for size, number in counted:
-                tally = self.profile.edge_tallies[bisect_left(self._edges, size)]
-                tally[0] += number * named
-                tally[1] += number * size
-
-    def _in_bins(self) -> dict[int, list[int]]:
-        """The histogram of sizes: names, bytes and files by bin."""
-        unnamed = self._unnamed
-        rows = zip(*self._bins, strict=True)
-        return {
-            place: [number + unnamed[place], size, number]
-            for place, (number, size) in enumerate(rows)
-            if number or unnamed[place]
-        }
 
 
 def _listed(path: bytes) -> bytes:

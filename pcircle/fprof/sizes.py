@@ -1,0 +1,135 @@
+"""Counting files by size, so that a file costs little whatever the sizes are.
+
+Most files of a tree share their sizes with others. So sizes are counted as they are, in a
+dictionary, which the interpreter does by the block, and which is folded into the histogram when it
+has some thousand keys. Where hardly two sizes are equal that is twice the work, and a block goes
+to its bins at once: as numbers of 32 bits with a fraction of 23, sizes have all bins there are in
+their upper half (`pcircle.fprof.bins` cuts each power of two into 64), and the machine makes these
+for a block in one step. Sizes of more bits than the fraction has would be rounded; blocks that have
+one are counted the first way, as are all where the sizes themselves are wanted.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from pcircle.fprof.bins import BINS, bin_of
+from pcircle.fprof.profile import UNITS
+
+_MOST_SIZES = 8192
+_EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
+_BLOCKS_AT_ONCE = 64  # blocks that go to their bins before sizes are counted again
+_UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
+_ONE_FILE = 1 << 64
+_NO_SIZE = 0xBF80  # the upper half of -1.0, which stands for empty files
+
+
+class Sizes:
+    """The files of one rank by size. `unit_counts` are kept if asked for, `edge_tallies` if there
+    are `edges`; see `pcircle.fprof.profile.Profile`.
+    """
+
+    def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:
+        self.largest_bytes = 0
+        self.unit_counts = [0] * len(UNITS)
+        self.edge_tallies = [[0, 0] for _ in range(len(edges) + 1)] if edges else []
+        self._edges = edges
+        self._units = units
+        self._sizes: Counter[int] = Counter()
+        self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
+        self._by_half: defaultdict[int, int] = defaultdict(int)  # files << 64 + bytes
+        self._bins = [0] * BINS, [0] * BINS  # files and bytes
+        self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
+        self._at_once = 0  # blocks that still go to their bins
+
+    def add(self, sizes: Sequence[int]) -> None:
+        """A block of files."""
+        if self._at_once and max(sizes) <= _EXACT_BYTES:
+            self._at_once -= 1
+            self._add_at_once(sizes)
+            return
+        before = len(self._sizes)
+        self._sizes.update(sizes)
+        if 2 * (len(self._sizes) - before) > len(sizes) and not (self._units or self._edges):
+            self._at_once = _BLOCKS_AT_ONCE
+        if len(self._sizes) > _MOST_SIZES:
+            self._fold()
+
+    def once(self, size_bytes: int, sign: int) -> None:
+        """A file whose bytes count, or do no longer, without a name."""
+        self._once[size_bytes] += sign
+        if len(self._once) > _MOST_SIZES:
+            self._fold()
+
+    def in_bins(self) -> dict[int, list[int]]:
+        """All of them: names, bytes and files by bin; the rest is complete as well, then."""
+        self._fold()
+        numbers, sizes = self._bins
+        for half, tally in self._by_half.items():
+            place = _bin_of_half(half)
+            numbers[place] += tally // _ONE_FILE
+            sizes[place] += tally % _ONE_FILE
+        self._by_half.clear()
+        unnamed = self._unnamed
+        return {
+            place: [number + unnamed[place], size, number]
+            for place, (number, size) in enumerate(zip(numbers, sizes, strict=True))
+            if number or unnamed[place]
+        }
+
+    def _add_at_once(self, sizes: Sequence[int]) -> None:
+        below = array("f", [size - 1 for size in sizes])
+        halves = memoryview(below).cast("B").cast("H")[_UPPER_HALVES]
+        tallies = self._by_half
+        largest = max(sizes)
+        if largest > self.largest_bytes:
+            self.largest_bytes = largest
+        for half, size in zip(halves, sizes, strict=True):
+            tallies[half] += size + _ONE_FILE
+
+    def _fold(self) -> None:
+        """Move the sizes that were counted to where they belong."""
+        sizes, once = self._sizes, self._once
+        self.largest_bytes = max(self.largest_bytes, *sizes, 0)
+        self._fold_into_bins(sizes.items(), named=True)
+        self._fold_into_bins(once.items(), named=False)
+        self._sizes, self._once = Counter(), Counter()
+
+    def _fold_into_bins(self, counted: Iterable[tuple[int, int]], *, named: bool) -> None:
+        """Add so many files of each size to the histograms: bytes, and perhaps names."""
+        numbers, sizes = self._bins
+        for size, number in counted:
+            # This is `bin_of`, without the call.
+            below = size - 1
+            if below < 128:
+                place = size
+            else:
+                shift = below.bit_length() - 7
+                place = 1 + (shift << 6) + (below >> shift)
+            numbers[place] += number
+            sizes[place] += number * size
+        if not named:
+            for size, number in counted:
+                self._unnamed[bin_of(size)] -= number
+        if self._units:
+            for place, bits in enumerate(UNITS):
+                units = sum(number * -(-size >> bits) for size, number in counted)
+                self.unit_counts[place] += units
+        if self._edges:
+            for size, number in counted:
+                tally = self.edge_tallies[bisect_left(self._edges, size)]
+                tally[0] += number * named
+                tally[1] += number * size
+
+
+def _bin_of_half(half: int) -> int:
+    """The bin of sizes that are one more than the numbers with this upper half."""
+    if half == _NO_SIZE:
+        return 0
+    (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
+    return bin_of(int(least) + 1)
