@@ -18,6 +18,14 @@ Part = Callable[[int, int], None]
 """A function of a range: its first number, and the one behind its last."""
 
 
+_NAME = "overlap-"
+
+
+def is_helper(thread: threading.Thread) -> bool:
+    """Whether a thread is one of those that help others."""
+    return thread.name.startswith(_NAME)
+
+
 class Overlap:
     """Up to `threads` parts of a range at once, the caller's own included."""
 
@@ -55,7 +63,7 @@ class Overlap:
         self._helpers.clear()
 
     def _begin(self) -> None:
-        name = f"overlap-{len(self._helpers)}"
+        name = f"{_NAME}{len(self._helpers)}"
         helper = threading.Thread(target=self._help, name=name, daemon=True)
         self._helpers.append(helper)
         helper.start()

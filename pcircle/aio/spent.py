@@ -5,10 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 
+from pcircle.aio.overlap import is_helper
+
 
 def others(threads: Collection[int | None]) -> list[int | None]:
-    """This process's threads but these, as far as they run Python."""
-    return [t.native_id for t in threading.enumerate() if t.native_id not in threads]
+    """This process's threads but these and their helpers, as far as they run Python."""
+    return [
+        thread.native_id
+        for thread in threading.enumerate()
+        if thread.native_id not in threads and not is_helper(thread)
+    ]
 
 
 def spent_s(threads: Iterable[int | None]) -> tuple[float, float]:

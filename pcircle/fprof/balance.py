@@ -28,8 +28,9 @@ class Sent(msgspec.Struct, frozen=True):
 class RankWork(msgspec.Struct, frozen=True):
     """What one rank did. Times in seconds.
 
-    The worker's time is `readdir_s`, `stat_s`, `adding_s` (all else that it does) and `idle_s`;
-    `protocol_s` is the processor time of the thread beside it that has the engine.
+    `threads` is how many workers it came to. Their time is `readdir_s`, `stat_s`, `adding_s` (all
+    else that they do) and `idle_s`; `protocol_s` is the processor time of the thread beside them
+    that has the engine.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RankWork(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     sent: tuple[Sent, ...]
+    threads: int = 1
 
 
 def rank_work(report: RankReport) -> RankWork:
@@ -75,12 +77,13 @@ def rank_work(report: RankReport) -> RankWork:
         cpu_s=round(report.cpu_s, 3),
         peak_rss_bytes=report.peak_rss_bytes,
         sent=tuple(Sent(*row) for row in report.sent),
+        threads=report.threads,
     )
 
 
 def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
     """A table of the ranks' work; from `verbose` 2 on with memory and what was laid off."""
-    header = ["rank", "node", "entries", "share", "steals", "messages", "sent"]
+    header = ["rank", "node", "entries", "share", "threads", "steals", "messages", "sent"]
     header += ["readdir", "stat", "adding", "idle", "protocol"]
     rows = []
     for rank in ranks:
@@ -90,6 +93,7 @@ def render(ranks: Sequence[RankWork], entries: int, verbose: int) -> str:
             str(rank.node),
             format_count(rank.entries),
             f"{part:.0%}",
+            str(rank.threads),
             f"{rank.steals_got}/{rank.steals_asked}",
             format_count(rank.messages),
             format_size(rank.message_bytes),

@@ -78,11 +78,7 @@ def parser() -> Parser:
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="tell what has grown and shrunk")
     add = p.add_argument_group("how").add_argument
     add_launch(add)
-    add(
-        "--threads",
-        metavar="N",
-        help="look-ups of a process at once where they take long; default: 16",
-    )
+    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
     add_said(p.add_argument_group("what is said").add_argument, f"fprof {__version__}")
     return p
 

@@ -85,12 +85,21 @@ Where = tuple[int, bytes, int]
 
 
 class Collector:
-    """A rank's sums. `edges` are those of a histogram that is to be exact at any edge."""
+    """A worker's sums. `edges` are those of a histogram that is to be exact at any edge.
 
-    def __init__(self, facets: Iterable[str], top: int, edges: tuple[int, ...] = ()) -> None:
+    `inodes` are the rank's, where another worker has them already.
+    """
+
+    def __init__(
+        self,
+        facets: Iterable[str],
+        top: int,
+        edges: tuple[int, ...] = (),
+        inodes: Inodes | None = None,
+    ) -> None:
         self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
         self.profile.top = top
-        self.inodes = Inodes()
+        self.inodes = inodes or Inodes()
         self._most_days = _MOST_DAYS
         self._wanted = frozenset(facets)
         self._sizes = Sizes(edges, units="blocks" in self._wanted)
@@ -309,9 +318,8 @@ class Collector:
     # ---- the end ---------------------------------------------------------------
 
     def end(self, roots: tuple[bytes, ...]) -> Profile:
-        """The rank's profile."""
+        """What was added up here."""
         self._bound_ages()
-        self.inodes.close()
         profile = self.profile
         profile.roots = roots
         profile.kinds = self._kinds

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _MOST_TOP = 10_000
 _MOST_DIGITS = 30
-_THREADS = 16
 _MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
@@ -105,7 +104,7 @@ class ProfileProgram(Program):
             facets=tuple(sorted(options.wishes.facets())),
             top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),
             edges=options.wishes.edges,
-            threads=options.threads or _THREADS,
+            threads=options.threads,
             pieces=options.wishes.pieces,
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone

@@ -50,7 +50,7 @@ class Totals(NamedTuple):
 
     @property
     def idle_us(self) -> int:
-        """The time in which this rank's worker had nothing to do."""
+        """The time in which this rank's workers had nothing to do."""
         return max(0, self.elapsed_us - self.work_us)
 
 
@@ -59,7 +59,7 @@ _COUNTED = Totals._fields[: Totals._fields.index("bytes_high")]  # `bytes` is th
 
 
 class Counters:
-    """A rank's running counts; written by the worker, read by the main thread."""
+    """A worker's running counts; written by it, read by the main thread."""
 
     __slots__ = (
         *_COUNTED,
@@ -71,12 +71,13 @@ class Counters:
         "work_s",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool = True) -> None:
+        """Those of the rank's first worker are of the engine's thread as well."""
         for name in _COUNTED:
             setattr(self, name, 0)
         self.readdir_s = self.stat_s = self.work_s = self.weight = 0.0
         self._began_s = time.perf_counter()
-        self._protocol_s = time.thread_time()
+        self._protocol_s = time.thread_time() if first else None
 
     def sums(self) -> Sums:
         """The counts for a progress round; on the main thread."""
@@ -84,13 +85,17 @@ class Counters:
             self.readdir_s,
             self.stat_s,
             self.work_s,
-            time.thread_time() - self._protocol_s,
+            0.0 if self._protocol_s is None else time.thread_time() - self._protocol_s,
             time.perf_counter() - self._began_s,
         )
         counts = [getattr(self, name) for name in _COUNTED]
         counts[-1:] = [self.bytes & (1 << _HIGH_BITS) - 1, self.bytes >> _HIGH_BITS]
         counts += [round(time_s * 1e6) for time_s in times_s]
         return Sums(tuple(counts), self.weight, 1)
+
+    def work(self) -> float:
+        """What was done so far: entries that were looked up, and directories that were read."""
+        return self.files + self.links + self.directories + self.special + self.scans_done
 
     found: int
     scans_due: int

@@ -9,6 +9,7 @@ more of an inode, in a registry of its own.)
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,9 +53,10 @@ def home_of(claim: Claim, size: int) -> int:
 
 
 class Inodes:
-    """The inodes of a home. StoppedEarly if the temporary directory is full."""
+    """The inodes of a home, for all of its threads. StoppedEarly if there is no temporary space."""
 
     def __init__(self, most: int = MOST_AT_HAND) -> None:
+        self._lock = threading.Lock()
         self._most = most
         self._missing: dict[tuple[int, int], int] = {}  # names that have not come yet
         self._database: sqlite3.Connection | None = None
@@ -62,14 +64,17 @@ class Inodes:
 
     def is_first(self, claim: Claim) -> bool:
         """Whether this is the first name of its file; others of it are then to come."""
-        key = (claim.volume, claim.inode)
+        with self._lock:
+            return self._is_first((claim.volume, claim.inode), claim.links)
+
+    def _is_first(self, key: tuple[int, int], links: int) -> bool:
         missing = self._missing.get(key)
         if missing is None and self._laid_off:
             missing = self._fetch(key)
         if missing is None:
             if len(self._missing) >= self._most:
                 self._lay_off()
-            self._missing[key] = claim.links - 1
+            self._missing[key] = links - 1
             return True
         if missing > 1:
             self._missing[key] = missing - 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.directories import Base, Directories, affordable
+from pcircle.fs.directories import Base, Directories, affordable, working_directory
 from pcircle.fs.globs import Rule
 from pcircle.ui.names import show
 
@@ -30,8 +31,8 @@ class Plan(msgspec.Struct, frozen=True):
     choose what is counted of what is below the roots; `one_file_system`: of a mount point the
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
-    look-ups of a rank are under way at once where they take long, `pieces` how many pieces of
-    files are to be compressed.
+    operations of a rank may be under way at once, None: as many as pay; `pieces` how many pieces
+    of files are to be compressed.
     """
 
     roots: tuple[Root, ...]
@@ -43,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
     facets: tuple[str, ...] = ()
     top: int = 1
     edges: tuple[int, ...] = ()
-    threads: int = 16
+    threads: int | None = None
     pieces: int = 0
 
 
@@ -89,8 +90,38 @@ def _root(path: bytes) -> tuple[Root, os.stat_result]:
     return Root(holder or b".", name, path), status
 
 
-def open_roots(plan: Plan, here: bytes) -> Directories:
-    """The directories below the roots, of a process whose working directory is `here`."""
-    begin = b"" if here == plan.directory else plan.directory
+_EACH_OF_MANY = 4
+_OF_A_WORKER = _EACH_OF_MANY + 8  # descriptors: directories, what is read of them, what else
+_MOST_WORKERS = 16
+_AT_ONCE = 16
+_FEW_WORKERS = 4
+
+
+class Division(NamedTuple):
+    """How many workers a rank has (None: as many as pay), up to how many, and for how many
+    look-ups each may have helpers, who are called only where it takes long.
+    """
+
+    workers: int | None
+    most: int
+    helped: int
+
+    def helped_of(self, number: int) -> int:
+        """Look-ups at once of worker `number`: with many workers, the later ones need few."""
+        return self.helped if number < _FEW_WORKERS else min(self.helped, _FEW_WORKERS)
+
+
+def divide(threads: int | None) -> Division:
+    """Operations at once, by workers, which read a directory each, and look-ups in these."""
+    most = max(1, min(_MOST_WORKERS, affordable() // 2 // _OF_A_WORKER))
+    if threads is None:
+        return Division(None, most, _AT_ONCE)
+    workers = min(most, -(-threads // _FEW_WORKERS))
+    return Division(workers, most, max(1, threads // workers))
+
+
+def open_roots(plan: Plan, *, alone: bool) -> Directories:
+    """The directories below the roots. Workers of a rank that are not its first keep few open."""
+    begin = b"" if working_directory() == plan.directory else plan.directory
     bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
-    return Directories(bases, affordable())
+    return Directories(bases, min(affordable() // 2, affordable() if alone else _EACH_OF_MANY))

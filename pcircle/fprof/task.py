@@ -16,25 +16,25 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.circle import Sums
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.inodes import Claim, home_of, unpack
+from pcircle.fprof.inodes import Claim, Inodes, home_of, unpack
 from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree, narrow, wide
 from pcircle.fprof.opened import Open, left_of
 from pcircle.fprof.packing import pack
 from pcircle.fprof.packing import unpack as unpacked
-from pcircle.fprof.plan import Plan, open_roots
-from pcircle.fprof.profile import DirectoryRow, merge
+from pcircle.fprof.plan import Plan, divide, open_roots
+from pcircle.fprof.profile import DirectoryRow, Profile, merge
 from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import HOLDER, Lease, join_path, working_directory
+from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import Block, Listings, blocks
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Here, PartedTask
 
 if TYPE_CHECKING:
     from pcircle.fprof.looks import Looks
@@ -50,8 +50,8 @@ _BATCH_NAMES = 2 * CAPACITY
 _MANY_NAMES = 4 * CAPACITY  # of a block: the rest is for others
 
 
-class ProfileTask(Task[Item, Done]):
-    """One rank's part of a profile."""
+class ProfileTask(PartedTask[Item, Done]):
+    """One rank's part of a profile; with `first`, the part of it that another worker has."""
 
     notice_type = Failure
 
@@ -61,40 +61,56 @@ class ProfileTask(Task[Item, Done]):
         rank: int,
         size: int,
         lists: Lists | None = None,
+        first: ProfileTask | None = None,
+        number: int = 0,
     ) -> None:
+        super().__init__()
+        division = divide(plan.threads)
+        self.threads, self.most_threads = division.workers, division.most
         self._lists = lists  # on rank 0
-        self.counters = Counters()
+        self.counters = Counters(first=first is None)
         self._plan = plan
         self._rank = rank
         self._size = size
-        self._collector = Collector(plan.facets, plan.top, plan.edges)
+        inodes: Inodes | None = None if first is None else first._collector.inodes
+        self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
             from pcircle.fprof.looks import Looks  # most runs need none
 
             self._looks = Looks(plan)
         self._listings = Listings()
-        self._stats = Stats(plan.threads)
-        self._directories = open_roots(plan, working_directory())
+        self._stats = Stats(division.helped_of(number))
+        self._directories = open_roots(plan, alone=first is None)
         self._choose = choosing(plan.rules)
         self._devices: dict[tuple[int, bytes], int] = {}  # of mount points, as this node has them
         self._claims: defaultdict[int, list[Claim]] = defaultdict(list)
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
-        self._stats.close()
-        self._directories.close()
+        self._collector.inodes.close()
+        for part in self.parts:
+            part._stats.close()
+            part._directories.close()
 
-    def measure(self) -> Sums:
-        return self.counters.sums()
+    @property
+    def counted(self) -> Counters:
+        return self.counters
+
+    def beside(self, number: int) -> ProfileTask:
+        return ProfileTask(self._plan, self._rank, self._size, self._lists, self, number)
 
     def finish(self) -> Done:
+        return Done(profile=pack(reduce(merge, (part._end() for part in self.parts))))
+
+    def _end(self) -> Profile:
+        """What this worker has added up."""
         profile = self._collector.end(tuple(root.shown for root in self._plan.roots))
         if self._looks is not None:
             self._looks.end(profile, self._plan.pieces)
         profile.failed = self.counters.failed
         profile.unreadable = self.counters.unreadable
-        return Done(profile=pack(profile))
+        return profile
 
     def seed(self) -> Iterator[Item]:
         if self._lists is not None:
