@@ -82,6 +82,12 @@ class Climb:
         """How many have paid so far: a number that is on trial does not count."""
         return self._levels[self._at - max(0, self._trial)]
 
+    def leave(self) -> None:
+        """There will be no such work for a while: a trial ends."""
+        self._at -= max(0, self._trial)
+        self._trial = 0
+        self._seen_worth = False
+
     def update(self, window: Window) -> int:
         """Take note of a window; returns how many threads to use in the next one."""
         threads = self.threads

@@ -9,6 +9,7 @@ import msgspec
 from pcircle.circle import Sums
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
+from pcircle.runtime import Work
 
 FOUND, SIZED, FAILED = 0, 1, 7
 """Where these are in the counts in a row."""
@@ -79,10 +80,10 @@ class Counters:
             self.skipped,
         )
 
-    def work(self) -> float:
+    def work(self) -> Work:
         """What was done so far, in names; so many bytes count as one."""
         names = self.files + self.links + self.directories + self.special + self.scans_done
-        return names + self.bytes_done / _AS_ONE_BYTES
+        return Work(names, self.bytes_done / _AS_ONE_BYTES)
 
     def resume(self, counts: tuple[int, ...]) -> None:
         """Take over counts of an earlier run, of entries that had not been found yet."""

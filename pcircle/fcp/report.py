@@ -15,6 +15,7 @@ from pcircle.ui.names import show
 from pcircle.ui.report import (
     FailedEntry,
     RankShare,
+    by_kind,
     plural,
 )
 from pcircle.units import format_count, format_duration, format_rate, format_size
@@ -101,7 +102,7 @@ def rank_share(report: RankReport) -> RankShare:
         cpu_s=round(report.cpu_s, 3),
         peak_rss_bytes=report.peak_rss_bytes,
         threads=report.threads,
-        work_per_s_by_threads={str(threads): round(rate, 1) for threads, rate in report.rates},
+        work_per_s=by_kind(report.rates),
     )
 
 

@@ -6,6 +6,7 @@ import time
 from typing import NamedTuple
 
 from pcircle.circle import Sums
+from pcircle.runtime import Work
 
 
 class Totals(NamedTuple):
@@ -93,9 +94,9 @@ class Counters:
         counts += [round(time_s * 1e6) for time_s in times_s]
         return Sums(tuple(counts), self.weight, 1)
 
-    def work(self) -> float:
+    def work(self) -> Work:
         """What was done so far: entries that were looked up, and directories that were read."""
-        return self.files + self.links + self.directories + self.special + self.scans_done
+        return Work(self.files + self.links + self.directories + self.special + self.scans_done)
 
     found: int
     scans_due: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pcircle.circle import Sums
+from pcircle.runtime import Work
 
 _AS_ONE_BYTES = 256 << 10
 
@@ -59,10 +60,10 @@ class Counters:
         """The counts for a progress round."""
         return Sums(tuple(getattr(self, name) for name in Totals._fields), self.weight, 1)
 
-    def work(self) -> float:
+    def work(self) -> Work:
         """What was done so far, in names; so many bytes count as one."""
         names = self.files + self.links + self.directories + self.special + self.scans_done
-        return names + self.bytes_done / _AS_ONE_BYTES
+        return Work(names, self.bytes_done / _AS_ONE_BYTES)
 
     found: int
     sized: int

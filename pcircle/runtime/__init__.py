@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
 from pcircle.runtime.parted import PartedTask
-from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task
+from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, Work
 
 __all__ = [
     "Here",
@@ -15,6 +15,7 @@ __all__ = [
     "RankReport",
     "Result",
     "Task",
+    "Work",
     "run",
     "run_program",
 ]

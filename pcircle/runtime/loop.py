@@ -401,7 +401,7 @@ class Rank:
             cpu_s=usage.ru_utime + usage.ru_stime,
             peak_rss_bytes=_peak_rss_bytes(),
             threads=self._tuner.settled if self._tuner else self._pool.threads,
-            rates=tuple(sorted(self._tuner.rates.items())) if self._tuner else (),
+            rates=self._tuner.rates if self._tuner else (),
             sent=tuple(
                 (block * self._sent_block, messages, size_bytes)
                 for block, (messages, size_bytes) in sorted(self._sent.items())

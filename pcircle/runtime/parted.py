@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from pcircle.circle import Sums
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import Task, Work
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
@@ -24,7 +24,7 @@ class Counting(Protocol):
     def sums(self) -> Sums:
         """The counts for a progress round, of one rank."""
 
-    def work(self) -> float:
+    def work(self) -> Work:
         """How much was done so far."""
 
 
@@ -58,6 +58,7 @@ class PartedTask(Task[I, R]):
         sums = sum((part.counted.sums() for part in self.parts), Sums())
         return msgspec.structs.replace(sums, ranks=1)
 
-    def work(self) -> float:
+    def work(self) -> Work:
         """See `Task.work`."""
-        return sum((part.counted.work() for part in self.parts), 0.0)
+        each = [part.counted.work() for part in self.parts]
+        return Work(sum(done.metadata for done in each), sum(done.data for done in each))

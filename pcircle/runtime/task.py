@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -26,6 +26,18 @@ from pcircle.circle import Sums
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
+
+
+class Work(NamedTuple):
+    """How much was done, on names and on their content, in one unit, whatever it is."""
+
+    metadata: float = 0.0
+    data: float = 0.0
+
+    @property
+    def all(self) -> float:
+        """Both together."""
+        return self.metadata + self.data
 
 
 class Line(Protocol):
@@ -178,12 +190,12 @@ class Task(ABC, Generic[I, R]):
             raise NotImplementedError("this task has one part")
         return self
 
-    def work(self) -> float:
-        """How much was done on this rank so far, in any unit; what pays is judged by it.
+    def work(self) -> Work:
+        """How much was done on this rank so far; what pays is judged by it.
 
         Called on the main thread while threads are at work.
         """
-        return 0.0
+        return Work()
 
     def finish(self) -> R | None:
         """All work of the job has ended, and ended well: hand over what this rank has kept.
@@ -211,9 +223,9 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
 class RankReport(msgspec.Struct, frozen=True):
     """What one rank tells of itself at the end.
 
-    `rates` say how much work (`Task.work`) per second was done with each number of threads that was
-    tried. `sent` are the messages and their bytes by receiver, the first rank of a block of
-    `sent_block` ranks: where there are many ranks, they are summed by block.
+    `rates` say how much work (`Task.work`) per second was done, on metadata or data, with each
+    number of threads that was tried. `sent` are the messages and their bytes by receiver, the first
+    rank of a block of `sent_block` ranks: where there are many ranks, they are summed by block.
     """
 
     rank: int
@@ -230,7 +242,7 @@ class RankReport(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     threads: int = 1
-    rates: tuple[tuple[int, float], ...] = ()
+    rates: tuple[tuple[str, int, float], ...] = ()
     sent: tuple[tuple[int, int, int], ...] = ()
     sent_block: int = 1
 

@@ -2,7 +2,8 @@
 
 One thread is the start, and on a fast file system the end: it never waits, and
 a second one would fight with it for the interpreter lock. Where operations take
-long many wait at the same time; how many is found by `pcircle.aio.climb`. What
+long many wait at the same time; how many is found by `pcircle.aio.climb`, for
+work on names and on their content apart: what pays for one need not for the other. What
 is looked at is what the task says that it has done, between two looks of the
 main loop, so nothing is added to the work itself.
 """
@@ -16,9 +17,12 @@ from typing import Any
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.pool import Pool
 from pcircle.aio.spent import others, spent_s
-from pcircle.runtime.task import Task
+from pcircle.runtime.task import Task, Work
+
+METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
+_CHANGES = 3  # so many times as much of the other kind of work, and that is what is at hand
 _MOST_OF_A_RANK = 64
 _MOST_OF_A_NODE = 128
 
@@ -56,9 +60,11 @@ class Tuner:
     def __init__(self, task: Task[Any, Any], pool: Pool, most: int) -> None:
         self._task = task
         self._pool = pool
-        self._climb = Climb(min(most, task.most_threads))
+        most = min(most, task.most_threads)
+        self._climbs = {kind: Climb(most) for kind in (METADATA, DATA)}
+        self._kind = METADATA
         self._since_s = time.monotonic()
-        self._before = 0.0
+        self._before = Work()
         self._spent = (0.0, 0.0, 0.0)
         self._starved = True
 
@@ -76,20 +82,35 @@ class Tuner:
         if not self._starved:
             pairs = zip(self._spend(), self._spent, strict=True)
             used = (max(0.0, now - before) for now, before in pairs)
-            pool.threads = self._climb.update(Window(done - self._before, elapsed_s, *used))
+            work = Work(*(now - then for now, then in zip(done, self._before, strict=True)))
+            self._judge(work, Window(work.all, elapsed_s, *used))
         self._since_s, self._before, self._starved = now_s, done, False
         self._spent = self._spend()
         return pool.threads
 
-    @property
-    def settled(self) -> int:
-        """How many threads have paid."""
-        return self._climb.settled
+    def _judge(self, work: Work, window: Window) -> None:
+        """Let the search for the kind of work at hand know, or the other one take over."""
+        more, less = (work.data, work.metadata)[:: 1 if self._kind == METADATA else -1]
+        if more > _CHANGES * less:
+            self._climbs[self._kind].leave()
+            self._kind = DATA if self._kind == METADATA else METADATA
+            self._pool.threads = self._climbs[self._kind].threads
+        else:
+            self._pool.threads = self._climbs[self._kind].update(window)
 
     @property
-    def rates(self) -> dict[int, float]:
-        """The work per second that was last seen with each number of threads that was tried."""
-        return self._climb.rates
+    def settled(self) -> int:
+        """How many threads have paid for the work that was done last."""
+        return self._climbs[self._kind].settled
+
+    @property
+    def rates(self) -> tuple[tuple[str, int, float], ...]:
+        """Kind, number of threads, and the work per second that was last seen with so many."""
+        return tuple(
+            (kind, threads, rate)
+            for kind, climb in self._climbs.items()
+            for threads, rate in sorted(climb.rates.items())
+        )
 
     def _spend(self) -> tuple[float, float, float]:
         """What the threads in use have run and been delayed so far, and all others of the rank."""

@@ -27,7 +27,8 @@ class FailedEntry(msgspec.Struct, frozen=True):
 class RankShare(msgspec.Struct, frozen=True):
     """What one rank did.
 
-    `work_per_s_by_threads` is what it found while it looked for the number of threads that pays.
+    `work_per_s` is what it found while it looked for the number of threads that pays: by kind of
+    work, and then by that number.
     """
 
     rank: int
@@ -43,7 +44,15 @@ class RankShare(msgspec.Struct, frozen=True):
     cpu_s: float
     peak_rss_bytes: int
     threads: int = 1
-    work_per_s_by_threads: dict[str, float] = {}
+    work_per_s: dict[str, dict[str, float]] = {}
+
+
+def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:
+    """What a rank's report has of its search, as it is told."""
+    found: dict[str, dict[str, float]] = {}
+    for kind, threads, rate in rates:
+        found.setdefault(kind, {})[str(threads)] = round(rate, 1)
+    return found
 
 
 def plural(count: int, one: str, many: str) -> str:
@@ -65,7 +74,7 @@ def failures_by_kind(by_errno: Mapping[int, int]) -> str:
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
-    climbed = any(len(rank.work_per_s_by_threads) > 1 for rank in ranks)
+    climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []
     for rank in ranks:
         part = rank.entries / entries if entries else 0.0
@@ -94,5 +103,7 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
 
 def _found(rank: RankShare) -> str:
     """How a rank came to its number of threads: what each number was worth."""
-    rates = rank.work_per_s_by_threads.items()
-    return ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in rates)
+    return "; ".join(
+        f"{kind} " + ", ".join(f"{threads}: {format_count(round(rate))}" for threads, rate in each)
+        for kind, each in ((kind, rates.items()) for kind, rates in rank.work_per_s.items())
+    )

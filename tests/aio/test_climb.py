@@ -131,3 +131,12 @@ def test_no_thread_begins_behind_the_end() -> None:
     assert io.close()
     assert not io._lanes["metadata"]._begin()
     assert not any("aio-metadata" in thread.name for thread in threading.enumerate())
+
+
+def test_left_in_the_midst_of_a_trial_it_goes_on_below() -> None:
+    climb = Climb()
+    for _ in range(2):
+        climb.update(Window(100, WINDOW_S, 0.001))
+    assert climb.threads == 2
+    climb.leave()
+    assert climb.threads == climb.settled == 1

@@ -1,0 +1,71 @@
+"""The search for the number of a rank's threads: one for names, another one for content.
+
+The pool is real, and so are its threads; what they have done is said by the test.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pcircle.aio.pool import Pool
+from pcircle.runtime.task import Work
+from pcircle.runtime.threads import DATA, METADATA, Tuner
+from tests.runtime.tasks import Grow
+
+
+class Said(Grow):
+    """A task that has done what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.done = Work()
+
+    def work(self) -> Work:
+        return self.done
+
+
+@pytest.fixture
+def busy() -> Iterator[Pool]:
+    """A pool whose threads all wait, as for a file system."""
+    gate = threading.Event()
+    pool = Pool(lambda: None, 64)
+    for _ in range(200):
+        pool.submit(gate.wait, 60.0)
+    pool.threads = 1
+    yield pool
+    gate.set()
+    pool.close(10.0)
+
+
+def test_names_and_content_have_a_number_each(busy: Pool) -> None:
+    task = Said()
+    tuner = Tuner(task, busy, 64)
+    now_s = time.monotonic()
+
+    def go_on(names: float, data: float, windows: int) -> int:
+        nonlocal now_s
+        for _ in range(windows):
+            now_s += 0.1
+            scale = busy.threads
+            task.done = Work(task.done.metadata + scale * names, task.done.data + scale * data)
+            tuner.look(now_s)
+        return busy.threads
+
+    assert go_on(100, 1, 4) > 1
+    assert go_on(100, 1, 20) == 64
+    # Content begins at one, whatever was found for names, and is not faster with more.
+    assert go_on(1, 100, 1) == 1
+    for _ in range(3):
+        scale = busy.threads
+        assert go_on(0, 100 / scale, 1) <= 2
+    # A mixture is no reason to change, and back at names it is as it was.
+    before = busy.threads
+    assert go_on(50, 100, 1) <= max(2, before)
+    assert go_on(100, 1, 1) == 64
+    kinds = {kind for kind, _, _ in tuner.rates}
+    assert kinds == {METADATA, DATA}
+    assert tuner.settled == 64
