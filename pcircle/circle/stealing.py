@@ -94,7 +94,10 @@ class NearestVictims:
         """A rank of the own node; next, if it refused, one of another."""
         nodes = self._nodes
         if not self._far or not nodes.remote:
-            return (rng.choice(nodes.local), Ask()) if nodes.local else None
+            near = rng.choice(nodes.local) if nodes.local else None
+            if near != nodes.leader or not nodes.remote:
+                return None if near is None else (near, Ask())
+            self._far = True  # to ask it twice would tell nothing new
         if nodes.is_leader:
             return rng.choice(nodes.remote), Ask()
         return nodes.leader, Ask(onward=True)
