@@ -71,7 +71,7 @@ def test_two_thousand_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n2000 ranks, 200000 directories: {figures}")
     assert figures.messages_per_item < 10
-    assert figures.far_per_item < 4.5
+    assert figures.far_per_item < 3.5
     assert figures.items[0] >= 40
     assert figures.balance < 2
     assert figures.efficiency > 0.7
