@@ -35,6 +35,7 @@ LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 
 _WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
 _HELD_UP = 0.3  # the share of time kept from running above which nothing is learnt
+_NEARLY_ALL = 0.7  # the share of both above which two steps are taken at once
 _LOCK_TO_SPARE = 0.2  # the least share of time without the interpreter lock, as well
 _PAYS = 0.3  # of the gain that a step up could bring, the least to keep it
 _FREE = 0.12  # the loss at which a step down is kept
@@ -64,7 +65,7 @@ class Climb:
         self._levels = [level for level in LEVELS if level <= most] or [1]
         self._at = 0
         self._before: float | None = None  # the rate at the level that is left for a trial
-        self._trial = 0  # +1: this level is a trial from below, -1: from above
+        self._trial = 0  # this level is a trial from so many below, or (-1) from above
         self._hold = 0
         self._next_hold = _FIRST_HOLD
         self._down_next = False
@@ -101,7 +102,8 @@ class Climb:
         others = window.others_s / window.elapsed_s
         own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
-        worth = waiting >= _WORTH_WAITING and 1.0 - own - others >= _LOCK_TO_SPARE
+        spare = 1.0 - own - others
+        worth = waiting >= _WORTH_WAITING and spare >= _LOCK_TO_SPARE
         # The first step wants two windows: most of those who never need it never take it.
         sure, self._seen_worth = worth and (self._at > 0 or self._seen_worth), worth
         self.history.append((threads, rate))
@@ -117,26 +119,26 @@ class Climb:
                 return threads
             self._hold, self._next_hold = 0, _FIRST_HOLD
         if not self._hold and not self._trial:
-            self._try(rate, waiting, sure)
+            steps = 2 if min(waiting, spare) > _NEARLY_ALL else 1
+            self._try(rate, waiting, steps if sure else 0)
         return self.threads
 
     def _yield(self) -> None:
         """There are not processors enough: what is measured is the neighbours."""
-        if self._at:
-            self._at -= 1
+        self._at -= max(self._trial, min(self._at, 1))
         if self._trial:
             self._rest()
         self._trial = 0
 
     def _judge_up(self, rate: float) -> None:
         assert self._before is not None
-        could = self._levels[self._at] / self._levels[self._at - 1] - 1.0
-        self._trial = 0
+        could = self._levels[self._at] / self._levels[self._at - self._trial] - 1.0
         if rate < self._before * (1.0 + _PAYS * could):
-            self._at -= 1
+            self._at -= self._trial
             self._rest()
         else:
             self._next_hold = _FIRST_HOLD
+        self._trial = 0
 
     def _judge_down(self, rate: float) -> None:
         assert self._before is not None
@@ -157,13 +159,14 @@ class Climb:
         self._hold = self._next_hold
         self._next_hold = min(2 * self._next_hold, _LONGEST_HOLD)
 
-    def _try(self, rate: float, waiting: float, sure: bool) -> None:
+    def _try(self, rate: float, waiting: float, steps: int) -> None:
         self._before = rate
         rested = self._next_hold > _FIRST_HOLD
         if rested and self._down_next and self._at:
             self._at, self._trial = self._at - 1, -1
-        elif sure and self._at + 1 < len(self._levels):
-            self._at, self._trial = self._at + 1, 1
+        elif steps and self._at + 1 < len(self._levels):
+            self._trial = min(steps, len(self._levels) - 1 - self._at)
+            self._at += self._trial
         elif self._at and waiting < _WORTH_WAITING:
             self._at, self._trial = self._at - 1, -1
         elif self._at or not self._seen_worth:

@@ -21,7 +21,7 @@ from ..fusefs.mounting import missing, mounted
 from ..fusefs.passing import Caching
 from ..fusefs.rules import Rule
 
-_PARAMETERS = ["--files", "8", "--blocks", "250", "--block-size", "16k"]
+_PARAMETERS = ["--files", "32", "--blocks", "100", "--block-size", "16k"]
 
 
 def _measure(place: bytes, *options: str) -> dict[tuple[str, str, str], float]:
