@@ -18,6 +18,7 @@ import pytest
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
 from pcircle.aio.futures import ready
+from pcircle.aio.pool import Pool
 from pcircle.aio.scheduler import Backend
 
 from .test_futures import HANG_S, Gate, call
@@ -274,5 +275,22 @@ def test_where_threads_are_few_these_do_it() -> None:
         for each in slow:
             each.result(HANG_S)
         assert io.close(HANG_S)
+
+    assert _without_threads(program) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_where_threads_are_few_these_do_the_work_of_a_rank() -> None:
+    def program() -> None:
+        said = threading.Semaphore(0)
+        pool = Pool(said.release, 32)
+        numbers = [pool.submit(lambda: (time.sleep(0.01), pool.number)[1]) for _ in range(50)]
+        while pool.in_flight:
+            assert said.acquire(timeout=HANG_S)
+            pool.drain()
+        used = {future.result() for future in numbers}
+        assert used == set(range(len(pool.native_ids)))
+        assert 1 <= len(used) < 32
+        assert pool.close(HANG_S)
 
     assert _without_threads(program) == 0
