@@ -18,6 +18,7 @@ import pytest
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
 from pcircle.aio.futures import ready
+from pcircle.aio.overlap import Overlap
 from pcircle.aio.pool import Pool
 from pcircle.aio.scheduler import Backend
 
@@ -280,11 +281,35 @@ def test_where_threads_are_few_these_do_it() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_where_threads_are_few_these_do_all_parts() -> None:
+    def program() -> None:
+        overlap = Overlap(16)
+        for _ in range(3):
+            done = [0] * 100
+
+            def part(first: int, last: int, done: list[int] = done) -> None:
+                for number in range(first, last):
+                    done[number] += 1
+
+            overlap.run(part, 0, 100)
+            assert done == [1] * 100
+        assert overlap.threads < 16
+        overlap.close()
+
+    assert _without_threads(program) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 def test_where_threads_are_few_these_do_the_work_of_a_rank() -> None:
     def program() -> None:
         said = threading.Semaphore(0)
         pool = Pool(said.release, 32)
-        numbers = [pool.submit(lambda: (time.sleep(0.01), pool.number)[1]) for _ in range(50)]
+
+        def which() -> int:
+            time.sleep(0.01)
+            return pool.number
+
+        numbers = [pool.submit(which) for _ in range(50)]
         while pool.in_flight:
             assert said.acquire(timeout=HANG_S)
             pool.drain()
