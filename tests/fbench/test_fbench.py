@@ -177,12 +177,12 @@ def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> Non
     ],
     ids=lambda options: options[1],
 )
-def test_an_interrupt_in_a_case_of_an_hour_leaves_nothing(
+def test_an_interrupt_in_a_long_case_leaves_nothing(
     options: tuple[str, ...], fuse: Mount
 ) -> None:
     mounted = fuse()
     mounted.rules(Rule(ops=("write",), delay_s=0.02))
-    size = "--files", "2", "--blocks", "90000", "--block-size", "4k"
+    size = "--files", "2", "--blocks", "20000", "--block-size", "4k"
     with Run(TWO, *size, *options, mounted.path, program=FBENCH) as run:
         deadline_s = time.monotonic() + 60
         while not _inside(mounted.backing):
