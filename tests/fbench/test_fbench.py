@@ -177,9 +177,7 @@ def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> Non
     ],
     ids=lambda options: options[1],
 )
-def test_an_interrupt_in_a_long_case_leaves_nothing(
-    options: tuple[str, ...], fuse: Mount
-) -> None:
+def test_an_interrupt_in_a_long_case_leaves_nothing(options: tuple[str, ...], fuse: Mount) -> None:
     mounted = fuse()
     mounted.rules(Rule(ops=("write",), delay_s=0.02))
     size = "--files", "2", "--blocks", "20000", "--block-size", "4k"
