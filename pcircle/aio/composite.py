@@ -90,17 +90,21 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
 
 def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, None]:
     """Make a directory and those above it that are missing; it may be there. OSError."""
-    try:
-        yield ops.mkdir(path, mode)
-    except FileNotFoundError:
-        above = os.path.dirname(path)
-        if above in (path, path[:0]):
-            raise
-        yield from make_path(above, mode)
-        yield from make_path(path, mode)
-    except FileExistsError:
-        if not stat.S_ISDIR((yield ops.stat(path)).st_mode):
-            raise
+    missing = [os.fspath(path)]
+    while missing:  # a path may have more parts than functions may nest
+        each = missing[-1]
+        try:
+            yield ops.mkdir(each, mode)
+        except FileNotFoundError:
+            above = os.path.dirname(each)
+            if above in (each, each[:0]):
+                raise
+            missing.append(above)
+            continue
+        except FileExistsError:
+            if not stat.S_ISDIR((yield ops.stat(each)).st_mode):
+                raise
+        missing.pop()
 
 
 def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any, int]:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pcircle.aio.futures import Cancelled, Future, Runner
-from pcircle.aio.operations import DATA, METADATA, Operation
+from pcircle.aio.operations import DATA, METADATA, Operation, not_an_operation
 from pcircle.aio.uring import Request, Ring
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class _Single(Request):
             scheduler.opened(self.operation, value)
             if not self.future.settle(value):
                 # It may take as long as the operation did: not here.
-                scheduler.on_a_thread(self._kind, partial(self.operation.take_back, value))
+                undo = partial(scheduler.take_back, self.operation, value)
+                scheduler.on_a_thread(self._kind, undo)
         self._driver.ring.ended += 1
 
     def elsewhere(self) -> None:
@@ -215,10 +216,13 @@ class _Driven:
             except BaseException as failure:
                 future.settle(None, failure)
                 break
-            if not future.done or self._told or step.tidying:
+            if not isinstance(step, Operation):
+                value, error = None, not_an_operation(step)
+            elif not future.done or self._told or step.tidying:
                 self._carry_out(step)
                 return
-            value, error = None, Cancelled()
+            else:
+                value, error = None, Cancelled()
         self._driver.ended(self._kind)
 
     def _carry_out(self, step: Operation[Any]) -> None:

@@ -17,6 +17,7 @@ end, is told so, and has to tidy up what it brought.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -36,6 +37,24 @@ class Cancelled(Exception):
 
 
 _lock = threading.Lock()  # for all: it is held for some instructions only
+_here = threading.local()
+
+
+def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
+    """Call them, and then what they have called here in turn.
+
+    One in another they would be too deep: a loop of continuations is a chain of futures as long.
+    """
+    waiting: deque[Callable[[], object]] | None = getattr(_here, "waiting", None)
+    if waiting is not None:
+        waiting.extend(callbacks)
+        return
+    waiting = _here.waiting = deque(callbacks)
+    try:
+        while waiting:
+            waiting.popleft()()
+    finally:
+        _here.waiting = None
 
 
 class Future(Generic[T]):
@@ -94,17 +113,22 @@ class Future(Generic[T]):
 
     def settle(self, value: T | None, error: BaseException | None = None) -> bool:
         """The outcome, from whoever has it; false if there was one already."""
+        return self._end(value, error, abort=False)
+
+    def _end(self, value: T | None, error: BaseException | None, *, abort: bool) -> bool:
         with _lock:
             if self._done:
                 return False
             self._value, self._error = value, error
             self._done = True
             callbacks, self._callbacks = self._callbacks, []
-            event, self._abort = self._event, None
+            event, aborting, self._abort = self._event, self._abort, None
         if event is not None:
             event.set()
-        for callback in callbacks:
-            callback()
+        if abort and aborting is not None:
+            callbacks.append(aborting)
+        if callbacks:
+            _call_each(callbacks)
         return True
 
     def cancel(self) -> bool:
@@ -117,12 +141,7 @@ class Future(Generic[T]):
 
     def give_up(self, error: BaseException) -> bool:
         """As `cancel`, with an error of one's own as the outcome."""
-        abort = self._abort
-        if not self.settle(None, error):
-            return False
-        if abort is not None:
-            abort()
-        return True
+        return self._end(None, error, abort=True)
 
     def _when_done(self, callback: Callable[[], object]) -> None:
         """Call back once settled: on the thread that settles it, so only briefly."""
@@ -163,6 +182,10 @@ class Future(Generic[T]):
                 return
             if self.cancelled:
                 mirror.cancel()
+            elif isinstance(self._error, StopIteration):  # which would end a coroutine
+                error = RuntimeError("the operation raised StopIteration")
+                error.__cause__ = self._error
+                mirror.set_exception(error)
             elif self._error is not None:
                 mirror.set_exception(self._error)
             else:

@@ -93,6 +93,11 @@ def tidying(operation: Operation[T]) -> Operation[T]:
     return operation
 
 
+def not_an_operation(step: object) -> TypeError:
+    """What a composite operation is told that yields one."""
+    return TypeError(f"a step of a composite operation is no operation: {step!r}")
+
+
 # ---- files ---------------------------------------------------------------------
 
 

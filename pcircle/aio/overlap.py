@@ -40,12 +40,13 @@ class Overlap:
     def run(self, function: Part, start: int, stop: int) -> None:
         """Call the function for parts that make up the range; an exception of one is raised."""
         parts = min(self.threads, stop - start)
+        while len(self._helpers) < parts - 1:
+            if not self._begin():
+                self.threads = parts = len(self._helpers) + 1
         if parts <= 1:
             function(start, stop)
             return
         edges = [start + (stop - start) * number // parts for number in range(parts + 1)]
-        while len(self._helpers) < parts - 1:
-            self._begin()
         for first, last in pairwise(edges[1:]):
             self._calls.put((function, first, last))
         try:
@@ -62,11 +63,16 @@ class Overlap:
             self._calls.put(None)
         self._helpers.clear()
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """One more helper; false if this process may have no more threads."""
         name = f"{_NAME}{len(self._helpers)}"
         helper = threading.Thread(target=self._help, name=name, daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:
+            return False
         self._helpers.append(helper)
-        helper.start()
+        return True
 
     def _help(self) -> None:
         while (call := self._calls.get()) is not None:

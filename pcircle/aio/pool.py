@@ -135,8 +135,13 @@ class Pool:
         name = f"aio-{len(self._workers)}"
         number = len(self._workers)
         worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # no more are allowed to this process
+            if not number:
+                raise
+            return  # those that there are do it
         self._workers.append(worker)
-        worker.start()
 
     def _work(self, number: int) -> None:
         self._here.number = number

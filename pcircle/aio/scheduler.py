@@ -28,15 +28,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush
+from contextlib import suppress
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import count
-from queue import SimpleQueue
+from math import isnan
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
-from pcircle.aio.operations import DATA, METADATA, Operation
+from pcircle.aio.operations import DATA, METADATA, Operation, not_an_operation
 from pcircle.aio.spent import spent_s
 
 if TYPE_CHECKING:
@@ -97,6 +100,10 @@ class Scheduler:
         TimeoutError, and the operation as if it had been cancelled. A composite
         one counts as DATA unless `kind` says otherwise.
         """
+        if not isinstance(work, Operation | Generator):
+            raise TypeError(f"{work!r} is neither an operation nor a generator of operations")
+        if deadline_s is not None and isnan(deadline_s):
+            raise ValueError("a deadline is a number of seconds")
         if kind is None:
             kind = work.kind if isinstance(work, Operation) else DATA
         future: Future[T]
@@ -154,6 +161,8 @@ class Scheduler:
 
     def carry_out(self, operation: Operation[T]) -> T:
         """An operation, here and now. OSError with errno and path."""
+        if not isinstance(operation, Operation):
+            raise not_an_operation(operation)
         self.leaving(operation)
         try:
             value = operation()
@@ -173,7 +182,13 @@ class Scheduler:
             future.settle(None, error)
             return
         if not future.settle(value):
-            operation.take_back(value)
+            self.take_back(operation, value)
+
+    def take_back(self, operation: Operation[Any], value: Any) -> None:
+        """Undo an operation that has ended well, and that nobody wants any more."""
+        if operation.name in ("open", "creat"):
+            self._paths.pop(value, None)
+        operation.take_back(value)
 
     def on_a_thread(self, kind: str, function: Callable[[], None]) -> None:
         """Have something done that waits, after what was submitted; here, if it is too late."""
@@ -240,7 +255,7 @@ class _Job:
                 future.settle(None, failure)
                 return
             value, error = None, None
-            if future.done and not (told or step.tidying):
+            if future.done and not (told or getattr(step, "tidying", False)):
                 told, error = True, Cancelled()
                 continue
             try:
@@ -280,21 +295,24 @@ class _Lane:
         self._spent = (0.0, 0.0)
 
     def put(self, job: _Job | _Errand) -> None:
-        if self._closing:
-            raise RuntimeError("the scheduler is closed")
-        self._busy.add()
         with self._state:
+            if self._closing:
+                raise RuntimeError("the scheduler is closed")
+            self._busy.add()
             self._submitted += 1
-        self._jobs.put(job)
-        # One more thread only if all have something to do.
-        if len(self._workers) < min(self.limit, self._submitted - self._finished):
-            self._begin()
+            self._jobs.put(job)  # before what ends the threads
+            # One more thread only if all have something to do.
+            if len(self._workers) < min(self.limit, self._submitted - self._finished):
+                self._begin()
 
     def cancel(self) -> None:
         """Cancel what has not begun."""
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
+        with suppress(Empty):  # the threads take from it as well
+            while True:
+                job = self._jobs.get_nowait()
+                if job is None:  # for a thread that is to end
+                    self._jobs.put(None)
+                    return
                 job.drop()
                 self._ended()
 
@@ -316,8 +334,13 @@ class _Lane:
                 return False
             name = f"aio-{self.kind}-{number}"
             worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
+            try:
+                worker.start()
+            except RuntimeError:  # no more are allowed to this process
+                if not number:
+                    raise
+                return False
             self._workers.append(worker)
-            worker.start()
         return True
 
     def _work(self, number: int) -> None:
@@ -384,7 +407,10 @@ class _Count:
 
 
 class Continuations:
-    """A thread on which functions run one after another, begun with the first one."""
+    """A thread on which functions run one after another, begun with the first one.
+
+    After its end they run where they come from: there may be late ones.
+    """
 
     def __init__(self, busy: _Count, name: str) -> None:
         self._busy = busy
@@ -392,21 +418,27 @@ class Continuations:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._finishing = False
 
     def run(self, function: Callable[[], None]) -> None:
         """Have a function called, after those before."""
-        if self._thread is None:
-            with self._lock:
+        with self._lock:
+            late = self._finishing
+            if not late:
                 if self._thread is None:
                     name = self._name
                     self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                     self._thread.start()
-        self._busy.add()
-        self._calls.put(function)
+                self._busy.add()
+                self._calls.put(function)
+        if late:
+            function()
 
     def finish(self) -> None:
         """Run what is left, then end the thread."""
-        self._calls.put(None)
+        with self._lock:
+            self._finishing = True
+            self._calls.put(None)
 
     def join(self, until_s: float) -> bool:
         """Wait for its end; false if it has not come in time."""
@@ -425,36 +457,64 @@ class _Deadlines:
     """Futures that must have an outcome in time, and the thread that sees to it."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Future[Any], Any]] = []
+        # Times, numbers that tell them apart, futures (None once settled), paths.
+        self._heap: list[list[Any]] = []
+        self._settled = 0  # of these, about
         self._numbers = count()
         self._state = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
 
     def add(self, until_s: float, future: Future[Any], path: Any) -> None:
+        due = [until_s, next(self._numbers), future, path]
         with self._state:
-            heappush(self._heap, (until_s, next(self._numbers), future, path))
+            heappush(self._heap, due)
             if self._thread is None:
                 name = "aio-deadlines"
                 self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
-            elif self._heap[0][2] is future:
+            elif self._heap[0] is due:
                 self._state.notify()
+        future._when_done(partial(self._forget, due))
 
     def close(self) -> None:
+        """End the thread when no future is left that waits."""
         with self._state:
             self._closing = True
             self._state.notify()
-        if self._thread is not None:
-            self._thread.join(_PATIENCE_S)
+
+    def _forget(self, due: list[Any]) -> None:
+        """Settled: its value is not kept until then."""
+        with self._state:
+            due[2] = due[3] = None
+            self._settled += 1
+            if 2 * self._settled > len(self._heap):
+                self._clear()
+            if self._closing:
+                self._state.notify()
+
+    def _clear(self) -> None:
+        self._heap[:] = [due for due in self._heap if due[2] is not None]
+        heapify(self._heap)
+        self._settled = 0
 
     def _work(self) -> None:
-        while True:
-            with self._state:
-                while not self._closing and (not self._heap or self._heap[0][0] > time.monotonic()):
-                    wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
-                    self._state.wait(wait_s)
+        while (due := self._next()) is not None:
+            _, _, future, path = due
+            if future is not None:
+                future.give_up(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path))
+
+    def _next(self) -> list[Any] | None:
+        """Wait for the next one; None at the end."""
+        heap, state = self._heap, self._state
+        with state:
+            while True:
                 if self._closing:
-                    return
-                _, _, future, path = heappop(self._heap)
-            future.give_up(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path))
+                    self._clear()
+                    if not heap:
+                        self._thread = None
+                        return None
+                wait_s = heap[0][0] - time.monotonic() if heap else threading.TIMEOUT_MAX
+                if wait_s <= 0:
+                    return heappop(heap)
+                state.wait(min(wait_s, threading.TIMEOUT_MAX))

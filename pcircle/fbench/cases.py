@@ -18,11 +18,11 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
@@ -34,7 +34,15 @@ _SUBMITTED = 32
 _ROUNDS = 3
 _COSTS_US = (0, 20, 100, 500, 2000)
 _NAMES = 512
+_LOOKED_AT = 16  # calls between two looks whether the job is stopping
+_LOOK_S = 0.1
 _FITS = 0.8  # of the time that I/O takes, what the computation of case 3 does
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The job is stopping: what a case measures is wanted no more."""
 
 
 class Client:
@@ -46,9 +54,11 @@ class Client:
         self._rng = Random(number)
         self._data = os.urandom(plan.block_bytes)
         self._scratch = bytearray(plan.block_bytes)
+        self._stopping: Callable[[], bool] = bool
 
-    def measure(self, case: str) -> list[Figure]:
-        """The figures of a case. OSError."""
+    def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:
+        """The figures of a case. OSError; Stopped if `stopping` says so meanwhile."""
+        self._stopping = stopping
         cases: dict[str, Callable[[], Iterator[Figure]]] = {
             "random": self._random,
             "stream": self._stream,
@@ -114,9 +124,11 @@ class Client:
         """The client's files, to be written, or to be read and out of the cache."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         names = [b"file-%d" % number for number in range(self._plan.files)]
-        fds = [os.open(os.path.join(self._place, name), flags, 0o600) for name in names]
+        fds: list[int] = []
         try:
-            for fd in fds:
+            for name in names:
+                fds.append(os.open(os.path.join(self._place, name), flags, 0o600))
+                fd = fds[-1]
                 if what == "write":
                     os.ftruncate(fd, 0)
                 else:
@@ -132,15 +144,54 @@ class Client:
         plan = self._plan
         if os.fstat(fd).st_size < plan.blocks * plan.block_bytes:
             for block in range(plan.blocks):
+                self._go_on()
                 os.pwrite(fd, self._data, block * plan.block_bytes)
 
     def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
         """All of them; with how many at once in the end, 0 without, and their values. OSError."""
         if backend == "blocking":
-            return 0, [call() for call in calls]
-        with self._files(backend) as io:
-            futures = when_all([io.submit(call) for call in calls]).result()
-            return max(io.threads().values()), [future.result() for future in futures]
+            return 0, self._in_turn(calls)
+        futures: list[Future[Any]] = []
+        try:
+            with self._files(backend) as io:
+                for call in self._unless_stopped(calls):
+                    futures.append(io.submit(call))
+                self._wait(when_all(futures))
+                threads = max(io.threads().values())
+            return threads, [future.result() for future in futures]
+        except BaseException:
+            for call, future in zip(calls, futures, strict=False):
+                if future.done and future.error() is None:
+                    call.take_back(future.result())
+            raise
+
+    def _in_turn(self, calls: Sequence[Operation[Any]]) -> list[Any]:
+        values: list[Any] = []
+        try:
+            for call in self._unless_stopped(calls):
+                values.append(call())
+        except BaseException:
+            for call, value in zip(calls, values, strict=False):
+                call.take_back(value)
+            raise
+        return values
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise Stopped
+
+    def _unless_stopped(self, calls: Sequence[T]) -> Iterator[T]:
+        """All of them; Stopped, which is looked at seldom enough to cost nothing."""
+        for at in range(0, len(calls), _LOOKED_AT):
+            self._go_on()
+            yield from calls[at : at + _LOOKED_AT]
+
+    def _wait(self, future: Future[Any]) -> None:
+        """Until it has ended, well or not."""
+        while not future.done:
+            self._go_on()
+            with suppress(TimeoutError):
+                future.error(_LOOK_S)
 
     def _files(self, backend: str) -> Files:
         return Files(self._plan.threads, backend="uring" if backend == "uring" else "threads")
@@ -167,11 +218,14 @@ class Client:
         """Seconds until the last block was read; computations may go on."""
         with self._opened("read") as fds, self._files(backend) as io:
             begun_s = time.perf_counter()
-            futures = [io.submit(self._block("read", fds[f], b)) for f, b in blocks]
+            reads = self._unless_stopped(blocks)
+            futures = [io.submit(self._block("read", fds[f], b)) for f, b in reads]
             if compute is not None:
                 for future in futures:
-                    future.then(lambda _: compute())
-            _results(futures)
+                    future.then(lambda _: None if self._stopping() else compute())
+            for future in futures:
+                self._wait(future)
+                future.result()
             return time.perf_counter() - begun_s
 
     def _continuation(self) -> Iterator[Figure]:
@@ -256,8 +310,3 @@ def _median_us(call: Callable[[], object]) -> float:
         call()
         times.append(time.perf_counter() - begun_s)
     return median(times) * 1e6
-
-
-def _results(futures: Sequence[Future[Any]]) -> None:
-    for future in futures:
-        future.result()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fbench.cases import Client
+from pcircle.fbench.cases import Client, Stopped
 from pcircle.fbench.figures import Measured
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Here, Task
@@ -65,7 +65,9 @@ class BenchTask(Task[Item, Measured]):
         time.sleep(max(0.0, min(_AHEAD_S, item.begin_s - time.time())))
         case = self._plan.cases[item.number]
         try:
-            return Measured(tuple(self._client.measure(case)))
+            return Measured(tuple(self._client.measure(case, here.is_stopping)))
+        except Stopped:
+            return Measured()
         except OSError as error:
             return Measured(trouble=(f"{case}: {error}",))
         finally:

@@ -82,6 +82,7 @@ class SumProgram(Program):
         self._expected: Sequence[Listed] = ()  # on rank 0
         self._lists: Lists | None = None  # on rank 0
         self._output: bytes | None = None
+        self._parts: bytes | None = None  # the file that a manifest grows from
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def complain(self, text: str) -> None:
@@ -93,13 +94,12 @@ class SumProgram(Program):
         if options.output is not None:
             plan = self._prepare_output(options.output, plan)
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            try:
-                self._log = LogFile(open_log(options.error_log))
-            except UsageError:
-                if plan.parts is not None:
-                    os.unlink(plan.parts)
-                raise
+            self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
+
+    def withdraw(self) -> None:
+        if self._parts is not None:
+            os.unlink(self._parts)
 
     def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
         """The plan with a place for the parts of a manifest, which is looked for last."""
@@ -107,7 +107,7 @@ class SumProgram(Program):
 
         self._output = destination_of(output, plan.directory)
         refuse_data(self._output, plan)
-        parts = place_for(self._output)
+        self._parts = parts = place_for(self._output)
         own = [Own(*os.path.split(self._output)), Own(*os.path.split(parts), parts=True)]
         found = own_files(plan.roots[0], plan.directory, own)
         return msgspec.structs.replace(plan, parts=parts, own=(*plan.own, *found))

@@ -9,6 +9,7 @@ import errno
 import importlib.util
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -165,6 +166,50 @@ def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> Non
         assert run.wait_until_gone() == []
     assert finished.code == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], finished.said
     assert os.listdir(mounted.backing) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--case", "random", "--backend", "blocking"),
+        ("--case", "stream", "--backend", "threads"),
+        ("--case", "continuation"),
+    ],
+    ids=lambda options: options[1],
+)
+def test_an_interrupt_in_a_long_case_leaves_nothing(options: tuple[str, ...], fuse: Mount) -> None:
+    mounted = fuse()
+    mounted.rules(Rule(ops=("write",), delay_s=0.02))
+    size = "--files", "2", "--blocks", "20000", "--block-size", "4k"
+    with Run(TWO, *size, *options, mounted.path, program=FBENCH) as run:
+        deadline_s = time.monotonic() + 60
+        while not _inside(mounted.backing):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        time.sleep(0.5)
+        run.signal(signal.SIGINT)
+        finished = run.finish()
+        assert run.wait_until_gone() == []
+    assert finished.code == 130, finished.said
+    assert os.listdir(mounted.backing) == []
+
+
+@pytest.mark.parametrize(
+    "options", [("--case", "stream", "--files", "200"), ("--case", "metadata")]
+)
+def test_too_few_descriptors_leave_nothing(options: tuple[str, ...], place: bytes) -> None:
+    command = [sys.executable, "-m", *FBENCH, "--files", "200", "--blocks=1", *options]
+    limit = (100, 100)
+    done = subprocess.run(
+        [*map(os.fsencode, command), place],
+        capture_output=True,
+        cwd=ROOT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit),
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"Too many open files" in done.stderr
+    assert os.listdir(place) == []
 
 
 def _inside(place: bytes) -> list[bytes]:

@@ -7,13 +7,14 @@ that is written and the account are the rank's.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.fcp.running import ONE, TWO, Launcher, Run, document
-from tests.fcp.trees import build_flat_tree
+from tests.fcp.trees import build_flat_tree, make_directory
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
@@ -109,3 +110,17 @@ def test_what_makes_no_sense_is_refused(number: str, place: bytes) -> None:
     finished = run_fsum(ONE, "--threads", number, place)
     assert finished.code == 2
     assert "from 1 to 64" in finished.said
+
+
+def test_an_interrupt_before_the_work_begins_leaves_nothing(place: bytes, fuse: Mount) -> None:
+    """A slow file system gives it time: what the manifest would have become is there by then."""
+    mounted = fuse()
+    make_directory(mounted.backing, b"tree")
+    mounted.rules(Rule(delay_s=0.3))
+    output = make_directory(place, b"output")
+    with Run(TWO, "-o", output + b"/m", mounted.path + b"/tree", program=FSUM) as run:
+        assert run.wait_for(output)
+        run.signal(signal.SIGINT)
+        finished = run.finish()
+    assert finished.code == 130, finished.said
+    assert os.listdir(output) == []

@@ -1,0 +1,321 @@
+"""What a user's program may do: long loops, nonsense, late ends, deadlines of all kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.aio import Cancelled, Files, Future, Operation
+from pcircle.aio import operations as ops
+from pcircle.aio.futures import ready
+from pcircle.aio.overlap import Overlap
+from pcircle.aio.pool import Pool
+from pcircle.aio.scheduler import Backend
+
+from .test_futures import HANG_S, Gate, call
+
+MANY = 3000  # more than functions may nest
+
+
+def test_a_loop_of_continuations_may_be_long(io: Files) -> None:
+    left = MANY
+
+    def step(future: Future[os.stat_result]) -> Any:
+        nonlocal left
+        assert future.result()
+        left -= 1
+        return io.stat("/").then(step) if left else "all"
+
+    assert io.stat("/").then(step).result(HANG_S) == "all"
+
+
+def test_a_long_loop_can_be_cancelled(io: Files) -> None:
+    gate = Gate()
+    left = MANY
+    waiting: list[Future[str]] = []
+
+    def step(_: object) -> Any:
+        nonlocal left
+        left -= 1
+        if left:
+            return io.stat("/").then(step)
+        waiting.append(io.submit(gate()))
+        return waiting[0]
+
+    loop = io.stat("/").then(step)
+    assert gate.begun.wait(HANG_S)
+    assert loop.cancel()
+    assert isinstance(waiting[0].error(HANG_S), Cancelled)
+    gate.open()
+
+
+def test_a_cancel_while_a_continuation_says_what_it_waits_for() -> None:
+    """Whenever it comes, one of the two sees the other."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(2000):
+            _cancel_meanwhile()
+    finally:
+        sys.setswitchinterval(interval_s)
+
+
+def _cancel_meanwhile() -> None:
+    inner: Future[int] = ready_to_settle()
+    first: Future[int] = ready_to_settle()
+    asked = []
+
+    def go_on(_: Future[int]) -> Any:
+        asked.append(True)
+        return inner
+
+    after: Future[int] = first.then(go_on)
+    thread = threading.Thread(target=first.settle, args=(1,))
+    thread.start()
+    assert after.cancel()
+    thread.join(HANG_S)
+    assert inner.cancelled == bool(asked)
+
+
+def ready_to_settle() -> Future[int]:
+    return Future(lambda function: function())
+
+
+def nonsense() -> Iterator[Any]:
+    yield 5
+
+
+def stubborn(gate: Operation[str]) -> Iterator[Any]:
+    with suppress(Cancelled):
+        yield gate
+    yield 7
+
+
+def test_a_composite_that_yields_no_operation_is_told(io: Files) -> None:
+    assert isinstance(io.submit(nonsense()).error(HANG_S), TypeError)  # type: ignore[arg-type]
+    for _ in range(4):  # more than there are threads
+        gate = Gate()
+        future: Future[Any] = io.submit(stubborn(gate()))  # type: ignore[arg-type]
+        assert gate.begun.wait(HANG_S)
+        assert future.cancel()
+        gate.open()
+    assert io.stat("/").result(HANG_S)
+    assert io.wait(HANG_S)
+
+
+@pytest.mark.parametrize("work", [None, 5, len, [ops.stat("/")]])
+def test_what_is_no_operation_is_not_submitted(io: Files, work: Any) -> None:
+    with pytest.raises(TypeError):
+        io.submit(work)
+    assert io.wait(HANG_S)
+
+
+def test_deadlines_of_any_length(io: Files) -> None:
+    gate = Gate()
+    held = io.submit(gate(), deadline_s=math.inf)
+    assert gate.begun.wait(HANG_S)
+    slow = [Gate() for _ in range(3)]
+    assert isinstance(io.submit(slow[0](), deadline_s=0.05).error(HANG_S), TimeoutError)
+    for number, deadline_s in enumerate((0, -1), 1):
+        future = io.submit(slow[number](), deadline_s=deadline_s)
+        assert isinstance(future.error(HANG_S), TimeoutError)
+    with pytest.raises(ValueError, match="number"):
+        io.submit(ops.stat("/"), deadline_s=math.nan)
+    for each in (gate, *slow):
+        each.open()
+    assert held.result(HANG_S) == "through"
+
+
+def test_a_value_is_not_kept_until_its_deadline(io: Files) -> None:
+    class Value:
+        number = 0
+
+        def __init__(self) -> None:
+            Value.number += 1
+
+        def __del__(self) -> None:
+            Value.number -= 1
+
+    for _ in range(100):
+        assert io.submit(call(Value), deadline_s=3600.0).result(HANG_S)
+    assert io.wait(HANG_S)
+    # The threads may have the last ones in their hands.
+    assert Value.number <= 10
+
+
+def test_what_follows_is_done_after_the_end_too(backend: Backend) -> None:
+    gate = Gate()
+    io = Files(threads=1, backend=backend)
+    held = io.submit(gate())
+    before = held.then(lambda future: future.result() + " late")
+    assert gate.begun.wait(HANG_S)
+    assert not io.close(0.01)
+    gate.open()
+    assert before.result(HANG_S) == "through late"
+    assert held.then(lambda future: future.result() + " later").result(HANG_S) == "through later"
+
+
+def test_deadlines_hold_after_the_end_too(backend: Backend) -> None:
+    gate = Gate()
+    io = Files(threads=1, backend=backend)
+    held = io.submit(gate(), deadline_s=0.5)
+    assert gate.begun.wait(HANG_S)
+    assert not io.close(0.01)
+    assert isinstance(held.error(HANG_S), TimeoutError)
+    gate.open()
+
+
+def test_submissions_from_many_threads_while_it_closes(backend: Backend) -> None:
+    for _ in range(10):
+        io = Files(backend=backend)
+        futures: list[Future[Any]] = []
+
+        def submit(io: Files = io, futures: list[Future[Any]] = futures) -> None:
+            try:
+                while len(futures) < 100_000:
+                    futures.append(io.stat("/"))
+            except RuntimeError:
+                pass  # it is closed
+
+        threads = [threading.Thread(target=submit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.02)
+        assert io.close(HANG_S)
+        for thread in threads:
+            thread.join()
+        assert all(future.result(HANG_S) for future in futures)
+
+
+def test_a_stop_iteration_reaches_asyncio(io: Files) -> None:
+    async def wait() -> None:
+        failed: Future[Any] = io.stat("/").then(lambda _: next(iter(())))
+        with pytest.raises(RuntimeError) as caught:
+            await failed
+        assert isinstance(caught.value.__cause__, StopIteration)
+
+    asyncio.run(asyncio.wait_for(wait(), HANG_S))
+
+
+def test_a_path_of_many_directories(io: Files, tmp_path: Path) -> None:
+    deep = os.path.join(tmp_path, *["d"] * 1500)
+    try:
+        io.make_path(deep).result(HANG_S)
+        assert os.path.isdir(deep)
+        io.make_path(deep + "/e/").result(HANG_S)
+        assert os.path.isdir(deep + "/e")
+    finally:  # what removes trees would nest as deep
+        at = deep + "/e"
+        while at != str(tmp_path):
+            if os.path.isdir(at):
+                os.rmdir(at)
+            at = os.path.dirname(at)
+
+
+def test_a_descriptor_nobody_wanted_has_no_path(io: Files, tmp_path: Path) -> None:
+    """Its number is the next one's, of whoever opens something."""
+    opened, gate = ops.open(str(tmp_path)), Gate()
+    late = ops.open(str(tmp_path))
+    wait, function = gate(), late.function
+    late.function = lambda *a, **k: (wait(), function(*a, **k))[1]
+    future = io.submit(late)
+    assert gate.begun.wait(HANG_S)
+    future.cancel()
+    gate.open()
+    assert io.wait(HANG_S)
+    fd = opened()
+    try:
+        error = io.read(fd, 1).error(HANG_S)
+        assert isinstance(error, IsADirectoryError)
+        assert error.filename is None
+    finally:
+        os.close(fd)
+
+
+def test_ready_continuations_do_not_nest() -> None:
+    future: Future[int] = ready(0)
+    first = last = ready_to_settle()
+    for _ in range(MANY):
+        last = last.then(lambda f: f.result() + 1)
+    first.settle(future.result())
+    assert last.result(0) == MANY
+
+
+def _without_threads(program: Callable[[], None]) -> int:
+    """The exit code of a process that runs it as a user who may have but three more threads."""
+    import resource
+
+    child = os.fork()
+    if not child:
+        code = 3
+        try:
+            resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))
+            os.setuid(61_234)
+            program()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_where_threads_are_few_these_do_it() -> None:
+    def program() -> None:
+        io = Files(threads=16)
+        slow = [io.submit(call(time.sleep, 0.01)) for _ in range(40)]
+        for each in slow:
+            each.result(HANG_S)
+        assert io.close(HANG_S)
+
+    assert _without_threads(program) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_where_threads_are_few_these_do_all_parts() -> None:
+    def program() -> None:
+        overlap = Overlap(16)
+        for _ in range(3):
+            done = [0] * 100
+
+            def part(first: int, last: int, done: list[int] = done) -> None:
+                for number in range(first, last):
+                    done[number] += 1
+
+            overlap.run(part, 0, 100)
+            assert done == [1] * 100
+        assert overlap.threads < 16
+        overlap.close()
+
+    assert _without_threads(program) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_where_threads_are_few_these_do_the_work_of_a_rank() -> None:
+    def program() -> None:
+        said = threading.Semaphore(0)
+        pool = Pool(said.release, 32)
+
+        def which() -> int:
+            time.sleep(0.01)
+            return pool.number
+
+        numbers = [pool.submit(which) for _ in range(50)]
+        while pool.in_flight:
+            assert said.acquire(timeout=HANG_S)
+            pool.drain()
+        used = {future.result() for future in numbers}
+        assert used == set(range(len(pool.native_ids)))
+        assert 1 <= len(used) < 32
+        assert pool.close(HANG_S)
+
+    assert _without_threads(program) == 0
