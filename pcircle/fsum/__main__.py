@@ -1,42 +1,21 @@
-"""Where the command `fsum` begins and ends, and `python -m pcircle.fsum`.
-
-Until the job listens for signals itself, Ctrl-C should just end the process:
-a KeyboardInterrupt in the middle of an import has nobody to catch it, and
-some extension modules don't survive it.
-
-At the end everything is closed and written, and the process ends at once: to
-take the interpreter apart object by object would cost a fifth of the time of
-a copy of three files. Only under a launcher it is done, because MPI libraries
-have last words of their own.
-
-Between the two there are many small objects and little garbage in circles, so
-it is looked for less often than usual: to do so takes a tenth of the start.
-"""
+"""The command `fsum`, and `python -m pcircle.fsum`: see `pcircle.entry`."""
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 import sys
 
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+from pcircle.entry import enter
+
+
+def _run() -> int:
+    from pcircle.fsum.cli import main
+
+    return main()
 
 
 def main() -> int:
     """Run fsum on the command line's arguments; ends the process, or returns its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    from pcircle.fsum.cli import main as run
-    from pcircle.transport._exit import flush_standard_streams
-    from pcircle.transport.launch import detect
-
-    code = run()
-    if detect(os.environ).kind == "none":
-        flush_standard_streams()
-        os._exit(code)
-    return code
+    return enter(_run)
 
 
 if __name__ == "__main__":
