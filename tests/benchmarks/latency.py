@@ -1,27 +1,22 @@
 """``python -m tests.benchmarks.latency``: the tools on a file system that takes 2 ms an operation.
 
-A FUSE file system of the tests' own, which adds the time to every operation and can serve
-thousands of them at once, as a parallel one does. No tool is given an option but ``-j 2``; peers
-that wait for each operation stand beside them. In one flat directory the kernel lets creations in
-one by one. Needs root or fusermount.
+No tool is given an option but ``-j 2``; peers that wait for each operation stand beside them. In
+one flat directory the kernel lets creations in one by one.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from statistics import median
 
 from pcircle.ui.table import render
 
-from ..fusefs.mounting import missing, mounted
-from ..fusefs.rules import Rule
+from . import waiting
 
 
 def _build(root: bytes, directories: int, files: int) -> bytes:
@@ -59,19 +54,10 @@ def _compare(
 
 def main() -> int:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.latency")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--delay-ms", type=float, default=2.0)
-    typed = parser.parse_args()
-    reason = missing()
-    if reason:
-        print(reason, file=sys.stderr)
-        return 1
+    typed = waiting.options("latency")
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        place, backing = os.fsencode(folder) + b"/mount", os.fsencode(folder) + b"/backing"
-        os.mkdir(place)
-        os.mkdir(backing)
+    with waiting.scratch() as scratch:
+        place, backing = scratch.place, scratch.backing
         _build(backing + b"/tree", 50, 20)
         _build(backing + b"/flat", 1, 1000)
         _build(backing + b"/wide", 50, 99)
@@ -80,8 +66,7 @@ def main() -> int:
         def clear() -> None:
             shutil.rmtree(backing + b"/copy", ignore_errors=True)
 
-        with mounted(place, backing) as slow:
-            slow.rules(Rule(delay_s=typed.delay_ms / 1000))
+        with waiting.slow(scratch, typed.delay_ms):
             for name, what in ((b"/tree", "50 directories"), (b"/flat", "one directory")):
                 source = place + name
                 ours, peer = [*_tool("fcp"), "-p"], ["cp", "-a"]
