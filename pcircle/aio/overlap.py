@@ -14,6 +14,8 @@ from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 
+from pcircle.aio.workers import begin
+
 Part = Callable[[int, int], None]
 """A function of a range: its first number, and the one behind its last."""
 
@@ -41,7 +43,7 @@ class Overlap:
         """Call the function for parts that make up the range; an exception of one is raised."""
         parts = min(self.threads, stop - start)
         while len(self._helpers) < parts - 1:
-            if not self._begin():
+            if not begin(self._helpers, self._help, name=_NAME):
                 self.threads = parts = len(self._helpers) + 1
         if parts <= 1:
             function(start, stop)
@@ -62,17 +64,6 @@ class Overlap:
         for _ in self._helpers:
             self._calls.put(None)
         self._helpers.clear()
-
-    def _begin(self) -> bool:
-        """One more helper; false if this process may have no more threads."""
-        name = f"{_NAME}{len(self._helpers)}"
-        helper = threading.Thread(target=self._help, name=name, daemon=True)
-        try:
-            helper.start()
-        except RuntimeError:
-            return False
-        self._helpers.append(helper)
-        return True
 
     def _help(self) -> None:
         while (call := self._calls.get()) is not None:

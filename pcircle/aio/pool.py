@@ -23,6 +23,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from pcircle.aio.workers import begin_first
+
 T = TypeVar("T")
 
 
@@ -98,7 +100,8 @@ class Pool:
         self.in_flight += 1
         self._calls.put((future, function, args))
         if len(self._workers) < min(self.threads, self.in_flight):
-            self._begin()
+            number = len(self._workers)
+            begin_first(self._workers, self._work, number, name="aio-")
         return future
 
     def say(self, function: Callable[..., None], *args: Any) -> None:
@@ -130,18 +133,6 @@ class Pool:
         stuck = any(worker.is_alive() for worker in self._workers)
         self._workers.clear()
         return not stuck
-
-    def _begin(self) -> None:
-        name = f"aio-{len(self._workers)}"
-        number = len(self._workers)
-        worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
-        try:
-            worker.start()
-        except RuntimeError:  # no more are allowed to this process
-            if not number:
-                raise
-            return  # those that there are do it
-        self._workers.append(worker)
 
     def _work(self, number: int) -> None:
         self._here.number = number

@@ -41,6 +41,7 @@ from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation, not_an_operation
 from pcircle.aio.spent import spent_s
+from pcircle.aio.workers import begin_first
 
 if TYPE_CHECKING:
     from pcircle.aio.driven import Driven
@@ -332,16 +333,7 @@ class _Lane:
             number = len(self._workers)
             if number >= self.limit or self._closing:
                 return False
-            name = f"aio-{self.kind}-{number}"
-            worker = threading.Thread(target=self._work, args=(number,), name=name, daemon=True)
-            try:
-                worker.start()
-            except RuntimeError:  # no more are allowed to this process
-                if not number:
-                    raise
-                return False
-            self._workers.append(worker)
-        return True
+            return begin_first(self._workers, self._work, number, name=f"aio-{self.kind}-")
 
     def _work(self, number: int) -> None:
         while True:

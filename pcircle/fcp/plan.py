@@ -9,7 +9,7 @@ import msgspec
 
 from pcircle.fcp.existing import Existing
 from pcircle.fs.data import When
-from pcircle.fs.directories import Base, Directories, affordable, working_directory
+from pcircle.fs.directories import Directories, bases, capacity_of
 from pcircle.fs.globs import Rule
 from pcircle.fs.metadata import Keep
 
@@ -138,28 +138,16 @@ DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
 
 
-_EACH_OF_MANY = 4
-_OF_A_THREAD = 2 * _EACH_OF_MANY + 8  # descriptors: directories of both sides, files, what else
-
-
-def affordable_threads() -> int:
-    """How many worker threads a process has descriptors for; its first one takes half of all."""
-    return 1 + affordable() // _OF_A_THREAD
-
-
 def open_sides(
     plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, alone: bool = True
 ) -> tuple[Directories, Directories]:
     """The directories of the sources and those of the targets; `opened` is told the latter.
 
-    Threads of a rank that are not its first keep few of them open.
+    `alone` as of `capacity_of`.
     """
-    # Paths stay as they were typed where that means the same: a directory may be
-    # in reach from inside only. Not normalised: `a/../b` is something else if `a` is a link.
-    begin = b"" if working_directory() == plan.directory else plan.directory
-    sources = [Base(os.path.join(begin, r.source_holder), r.source_name) for r in plan.roots]
-    targets = [Base(os.path.join(begin, r.target_holder), r.target_name) for r in plan.roots]
-    each = min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
+    sources = bases([(r.source_holder, r.source_name) for r in plan.roots], plan.directory)
+    targets = bases([(r.target_holder, r.target_name) for r in plan.roots], plan.directory)
+    each = capacity_of(alone=alone)
     return (
         Directories(sources, each, plan.identify, follow=plan.follow),
         Directories(targets, each, plan.identify, opened=opened),

@@ -30,12 +30,13 @@ from pcircle.fcp.items import (
 from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
-from pcircle.fcp.plan import DIRECTORY, Plan, affordable_threads
+from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
 from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
 from pcircle.fcp.verify import Verifier
 from pcircle.fcp.waiting import LONGEST_WAIT_S
+from pcircle.fs.directories import affordable_threads
 from pcircle.fs.lists import Lists
 from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
@@ -66,7 +67,7 @@ class CopyTask(PartedTask[Item, Done]):
         links: HardLinks | None = None if beside is None else beside._links
         self._site: Site = Site(plan, rank, size, first, number)
         self._links: HardLinks = HardLinks(self._site, links)
-        self.most_threads = affordable_threads()
+        self.most_threads = affordable_threads(sides=2)
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.most_threads)
         self._batches = Batches(self._site, self._links)

@@ -257,16 +257,13 @@ class Trees:
             site.counters.resume(partial.counts)
         line = below(item, place) if site.plan.follow else b""
         bare = Tree(item.root, item.path, 0.0, item.above, None, item.ancestors)
-        whole = only.end - only.begin
-        for part in self._lists.portions(only):
+        for weight, part in self._lists.shares(only, item.weight):
             if here.stopping:
                 return
             if isinstance(part, bytes):
-                weight = item.weight * len(part) / whole
                 text = part if partial is None or keys is None else still(part, partial, keys)
                 here.spawn([Portion(bare, text, weight, place)])
                 continue
-            weight = item.weight * (part.end - part.begin) / whole
             block = Block()
             block.directories.append(os.fsdecode(part.name))
             self._choose(block, item.path)

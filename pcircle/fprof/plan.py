@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.directories import Base, Directories, affordable, working_directory
+from pcircle.fs.directories import affordable_threads
 from pcircle.fs.globs import Rule
+from pcircle.fs.roots import Root, root_of
 from pcircle.ui.names import show
-
-
-class Root(msgspec.Struct, frozen=True, array_like=True):
-    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
-
-    holder: bytes
-    name: bytes
-    shown: bytes
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -78,20 +70,11 @@ def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:
 
 def _root(path: bytes) -> tuple[Root, os.stat_result]:
     try:
-        status = os.stat(path)
+        return root_of(path)
     except OSError as error:
         raise UsageError(f"cannot profile '{show(path)}': {error.strerror}") from None
-    if stat.S_ISDIR(status.st_mode):
-        return Root(path, b"", path), status
-    real = os.path.realpath(path) if os.path.islink(path) else path
-    holder, name = os.path.split(real)
-    if not name:
-        raise UsageError(f"cannot profile '{show(path)}': Not a directory")
-    return Root(holder or b".", name, path), status
 
 
-_EACH_OF_MANY = 4
-_OF_A_WORKER = _EACH_OF_MANY + 8  # descriptors: directories, what is read of them, what else
 _MOST_WORKERS = 16
 _AT_ONCE = 16
 _FEW_WORKERS = 4
@@ -113,15 +96,8 @@ class Division(NamedTuple):
 
 def divide(threads: int | None) -> Division:
     """Operations at once, by workers, which read a directory each, and look-ups in these."""
-    most = max(1, min(_MOST_WORKERS, affordable() // 2 // _OF_A_WORKER))
+    most = min(_MOST_WORKERS, affordable_threads())
     if threads is None:
         return Division(None, most, _AT_ONCE)
     workers = min(most, -(-threads // _FEW_WORKERS))
     return Division(workers, most, max(1, threads // workers))
-
-
-def open_roots(plan: Plan, *, alone: bool) -> Directories:
-    """The directories below the roots. Workers of a rank that are not its first keep few open."""
-    begin = b"" if working_directory() == plan.directory else plan.directory
-    bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
-    return Directories(bases, min(affordable() // 2, affordable() if alone else _EACH_OF_MANY))

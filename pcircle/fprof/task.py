@@ -28,10 +28,11 @@ from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, 
 from pcircle.fprof.opened import Open, left_of
 from pcircle.fprof.packing import pack
 from pcircle.fprof.packing import unpack as unpacked
-from pcircle.fprof.plan import Plan, divide, open_roots
+from pcircle.fprof.plan import Plan, divide
 from pcircle.fprof.profile import DirectoryRow, Profile, merge
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, Listings, blocks
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Here, PartedTask
@@ -81,7 +82,7 @@ class ProfileTask(PartedTask[Item, Done]):
             self._looks = Looks(plan)
         self._listings = Listings()
         self._stats = Stats(division.helped_of(number))
-        self._directories = open_roots(plan, alone=first is None)
+        self._directories = open_roots(plan.roots, plan.directory, alone=first is None)
         self._choose = choosing(plan.rules)
         self._devices: dict[tuple[int, bytes], int] = {}  # of mount points, as this node has them
         self._claims: defaultdict[int, list[Claim]] = defaultdict(list)

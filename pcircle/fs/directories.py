@@ -22,7 +22,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple
@@ -34,6 +34,8 @@ HOLDER = b"."
 
 _MOST_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
+_EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
+_OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
@@ -260,6 +262,29 @@ def affordable() -> int:
     if limit == resource.RLIM_INFINITY:
         return _MOST_KEPT
     return max(4, min(_MOST_KEPT, (limit - _FOR_OTHERS) // 2))
+
+
+def affordable_threads(sides: int = 1) -> int:
+    """How many threads a process has descriptors for, each with directories of so many sides.
+
+    Its first one takes half of all.
+    """
+    return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
+
+
+def capacity_of(*, alone: bool) -> int:
+    """How many directories of a side a thread keeps: few if it is not its process's first."""
+    return min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
+
+
+def bases(roots: Iterable[tuple[bytes, bytes]], directory: bytes) -> list[Base]:
+    """Roots, holder and name, as they were typed when `directory` was the working directory.
+
+    Paths stay as they are where that means the same: a directory may be in reach from inside
+    only. Not normalised: `a/../b` is something else if `a` is a link.
+    """
+    begin = b"" if working_directory() == directory else directory
+    return [Base(os.path.join(begin, holder), name) for holder, name in roots]
 
 
 def working_directory() -> bytes:

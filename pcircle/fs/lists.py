@@ -136,6 +136,13 @@ class Lists:
         if text:
             yield b"".join(text)
 
+    def shares(self, listed: Listed, weight: float) -> Iterator[tuple[float, Group | bytes]]:
+        """The portions of a range that has this weight, each with its share of it."""
+        whole = listed.end - listed.begin
+        for part in self.portions(listed):
+            length = len(part) if isinstance(part, bytes) else part.end - part.begin
+            yield weight * length / whole, part
+
 
 def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     """Sort the records of some roots, whose numbers ascend. StoppedEarly without the space."""

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.directories import Base, Directories, affordable, working_directory
 from pcircle.fs.globs import Rule
+from pcircle.fs.roots import Root, root_of
 from pcircle.ui.names import show
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20
 """Files above this are read in chunks unless a chunk size is given."""
-
-
-class Root(msgspec.Struct, frozen=True, array_like=True):
-    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
-
-    holder: bytes
-    name: bytes
-    shown: bytes
 
 
 class Own(msgspec.Struct, frozen=True, array_like=True):
@@ -100,35 +91,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
     """The roots. A symbolic link is followed. UsageError if there is nothing."""
-    return tuple(map(_root, paths))
+    return tuple(_root(path)[0] for path in paths)
 
 
-def _root(path: bytes) -> Root:
+def _root(path: bytes) -> tuple[Root, os.stat_result]:
     try:
-        status = os.stat(path)
+        return root_of(path)
     except OSError as error:
         raise UsageError(f"cannot sign '{show(path)}': {error.strerror}") from None
-    if stat.S_ISDIR(status.st_mode):
-        return Root(path, b"", path)
-    real = os.path.realpath(path) if os.path.islink(path) else path
-    holder, name = os.path.split(real)
-    if not name:
-        raise UsageError(f"cannot sign '{show(path)}': Not a directory")
-    return Root(holder or b".", name, path)
-
-
-_EACH_OF_MANY = 4
-_OF_A_THREAD = _EACH_OF_MANY + 8  # descriptors: directories, a file, what else
-
-
-def affordable_threads() -> int:
-    """How many worker threads a process has descriptors for; its first one takes half of all."""
-    return 1 + affordable() // 2 // _OF_A_THREAD
-
-
-def open_roots(plan: Plan, *, alone: bool) -> Directories:
-    """The directories below the roots. Threads of a rank that are not its first keep few open."""
-    begin = b"" if working_directory() == plan.directory else plan.directory
-    bases = [Base(os.path.join(begin, root.holder), root.name) for root in plan.roots]
-    each = min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
-    return Directories(bases, each, plan.identify)

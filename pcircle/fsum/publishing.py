@@ -10,10 +10,11 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.fs.roots import Root
 from pcircle.fsum.coreutils import Listed, read_list
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted
-from pcircle.fsum.plan import Own, Plan, Root
+from pcircle.fsum.plan import Own, Plan
 from pcircle.signature import algorithm, entries_of
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack

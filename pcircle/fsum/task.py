@@ -19,8 +19,9 @@ import msgspec
 
 from pcircle.fs.choosing import choosing
 from pcircle.fs.data import may_have_holes
-from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.directories import HOLDER, Lease, affordable_threads, join_path
 from pcircle.fs.listed import Listed
+from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import (
@@ -35,7 +36,7 @@ from pcircle.fsum.items import (
     Portion,
     Tree,
 )
-from pcircle.fsum.plan import BLOCK_BYTES, Plan, affordable_threads, open_roots
+from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
 from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
@@ -105,7 +106,9 @@ class SumTask(PartedTask[Item, Done]):
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, books)
         self._reader = Reader(plan, self.counters, self._signer)
-        self._directories = open_roots(plan, alone=first is None)
+        self._directories = open_roots(
+            plan.roots, plan.directory, plan.identify, alone=first is None
+        )
         self._choose = choosing(plan.rules)
 
     @property
@@ -275,15 +278,12 @@ class SumTask(PartedTask[Item, Done]):
     def _divide(self, item: Tree, only: Listed, lease: Lease, here: Here[Item]) -> None:
         """Of a directory of which much is listed: spawn what is below, and what is in it."""
         assert self._lists is not None
-        whole = only.end - only.begin
-        for part in self._lists.portions(only):
+        for weight, part in self._lists.shares(only, item.weight):
             if here.stopping:
                 return
             if isinstance(part, bytes):
-                weight = item.weight * len(part) / whole
                 here.spawn([Portion(item.root, item.path, part, weight, lease.identity)])
                 continue
-            weight = item.weight * (part.end - part.begin) / whole
             block = Block()
             block.directories.append(os.fsdecode(part.name))
             self._choose(block, item.path)

@@ -16,15 +16,16 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.directories import HOLDER, affordable_threads, join_path
 from pcircle.fs.listed import Listed
 from pcircle.fs.lists import Lists, Picked
+from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, blocks
 from pcircle.fsum.coreutils import Listed as Line
 from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Failure, Identity
-from pcircle.fsum.plan import Plan, affordable_threads, open_roots
+from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import FLAGS, Changed, check_same
 from pcircle.runtime import Here, PartedTask
 
@@ -94,7 +95,9 @@ class WholeTask(PartedTask[Item, bool]):
         self._rank = rank
         self._lists = lists
         self._expected = expected
-        self._directories = open_roots(plan, alone=first is None)
+        self._directories = open_roots(
+            plan.roots, plan.directory, plan.identify, alone=first is None
+        )
         self._choose = choosing(plan.rules)
         self._piece = memoryview(bytearray(_PIECE_BYTES))
 
@@ -171,16 +174,13 @@ class WholeTask(PartedTask[Item, bool]):
     def _divide(self, item: Folder, only: Listed, identity: Identity, here: Here[Item]) -> None:
         """Of a directory of which much is listed: spawn what is below, and what is in it."""
         assert self._lists is not None
-        whole = only.end - only.begin
-        for part in self._lists.portions(only):
+        for weight, part in self._lists.shares(only, item.weight):
             self.counters.scans_due += 1
             if isinstance(part, bytes):
-                weight = item.weight * len(part) / whole
                 change = msgspec.structs.replace
                 text = Listed(part)
                 here.spawn([change(item, weight=weight, only=text, portion=True)])
                 continue
-            weight = item.weight * (part.end - part.begin) / whole
             block = Block()
             block.directories.append(os.fsdecode(part.name))
             self._choose(block, item.path)

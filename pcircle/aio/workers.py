@@ -1,0 +1,33 @@
+"""Starting worker threads.
+
+They are daemons: one that hangs in the kernel can't be ended, and must not keep its process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def begin(
+    workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
+) -> bool:
+    """Start one more, numbered in its name; false if this process may have no more threads."""
+    worker = threading.Thread(target=work, args=args, name=f"{name}{len(workers)}", daemon=True)
+    try:
+        worker.start()
+    except RuntimeError:
+        return False
+    workers.append(worker)
+    return True
+
+
+def begin_first(
+    workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
+) -> bool:
+    """As `begin`, where the first one can't be done without: RuntimeError."""
+    begun = begin(workers, work, *args, name=name)
+    if not workers:
+        raise RuntimeError("can't start a thread: this process may have no more")
+    return begun

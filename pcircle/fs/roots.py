@@ -1,0 +1,44 @@
+"""Where a walk begins: a PATH as the user typed it, and the directories below it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pcircle.fs.directories import Directories, bases, capacity_of, device_and_inode
+
+
+class Root(msgspec.Struct, frozen=True, array_like=True):
+    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
+
+    holder: bytes
+    name: bytes
+    shown: bytes
+
+
+def root_of(path: bytes) -> tuple[Root, os.stat_result]:
+    """What a path names, and its status. A symbolic link is followed. OSError."""
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        return Root(path, b"", path), status
+    real = os.path.realpath(path) if os.path.islink(path) else path
+    holder, name = os.path.split(real)
+    if not name:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    return Root(holder or b".", name, path), status
+
+
+def open_roots(
+    roots: Sequence[Root],
+    directory: bytes,
+    identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
+    *,
+    alone: bool,
+) -> Directories:
+    """The directories below the roots, typed in `directory`; `alone` as of `capacity_of`."""
+    typed = bases([(root.holder, root.name) for root in roots], directory)
+    return Directories(typed, capacity_of(alone=alone), identify)
