@@ -26,11 +26,15 @@ _END_S = 20.0
 
 
 class State(NamedTuple):
-    """What the server counted: requests by operation, uses of each rule, requests put off now."""
+    """What the server counted: requests by operation, uses of each rule, requests put off now.
+
+    `most_delayed` is how many were put off at a time since the rules were set.
+    """
 
     counts: dict[str, int]
     hits: list[int]
     delayed: int
+    most_delayed: int
 
 
 class Mounted:

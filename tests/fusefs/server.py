@@ -49,6 +49,7 @@ class Server:
         self._counts: Counter[str] = Counter()
         self._delayed: list[tuple[float, int, Request, Verdict]] = []
         self._number = 0
+        self._most_delayed = 0
         self._lines = b""
 
     def run(self) -> None:
@@ -109,6 +110,7 @@ class Server:
             self._number += 1
             due_s = time.monotonic() + verdict.delay_s
             heapq.heappush(self._delayed, (due_s, self._number, later, verdict))
+            self._most_delayed = max(self._most_delayed, len(self._delayed))
         else:
             self._do(request, verdict)
 
@@ -184,6 +186,7 @@ class Server:
     def _obey(self, order: dict[str, Any]) -> Any:
         if "rules" in order:
             self._rules.set(order["rules"])
+            self._most_delayed = 0
         if "release" in order:  # what is delayed is done at once
             self._delayed = [(0.0, *delayed[1:]) for delayed in self._delayed]
             heapq.heapify(self._delayed)
@@ -191,6 +194,7 @@ class Server:
             "counts": {**self._counts, "layouts ignored": self._passing.ignored},
             "hits": self._rules.hits(),
             "delayed": len(self._delayed),
+            "most_delayed": self._most_delayed,
         }
 
 
