@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 BLOCK_ENTRIES = 1 << 16
 _BLOCK_S = 0.2
 _SMALL_BYTES = 64 << 10
+_MEMORY = frozenset({b"tmpfs", b"devtmpfs"})
 # Here a directory's size grows with its names, by 12 bytes and more for each.
-_TELLING = frozenset({b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs"})
+_TELLING = _MEMORY | {b"ext2", b"ext3", b"ext4", b"xfs"}
 _LOOK_EVERY = 1024
 
 
@@ -38,7 +39,8 @@ class Listings:
 
     def whole(self, directory_fd: int, status: os.stat_result) -> list[bytes] | None:
         """All names of a directory; None if it might be a large one. OSError as of `blocks`."""
-        if status.st_size > _SMALL_BYTES or not self.tells(status.st_dev):
+        # Where a size is 0 it tells nothing: so it is if the kernel has no tmpfs for devtmpfs.
+        if not 0 < status.st_size <= _SMALL_BYTES or not self.tells(status.st_dev):
             return None
         # By descriptor they would come as text, to be made bytes again.
         return os.listdir(b"/proc/self/fd/%d" % directory_fd)
@@ -49,7 +51,7 @@ class Listings:
 
     def waits(self, device: int) -> bool:
         """Whether a look-up may have to wait for a disk or a server."""
-        return self._type(device) != b"tmpfs"
+        return self._type(device) not in _MEMORY
 
     def _type(self, device: int) -> bytes | None:
         if device not in self._types:
