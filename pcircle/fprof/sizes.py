@@ -5,8 +5,10 @@ dictionary, which the interpreter does by the block, and which is folded into th
 has some thousand keys. Where hardly two sizes are equal that is twice the work, and a block goes
 to its bins at once: as numbers of 32 bits with a fraction of 23, sizes have all bins there are in
 their upper half (`pcircle.fprof.bins` cuts each power of two into 64), and the machine makes these
-for a block in one step. Sizes of more bits than the fraction has would be rounded; blocks that have
-one are counted the first way, as are all where the sizes themselves are wanted.
+for a block in one step. A bin ends with its edge, which as a number begins the next one: so all of
+the block, taken as one long integer, has 1 subtracted from each number's bits. Sizes of more bits
+than the fraction has would be rounded; blocks that have one are counted the first way, as are all
+where the sizes themselves are wanted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pcircle.fprof.bins import BINS, bin_of
@@ -25,8 +27,9 @@ _MOST_SIZES = 8192
 _EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
 _BLOCKS_AT_ONCE = 64  # blocks that go to their bins before sizes are counted again
 _UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
+_HALVES = 0x4B80  # up to that of the largest size
 _ONE_FILE = 1 << 64
-_NO_SIZE = 0xBF80  # the upper half of -1.0, which stands for empty files
+_ONE = struct.pack("=I", 1)
 
 
 class Sizes:
@@ -42,15 +45,16 @@ class Sizes:
         self._units = units
         self._sizes: Counter[int] = Counter()
         self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
-        self._by_half: defaultdict[int, int] = defaultdict(int)  # files << 64 + bytes
+        self._by_half: list[int] = []  # files * _ONE_FILE + bytes, if there are any
         self._bins = [0] * BINS, [0] * BINS  # files and bytes
         self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
         self._at_once = 0  # blocks that still go to their bins
 
     def add(self, sizes: Sequence[int]) -> None:
         """A block of files."""
-        if self._at_once and max(sizes) <= _EXACT_BYTES:
+        if self._at_once and (largest := max(sizes)) <= _EXACT_BYTES:
             self._at_once -= 1
+            self.largest_bytes = max(self.largest_bytes, largest)
             self._add_at_once(sizes)
             return
         before = len(self._sizes)
@@ -69,12 +73,8 @@ class Sizes:
     def in_bins(self) -> dict[int, list[int]]:
         """All of them: names, bytes and files by bin; the rest is complete as well, then."""
         self._fold()
+        self._fold_halves()
         numbers, sizes = self._bins
-        for half, tally in self._by_half.items():
-            place = _bin_of_half(half)
-            numbers[place] += tally // _ONE_FILE
-            sizes[place] += tally % _ONE_FILE
-        self._by_half.clear()
         unnamed = self._unnamed
         return {
             place: [number + unnamed[place], size, number]
@@ -83,14 +83,27 @@ class Sizes:
         }
 
     def _add_at_once(self, sizes: Sequence[int]) -> None:
-        below = array("f", [size - 1 for size in sizes])
-        halves = memoryview(below).cast("B").cast("H")[_UPPER_HALVES]
+        if 0 in sizes:
+            self._bins[0][0] += sizes.count(0)
+            sizes = list(filter(None, sizes))
+        count = len(sizes)
+        self._by_half = self._by_half or [0] * _HALVES
+        ones = int.from_bytes(_ONE * count, sys.byteorder)
+        bits = int.from_bytes(array("f", sizes).tobytes(), sys.byteorder) - ones
+        halves = memoryview(bits.to_bytes(4 * count, sys.byteorder)).cast("H")[_UPPER_HALVES]
         tallies = self._by_half
-        largest = max(sizes)
-        if largest > self.largest_bytes:
-            self.largest_bytes = largest
-        for half, size in zip(halves, sizes, strict=True):
+        for half, size in zip(halves.tolist(), sizes, strict=True):
             tallies[half] += size + _ONE_FILE
+
+    def _fold_halves(self) -> None:
+        """Move the files that were tallied by the half to their bins."""
+        numbers, sizes = self._bins
+        for half, tally in enumerate(self._by_half):
+            if tally:
+                place = _bin_of_half(half)
+                numbers[place] += tally // _ONE_FILE
+                sizes[place] += tally % _ONE_FILE
+        self._by_half = []
 
     def _fold(self) -> None:
         """Move the sizes that were counted to where they belong."""
@@ -128,8 +141,6 @@ class Sizes:
 
 
 def _bin_of_half(half: int) -> int:
-    """The bin of sizes that are one more than the numbers with this upper half."""
-    if half == _NO_SIZE:
-        return 0
+    """The bin of sizes whose bits, less 1, have this upper half."""
     (least,) = struct.unpack("=f", struct.pack("=I", half << 16))
     return bin_of(int(least) + 1)
