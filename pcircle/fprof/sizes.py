@@ -83,7 +83,7 @@ class Sizes:
         }
 
     def _add_at_once(self, sizes: Sequence[int]) -> None:
-        if 0 in sizes:
+        if not all(sizes):
             self._bins[0][0] += sizes.count(0)
             sizes = list(filter(None, sizes))
         count = len(sizes)
