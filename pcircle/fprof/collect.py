@@ -73,6 +73,13 @@ class Files:
         column = self.stats.column(name, 0, self.places[-1] + 1)
         return [column[place] for place in self.places]
 
+    def devices(self) -> list[int]:
+        """The number of each one's device."""
+        if self.places is None:
+            return self.stats.devices(0, len(self.names))
+        devices = self.stats.devices(0, self.places[-1] + 1)
+        return [devices[place] for place in self.places]
+
     def have_single_names(self) -> bool:
         """Whether none of them is hard-linked."""
         if self.places is None:
@@ -165,15 +172,13 @@ class Collector:
             files.column("uid"),
             files.column("gid"),
             files.column("mtime"),
-            files.column("device_major"),
-            files.column("device_minor"),
+            files.devices(),
             strict=True,
         )
         listed = list(rows)
         for place in places:
-            inode, number, size, blocks, uid, gid, modified_s, major, minor = listed[place]
-            volume = major << 32 | minor
-            yield Claim(volume, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
+            inode, number, size, blocks, uid, gid, modified_s, device = listed[place]
+            yield Claim(device, inode, number, size, blocks * SECTOR_BYTES, uid, gid, modified_s)
             if "ext" in self._wanted or "depth" in self._wanted:
                 self._share(files, files.names[place], size, blocks * SECTOR_BYTES, number)
 

@@ -86,12 +86,12 @@ class Layouts:
 
     def __init__(self) -> None:
         self.found: Sums[str] = Sums(MOST_LAYOUTS, by_length)
-        self._without: set[tuple[int, int]] = set()  # file systems that are not Lustre
+        self._without: set[int] = set()  # file systems that are not Lustre
 
     def look(self, directory_fd: int, files: Files) -> None:
         """Add the layouts of files."""
         links = files.column("links")
-        device = files.column("device_major")[0], files.column("device_minor")[0]
+        device = files.devices()[0]
         for place, (size, blocks) in enumerate(zip(files.sizes, files.blocks, strict=True)):
             name = files.names[place]
             label = NO_LAYOUT
@@ -100,7 +100,7 @@ class Layouts:
             parts = max(1, links[place])
             self.found.add(label, 1, size // parts, blocks * SECTOR_BYTES // parts)
 
-    def _label(self, path: bytes, device: tuple[int, int]) -> str:
+    def _label(self, path: bytes, device: int) -> str:
         try:
             value = os.getxattr(path, ATTRIBUTE, follow_symlinks=False)
         except OSError as error:

@@ -13,6 +13,20 @@ import pytest
 
 from pcircle.aio.overlap import Overlap
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.status import STATX, X86_64, Calls, calls, uncalled
+
+every_call = pytest.mark.parametrize(
+    "looked_up_by",
+    [
+        pytest.param(calls(CAPACITY, STATX), id="statx"),
+        pytest.param(
+            calls(CAPACITY, X86_64),
+            id="fstatat",
+            marks=pytest.mark.skipif(os.uname().machine != "x86_64", reason="another machine"),
+        ),
+        pytest.param(uncalled(CAPACITY), id="stat"),
+    ],
+)
 
 
 @pytest.fixture
@@ -33,10 +47,10 @@ def tree(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "in memory"])
-@pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
-def test_columns_are_what_stat_says(tree: int, native: bool, waits: bool) -> None:
+@every_call
+def test_columns_are_what_stat_says(tree: int, looked_up_by: Calls, waits: bool) -> None:
     names = sorted(map(os.fsencode, os.listdir(tree)))
-    stats = Stats(native=native)
+    stats = Stats(looked_up_by=looked_up_by)
     stats.waits = waits
     stats.look(tree, names)
     want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
@@ -56,14 +70,25 @@ def test_columns_are_what_stat_says(tree: int, native: bool, waits: bool) -> Non
     assert stats.column("inode", 0, count) == [each.st_ino for each in want]
     assert stats.column("mtime", 0, count) == [each.st_mtime_ns // 10**9 for each in want]
     assert -2 in stats.column("mtime", 0, count)
-    major, minor = os.major(want[0].st_dev), os.minor(want[0].st_dev)
-    assert stats.column("device_major", 1, 3) == [major, major]
-    assert stats.column("device_minor", 1, 3) == [minor, minor]
+    assert stats.devices(1, 3) == [want[0].st_dev] * 2
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["statx", "stat"])
-def test_a_name_that_fails_does_not_spoil_the_others(tree: int, native: bool) -> None:
-    stats = Stats(native=native)
+def test_the_call_is_the_one_meant() -> None:
+    for form in (STATX, X86_64) if os.uname().machine == "x86_64" else (STATX,):
+        found = calls(CAPACITY, form)
+        assert (found.form, found.keeping is None) == (form, False)
+    assert uncalled(CAPACITY).keeping is None
+
+
+def test_a_record_of_another_form_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = X86_64._replace(columns={**X86_64.columns, "uid": ("I", 6)})
+    monkeypatch.setattr("pcircle.fs.status.X86_64", other)
+    assert calls(CAPACITY).form is STATX
+
+
+@every_call
+def test_a_name_that_fails_does_not_spoil_the_others(tree: int, looked_up_by: Calls) -> None:
+    stats = Stats(looked_up_by=looked_up_by)
     with pytest.raises(Failed) as failed:
         stats.look(tree, [b"gone", b"file", b"x" * 300, b"fifo"])
     errors = {place: error.errno for place, error in failed.value.errors.items()}

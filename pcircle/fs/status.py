@@ -1,0 +1,156 @@
+"""How the C library looks a name up, without the objects that `os.stat` makes of the answer.
+
+statx(2) writes the same record on all machines. Where fstatat is at hand whose record is known
+(x86_64, 64 bits), it takes 5% less than statx: one argument fewer, and a shorter record. It is
+believed only if it says of `/` what `os.stat` says.
+
+The calls have no `argtypes`, which would cost what is gained here: all arguments are what ctypes
+takes as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_NO_AUTOMOUNT = 0x800
+_FLAGS = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
+_BASIC_STATS = 0x7FF
+
+
+class Form(NamedTuple):
+    """A call, and where what it finds is in its record.
+
+    Columns: the letter of a field's type, as `struct` has it, and its place counted in its own
+    width. `before` and `after` are the arguments around the record's address.
+    """
+
+    call: str
+    record_bytes: int
+    columns: Mapping[str, tuple[str, int]]
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    def put(self, buffer: bytearray, record: int, status: os.stat_result) -> None:
+        """Write a record as the call does."""
+        for name, value in _fields(status).items():
+            if name in self.columns:
+                letter, place = self.columns[name]
+                width = struct.calcsize(letter)
+                struct.pack_into(letter, buffer, record * self.record_bytes + place * width, value)
+
+
+STATX: Final = Form(
+    "statx",
+    256,
+    {
+        "links": ("I", 4),
+        "uid": ("I", 5),
+        "gid": ("I", 6),
+        "mode": ("H", 14),
+        "inode": ("Q", 4),
+        "size": ("Q", 5),
+        "blocks": ("Q", 6),
+        "mtime": ("q", 14),
+        "device_major": ("I", 34),
+        "device_minor": ("I", 35),
+    },
+    before=(_FLAGS, _BASIC_STATS),
+)
+
+X86_64: Final = Form(
+    "fstatat",
+    144,
+    {
+        "device": ("Q", 0),
+        "inode": ("Q", 1),
+        "links": ("Q", 2),
+        "mode": ("I", 6),
+        "uid": ("I", 7),
+        "gid": ("I", 8),
+        "size": ("Q", 6),
+        "blocks": ("Q", 8),
+        "mtime": ("q", 11),
+    },
+    after=(_FLAGS,),
+)
+
+
+def _fields(status: os.stat_result) -> dict[str, int]:
+    return {
+        "device": status.st_dev,
+        "device_major": os.major(status.st_dev),
+        "device_minor": os.minor(status.st_dev),
+        "inode": status.st_ino,
+        "links": status.st_nlink,
+        "mode": status.st_mode,
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "size": status.st_size,
+        "blocks": status.st_blocks,
+        "mtime": status.st_mtime_ns // 1_000_000_000,
+    }
+
+
+class Calls(NamedTuple):
+    """A form's function, without and with giving up the interpreter's lock; addresses of records.
+
+    Both functions are None where the C library has none: then records are `Form.put`.
+    """
+
+    form: Form
+    keeping: Callable[..., int] | None
+    giving: Callable[..., int] | None
+    places: list[Any]
+    buffer: bytearray
+
+
+def calls(records: int, only: Form | None = None) -> Calls:
+    """The best call that there is, or that of `only`, for so many records."""
+    for form in (X86_64, STATX) if only is None else (only,):
+        found = _found(form, records)
+        if found is not None:
+            return found
+    return uncalled(records)
+
+
+def uncalled(records: int) -> Calls:
+    """Records, and nothing that writes them."""
+    return Calls(STATX, None, None, [], bytearray(STATX.record_bytes * records))
+
+
+def _found(form: Form, records: int) -> Calls | None:
+    import ctypes  # only who walks needs it
+
+    if form is X86_64 and (os.uname().machine != "x86_64" or sys.maxsize < 1 << 32):
+        return None
+    try:
+        keeping, giving = (
+            getattr(library(None), form.call) for library in (ctypes.PyDLL, ctypes.CDLL)
+        )
+    except (AttributeError, OSError):
+        return None
+    buffer = bytearray(form.record_bytes * records)
+    whole = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+    places = [ctypes.byref(whole, at) for at in range(0, len(buffer), form.record_bytes)]
+    found = Calls(form, keeping, giving, places, buffer)
+    return found if form is STATX or _agrees(found) else None
+
+
+def _agrees(calls: Calls) -> bool:
+    """Whether a record is what it is taken for."""
+    form, call = calls.form, calls.keeping
+    assert call is not None
+    if call(_AT_FDCWD, b"/", *form.before, calls.places[0], *form.after):
+        return False
+    fields = _fields(os.stat("/"))
+    return all(
+        struct.unpack_from(letter, calls.buffer, place * struct.calcsize(letter)) == (fields[name],)
+        for name, (letter, place) in form.columns.items()
+        if name in ("device", "inode", "mode", "uid", "gid")
+    )
