@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -89,7 +88,7 @@ class Sizes:
         count = len(sizes)
         self._by_half = self._by_half or [0] * _HALVES
         ones = int.from_bytes(_ONE * count, sys.byteorder)
-        bits = int.from_bytes(array("f", sizes).tobytes(), sys.byteorder) - ones
+        bits = int.from_bytes(struct.pack(f"{count}f", *sizes), sys.byteorder) - ones
         halves = memoryview(bits.to_bytes(4 * count, sys.byteorder)).cast("H")[_UPPER_HALVES]
         tallies = self._by_half
         for half, size in zip(halves.tolist(), sizes, strict=True):

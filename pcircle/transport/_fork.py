@@ -43,6 +43,7 @@ _KILL_GRACE_S = 5.0
 _EXPLAIN_DEADLINE_S = 1.0
 _FIRST_SLEEP_S = 0.0005
 _LONGEST_SLEEP_S = 0.02
+_LONGER = 1.25  # each sleep than the one before: what is missed is a part of what was waited for
 _HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,7 +80,7 @@ class _Children:
             if monotonic() >= ends_at:
                 return False
             sleep(sleep_s)
-            sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
+            sleep_s = min(_LONGER * sleep_s, _LONGEST_SLEEP_S)
 
     def kill(self) -> None:
         """End all that run: asked first, then forced."""
