@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -63,8 +64,12 @@ class Files:
         self.names = names
         self.places = places
         self.root, self.path, self.depth = where
-        self.sizes = self.column("size")
-        self.blocks = self.column("blocks")
+        if places is None:
+            self.sizes = stats.column("size", 0, len(names))
+            self.blocks = stats.column("blocks", 0, len(names))
+        else:
+            self.sizes = self.column("size")
+            self.blocks = self.column("blocks")
 
     def column(self, name: str) -> list[int]:
         """A column of these files."""
@@ -123,6 +128,14 @@ class Collector:
             name: Best[DirectoryRow](self._kept(name, most, top), order)
             for name, (order, most) in DIRECTORY_LISTS.items()
         }
+        # Those that are kept, each with the number that counts.
+        numbers = {"wide": "own_entries", "heavy": "own_bytes"}
+        numbers |= {"weights": "size_bytes", "crowds": "entries"}
+        self._ranked = [
+            (name, best, attrgetter(numbers[name]))
+            for name, best in self._directories.items()
+            if best.floor > 0
+        ]
         some = {
             "owner": lambda files: self._by_id(self._owners, files, "uid"),
             "group": lambda files: self._by_id(self._groups, files, "gid"),
@@ -148,7 +161,10 @@ class Collector:
         sizes = files.sizes
         total = sum(sizes)
         self._sizes.add(sizes)
-        add_to(self._kinds["file"], (len(sizes), total, SECTOR_BYTES * sum(files.blocks)))
+        tally = self._kinds["file"]
+        tally[0] += len(sizes)
+        tally[1] += total
+        tally[2] += SECTOR_BYTES * sum(files.blocks)
         for add in self._more:
             add(files)
         if files.have_single_names():
@@ -297,7 +313,10 @@ class Collector:
 
     def others(self, kind: str, sizes: Sequence[int], blocks: Sequence[int]) -> None:
         """Add links, special files or directories."""
-        add_to(self._kinds[kind], (len(sizes), sum(sizes), SECTOR_BYTES * sum(blocks)))
+        tally = self._kinds[kind]
+        tally[0] += len(sizes)
+        tally[1] += sum(sizes)
+        tally[2] += SECTOR_BYTES * sum(blocks)
 
     def directory(self, row: DirectoryRow) -> None:
         """A directory is complete."""
@@ -305,14 +324,8 @@ class Collector:
             tally = self.profile.directory_sizes.setdefault(bin_of(row.own_entries), [0, 0])
             tally[0] += 1
             tally[1] += row.own_entries
-        for name, number in (
-            ("wide", row.own_entries),
-            ("heavy", row.own_bytes),
-            ("weights", row.size_bytes),
-            ("crowds", row.entries),
-        ):
-            best = self._directories[name]
-            if -number > best.floor:
+        for name, best, number in self._ranked:
+            if -number(row) > best.floor:
                 continue
             if name in ("wide", "heavy"):
                 best.add(msgspec.structs.replace(row, path=_listed(row.path)))

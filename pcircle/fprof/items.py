@@ -9,6 +9,8 @@ this one, in which its results count.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import TypeAlias
 
 import msgspec
@@ -106,3 +108,18 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 
     slots: dict[int, tuple[int, ...]] = {}
     profile: bytes = b""
+
+
+def added(a: Sum, b: Sum) -> Sum:
+    """Two sums as one."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def total_of(parts: Iterable[Sum]) -> Sum:
+    """All of these as one sum."""
+    return reduce(added, parts, (0, 0, 0))
+
+
+def split(packed: bytes) -> list[bytes]:
+    """The names of an item, as it carries them."""
+    return packed.split(b"\0") if packed else []

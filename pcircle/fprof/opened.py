@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
 
 from pcircle.fprof.items import Item, Tree
+from pcircle.fs.directories import Directories, Lease
 
 _FEW_NAMES = 64  # of directories: they are given away in halves
 _PARTS = 8  # that more are given away in
@@ -30,6 +33,44 @@ class Open:
         self.sums[0] += part[0]
         self.sums[1] += part[1]
         self.own_bytes += part[2]
+
+
+class Above:
+    """The lease of the directory that the next ones to be read are in, as long as it is the same.
+
+    A context manager: at its end the lease ends.
+    """
+
+    def __init__(self, directories: Directories, root: int) -> None:
+        self._directories = directories
+        self._root = root
+        self._opened: Open | None = None
+        self._lease: Lease | None = None
+
+    def of(self, opened: Open) -> Lease | None:
+        """None if it can't be reached: what is below it can say so for itself."""
+        if opened is not self._opened:
+            self._end()
+            with suppress(OSError):
+                self._lease = self._directories.lease(self._root, opened.path)
+            self._opened = opened
+        return self._lease
+
+    def _end(self) -> None:
+        if self._lease is not None:
+            self._directories.release(self._lease.opened)
+        self._lease = self._opened = None
+
+    def __enter__(self) -> Above:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
 
 
 def left_of(root: int, opened: Open, slot: int) -> list[Item]:

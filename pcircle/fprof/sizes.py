@@ -24,7 +24,8 @@ from pcircle.fprof.profile import UNITS
 
 _MOST_SIZES = 8192
 _EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
-_BLOCKS_AT_ONCE = 64  # blocks that go to their bins before sizes are counted again
+_BLOCK_FILES = 2048
+_BLOCKS_AT_ONCE = 16  # blocks that go to their bins before sizes are counted again
 _UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
 _HALVES = 0x4B80  # up to that of the largest size
 _ONE_FILE = 1 << 64
@@ -43,14 +44,21 @@ class Sizes:
         self._edges = edges
         self._units = units
         self._sizes: Counter[int] = Counter()
+        self._waiting: list[int] = []  # of small directories, to be added with others
         self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
         self._by_half: list[int] = []  # files * _ONE_FILE + bytes, if there are any
         self._bins = [0] * BINS, [0] * BINS  # files and bytes
         self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
         self._at_once = 0  # blocks that still go to their bins
 
-    def add(self, sizes: Sequence[int]) -> None:
-        """A block of files."""
+    def add(self, sizes: Iterable[int]) -> None:
+        """Files of a directory."""
+        self._waiting += sizes
+        if len(self._waiting) >= _BLOCK_FILES:
+            waiting, self._waiting = self._waiting, []
+            self._add_block(waiting)
+
+    def _add_block(self, sizes: Sequence[int]) -> None:
         if self._at_once and (largest := max(sizes)) <= _EXACT_BYTES:
             self._at_once -= 1
             self.largest_bytes = max(self.largest_bytes, largest)
@@ -71,6 +79,9 @@ class Sizes:
 
     def in_bins(self) -> dict[int, list[int]]:
         """All of them: names, bytes and files by bin; the rest is complete as well, then."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._add_block(waiting)
         self._fold()
         self._fold_halves()
         numbers, sizes = self._bins

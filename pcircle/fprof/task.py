@@ -24,8 +24,22 @@ import msgspec
 from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.inodes import Claim, Inodes, home_of, unpack
-from pcircle.fprof.items import Batch, Claims, Done, Failure, Item, Lines, Sum, Tree, narrow, wide
-from pcircle.fprof.opened import Open, left_of
+from pcircle.fprof.items import (
+    Batch,
+    Claims,
+    Done,
+    Failure,
+    Item,
+    Lines,
+    Sum,
+    Tree,
+    added,
+    narrow,
+    split,
+    total_of,
+    wide,
+)
+from pcircle.fprof.opened import Above, Open, left_of
 from pcircle.fprof.packing import pack
 from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, divide
@@ -33,7 +47,7 @@ from pcircle.fprof.profile import DirectoryRow, Profile, merge
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.roots import open_roots
-from pcircle.fs.scan import Block, Listings, blocks
+from pcircle.fs.scan import Block, Listings, blocks, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Here, PartedTask
 
@@ -157,7 +171,7 @@ class ProfileTask(PartedTask[Item, Done]):
         slots = dict(a.slots)
         for slot, part in b.slots.items():
             known = slots.get(slot)
-            slots[slot] = part if known is None else narrow(_added(wide(known), wide(part)))
+            slots[slot] = part if known is None else narrow(added(wide(known), wide(part)))
         return Done(slots, profile)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
@@ -167,7 +181,7 @@ class ProfileTask(PartedTask[Item, Done]):
             parts = [wide(part) for part in (*done.slots.values(), *merged.slots.values())]
             if not isinstance(item, Batch) or not parts:
                 return Done(done.slots)
-            return Done({item.slot: narrow(_sum(parts))})
+            return Done({item.slot: narrow(total_of(parts))})
         assert isinstance(item, Tree)
         for slot, part in merged.slots.items():
             opened[slot].add(wide(part))
@@ -197,7 +211,7 @@ class ProfileTask(PartedTask[Item, Done]):
         for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
             if here.stopping:
                 break
-            names = _split(part.names if isinstance(part, Tree) else part.any)
+            names = split(part.names if isinstance(part, Tree) else part.any)
             self.counters.found += len(names)
             self.counters.scans_due += len(names) if isinstance(part, Tree) else 0
             here.spawn([part])
@@ -217,21 +231,24 @@ class ProfileTask(PartedTask[Item, Done]):
         stack[0].each = item.weight
         go_on = True
         if item.names:
-            stack[0].pending = _split(item.names)
+            stack[0].pending = split(item.names)
         else:
             stack.append(Open(b"", 0, b""))
-            go_on = self._enter(item.root, stack[1], item.weight, 1, here)
-        while go_on and time.monotonic() < until_s:
-            top = stack[-1]
-            if top.pending:
-                path = join_path(top.path, top.pending.pop())
-                stack.append(Open(path, top.depth + 1, top.mount))
-                go_on = self._enter(item.root, stack[-1], top.each, len(stack) - 1, here)
-                continue
-            if len(stack) == 1:
-                break
-            part = self._complete(item.root, stack.pop())
-            stack[-1].add(part)
+            go_on = self._enter(item.root, stack, item.weight, here)
+        with Above(self._directories, item.root) as above:
+            while go_on and time.monotonic() < until_s:
+                top = stack[-1]
+                if top.pending:
+                    name = top.pending.pop()
+                    stack.append(Open(join_path(top.path, name), top.depth + 1, top.mount))
+                    place = above.of(top), name
+                    go_on = self._enter(item.root, stack, top.each, here, place)
+                    if stack[-1].pending or not go_on:
+                        continue
+                elif len(stack) == 1:
+                    break
+                part = self._complete(item.root, stack.pop())
+                stack[-1].add(part)
         here.spawn(
             [tree for slot, each in enumerate(stack) for tree in left_of(item.root, each, slot)]
         )
@@ -254,20 +271,36 @@ class ProfileTask(PartedTask[Item, Done]):
         )
         return entries, size, 0
 
-    def _enter(self, root: int, opened: Open, weight: float, slot: int, here: Here[Item]) -> bool:
-        """Read a directory; false if most of it was given away, so that nobody waits for more."""
+    def _enter(
+        self,
+        root: int,
+        stack: list[Open],
+        weight: float,
+        here: Here[Item],
+        place: tuple[Lease | None, bytes] = (None, b""),
+    ) -> bool:
+        """Read the last directory of a stack, which has this name in that of a lease.
+
+        False if most of it was given away, so that nobody waits for more.
+        """
+        opened = stack[-1]
         counters = self.counters
         counters.scans_done += 1
+        above, name = place
         try:
-            lease = self._directories.lease(root, opened.path)
+            if above is None:
+                lease = self._directories.lease(root, opened.path)
+            else:
+                lease = self._directories.lease_below(above, name)
         except OSError as error:
             counters.weight += weight
             counters.failed += 1
             self._note(root, opened.path, "reach", error, here)
             return True
         with lease:
-            status = os.fstat(lease.fd)
-            self._stats.waits = self._listings.waits(status.st_dev)
+            status = lease.opened.status
+            system = self._listings.of(status.st_dev)
+            self._stats.waits = system.waits
             counters.directories += 1
             self._collector.others("directory", (status.st_size,), (status.st_blocks,))
             if self._is_mount_point(root, opened, status) and self._plan.one_file_system:
@@ -277,16 +310,23 @@ class ProfileTask(PartedTask[Item, Done]):
                 if lease.searched:
                     # This says why it can't be read.
                     os.close(os.open(b".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=lease.fd))
-                names = None if self._plan.rules else self._listed(lease.fd, status)
+                names = None
+                if not self._plan.rules:
+                    began_s = time.perf_counter()
+                    names = self._listings.whole(lease.fd, status, system)
+                    counters.readdir_s += time.perf_counter() - began_s
                 if names is not None:
                     self._whole(root, opened, weight, names, lease.fd, here)
                     return True
-                return self._read(root, opened, weight, slot, lease, here)
+                return self._read(root, opened, weight, len(stack) - 1, lease, here)
             except OSError as error:
                 counters.weight += weight if not opened.own_entries else 0.0
                 counters.unreadable += 1
                 self._note(root, opened.path, "read directory", error, here)
                 return True
+            finally:
+                if opened.pending:
+                    self._directories.keep(lease, root, opened.path)
 
     def _is_mount_point(self, root: int, opened: Open, status: os.stat_result) -> bool:
         """Whether it is on another file system than what it is in; notes that it is."""
@@ -325,19 +365,13 @@ class ProfileTask(PartedTask[Item, Done]):
                 continue
             opened.each = share / count
             counters.scans_due += len(block.directories)
-            opened.pending += _encoded(block.directories)
+            opened.pending += encoded(block.directories)
             alone = self._names_of(root, opened, slot, block, lease.fd, here) and alone
             if not block.last:
                 here.spawn(left_of(root, opened, slot))
                 alone = False
             if here.stopping:
                 return False
-
-    def _listed(self, fd: int, status: os.stat_result) -> list[bytes] | None:
-        began_s = time.perf_counter()
-        names = self._listings.whole(fd, status)
-        self.counters.readdir_s += time.perf_counter() - began_s
-        return names
 
     def _whole(
         self,
@@ -361,7 +395,8 @@ class ProfileTask(PartedTask[Item, Done]):
         for start in range(0, count, CAPACITY):
             if here.stopping:
                 return
-            some = self._looked_up(item, names[start : start + CAPACITY], fd, here)
+            part = names if count <= CAPACITY else names[start : start + CAPACITY]
+            some = self._looked_up(item, part, fd, here)
             if some:
                 self._sorted(item, opened, some, fd)
 
@@ -398,12 +433,12 @@ class ProfileTask(PartedTask[Item, Done]):
         names = len(block) - len(block.directories)
         if names <= _MANY_NAMES and block.last:
             where = Batch(root, opened.path, b"", b"", b"", opened.each, slot, opened.mount)
-            files, links = _encoded(block.files), _encoded(block.links)
-            part = self._names(where, files, links, _encoded(block.specials), fd, here)
+            files, links = encoded(block.files), encoded(block.links)
+            part = self._names(where, files, links, encoded(block.specials), fd, here)
             opened.add((0, *part))
             return True
         for kind in ("files", "links", "specials"):
-            listed = _encoded(getattr(block, kind))
+            listed = encoded(getattr(block, kind))
             here.spawn(
                 [
                     msgspec.structs.replace(
@@ -418,11 +453,11 @@ class ProfileTask(PartedTask[Item, Done]):
     # ---- names -----------------------------------------------------------------
 
     def _batch(self, item: Batch, here: Here[Item]) -> Done:
-        files, links, specials = map(_split, (item.files, item.links, item.specials))
-        listed = _split(item.any)
+        files, links, specials = map(split, (item.files, item.links, item.specials))
+        listed = split(item.any)
         try:
             with self._directories.lease(item.root, item.path) as lease:
-                self._stats.waits = self._listings.waits(lease.identity[0])
+                self._stats.waits = self._listings.of(lease.identity[0]).waits
                 self._any(item, listed, lease.fd, here)
                 part = self._names(item, files, links, specials, lease.fd, here)
         except OSError as error:
@@ -563,23 +598,3 @@ class ProfileTask(PartedTask[Item, Done]):
         shown = os.path.join(base.shown, entry) if entry else base.shown
         reason = error.strerror or str(error)
         here.note([Failure(shown, doing, error.errno or 0, reason, root, entry)])
-
-
-def _added(a: Sum, b: Sum) -> Sum:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-def _sum(parts: Sequence[Sum]) -> Sum:
-    total = (0, 0, 0)
-    for part in parts:
-        total = _added(total, part)
-    return total
-
-
-def _split(packed: bytes) -> list[bytes]:
-    return packed.split(b"\0") if packed else []
-
-
-def _encoded(names: list[str]) -> list[bytes]:
-    """Names as bytes, all at once."""
-    return os.fsencode("\0".join(names)).split(b"\0") if names else []

@@ -55,14 +55,17 @@ class Base(NamedTuple):
 class _Open:
     """A descriptor, how many leases it has, and whether the cache has let it go.
 
-    `searched` tells that it is open for its path alone.
+    `searched` tells that it is open for its path alone; `status` is that of when it was opened.
     """
 
-    __slots__ = ("evicted", "fd", "identity", "leases", "searched")
+    __slots__ = ("evicted", "fd", "identity", "leases", "searched", "status")
 
-    def __init__(self, fd: int, identity: tuple[int, int], *, searched: bool) -> None:
+    def __init__(
+        self, fd: int, status: os.stat_result, identity: tuple[int, int], *, searched: bool
+    ) -> None:
         self.fd = fd
         self.searched = searched
+        self.status = status
         self.identity = identity
         self.leases = 0
         self.evicted = False
@@ -71,11 +74,11 @@ class _Open:
 class Lease:
     """A use of a directory descriptor: a context manager that gives it."""
 
-    __slots__ = ("_directories", "_open", "fd", "identity", "searched")
+    __slots__ = ("_directories", "fd", "identity", "opened", "searched")
 
     def __init__(self, directories: Directories, opened: _Open) -> None:
         self._directories = directories
-        self._open = opened
+        self.opened = opened
         self.fd = opened.fd
         self.identity = opened.identity
         self.searched = opened.searched
@@ -89,7 +92,7 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._directories.release(self._open)
+        self._directories.release(self.opened)
 
 
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
@@ -144,6 +147,24 @@ class Directories:
                 raise OSError(errno.ESTALE, "the directory was replaced by another one")
             opened.leases += 1
             return Lease(self, opened)
+
+    def lease_below(self, above: Lease, name: bytes) -> Lease:
+        """Lease a directory that is in the one of another lease, and is rarely asked for again.
+
+        So it is not kept, unless by `keep`: most directories of a tree have none below them.
+        """
+        opened = self._open_at(name, above.fd, self._no_follow)
+        opened.evicted, opened.leases = True, 1
+        return Lease(self, opened)
+
+    def keep(self, lease: Lease, root: int, path: bytes) -> None:
+        """It will be asked for again by its path."""
+        with self._lock:
+            opened = lease.opened
+            # One that is kept may be so by another name: a root by that of its holder.
+            if opened.evicted and self._open.get((root, path)) is None:
+                opened.evicted = False
+                self._open[root, path] = opened
 
     def release(self, opened: _Open) -> None:
         """End a lease."""
@@ -207,7 +228,13 @@ class Directories:
 
     def _opened(self, key: tuple[int, bytes], name: bytes, dir_fd: int | None) -> _Open:
         """Open a directory and keep it; below another one, not through a link unless told to."""
-        follow = 0 if dir_fd is None else self._no_follow
+        opened = self._open_at(name, dir_fd, 0 if dir_fd is None else self._no_follow)
+        opened.leases += 1  # a capacity of one must not close what is just being added
+        self._open[key] = opened
+        opened.leases -= 1
+        return opened
+
+    def _open_at(self, name: bytes, dir_fd: int | None, follow: int) -> _Open:
         searched = False
         try:
             fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
@@ -216,15 +243,12 @@ class Directories:
             searched = True
         try:
             status = os.fstat(fd)
-            opened = _Open(fd, self._identify(status), searched=searched)
+            opened = _Open(fd, status, self._identify(status), searched=searched)
             if self._tell is not None:
                 self._tell(fd, status)
         except OSError:
             os.close(fd)
             raise
-        opened.leases += 1  # a capacity of one must not close what is just being added
-        self._open[key] = opened
-        opened.leases -= 1
         return opened
 
 

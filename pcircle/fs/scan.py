@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.fs.lustre import type_of
 
@@ -31,32 +31,38 @@ _TELLING = _MEMORY | {b"ext2", b"ext3", b"ext4", b"xfs"}
 _LOOK_EVERY = 1024
 
 
+class FileSystem(NamedTuple):
+    """`tells`: the size of a directory grows with its names. `waits`: a look-up may have to wait
+    for a disk or a server.
+    """
+
+    tells: bool
+    waits: bool
+
+
 class Listings:
     """The names of small directories, where the file system lets it be known that they are."""
 
     def __init__(self) -> None:
-        self._types: dict[int, bytes | None] = {}  # of file systems, by device
+        self._known: dict[int, FileSystem] = {}  # by device
 
-    def whole(self, directory_fd: int, status: os.stat_result) -> list[bytes] | None:
+    def whole(
+        self, directory_fd: int, status: os.stat_result, system: FileSystem
+    ) -> list[bytes] | None:
         """All names of a directory; None if it might be a large one. OSError as of `blocks`."""
         # Where a size is 0 it tells nothing: so it is if the kernel has no tmpfs for devtmpfs.
-        if not 0 < status.st_size <= _SMALL_BYTES or not self.tells(status.st_dev):
+        if not system.tells or not 0 < status.st_size <= _SMALL_BYTES:
             return None
         # By descriptor they would come as text, to be made bytes again.
         return os.listdir(b"/proc/self/fd/%d" % directory_fd)
 
-    def tells(self, device: int) -> bool:
-        """Whether the size of this file system's directories grows with their names."""
-        return self._type(device) in _TELLING
-
-    def waits(self, device: int) -> bool:
-        """Whether a look-up may have to wait for a disk or a server."""
-        return self._type(device) not in _MEMORY
-
-    def _type(self, device: int) -> bytes | None:
-        if device not in self._types:
-            self._types[device] = _type_of(device)
-        return self._types[device]
+    def of(self, device: int) -> FileSystem:
+        """What is known of the file system that has this number on this node."""
+        known = self._known.get(device)
+        if known is None:
+            type_ = _type_of(device)
+            known = self._known[device] = FileSystem(type_ in _TELLING, type_ not in _MEMORY)
+        return known
 
 
 def _type_of(device: int) -> bytes | None:
@@ -118,3 +124,8 @@ def _add_others(block: Block, entries: Sequence[os.DirEntry[str]]) -> None:
             block.links.append(entry.name)
         elif not entry.is_file(follow_symlinks=False):
             block.specials.append(entry.name)
+
+
+def encoded(names: Sequence[str]) -> list[bytes]:
+    """Names of a block as bytes, all at once."""
+    return os.fsencode("\0".join(names)).split(b"\0") if names else []

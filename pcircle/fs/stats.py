@@ -17,7 +17,7 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat, starmap
 from typing import Final
 
@@ -53,16 +53,10 @@ class Stats:
 
     def __init__(self, threads: int = 16, looked_up_by: Calls | None = None) -> None:
         self._calls = looked_up_by or calls(CAPACITY)
-        view = memoryview(self._calls.buffer)
-        self._views: dict[str, memoryview] = {
-            "H": view.cast("H"),
-            "I": view.cast("I"),
-            "Q": view.cast("Q"),
-            "q": view.cast("q"),
-        }
-        self._columns = self._calls.form.columns
-        self._ones = memoryview(array(self._columns["links"][0], [1] * CAPACITY))
-        self._mode, self._modes = 0, memoryview(array(self._columns["mode"][0], [0] * CAPACITY))
+        self._columns = dict(_columns(self._calls))
+        self._ones = memoryview(array(self._columns["links"].format, [1] * CAPACITY))
+        self._mode, self._modes = 0, memoryview(array(self._columns["mode"].format, [0] * CAPACITY))
+        self._around = _constants(self._calls.form.before), _constants(self._calls.form.after)
         self._overlap = Overlap(threads)
         self.waits = True
         self._slow = 0  # blocks, more of late than not
@@ -115,7 +109,8 @@ class Stats:
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
         """A column of the names from `start` to before `stop`."""
-        return self._found(name, start, stop).tolist()
+        column: list[int] = self._columns[name][start:stop].tolist()
+        return column
 
     def devices(self, start: int, stop: int) -> list[int]:
         """The numbers of their devices, as `os.stat` has them."""
@@ -124,15 +119,9 @@ class Stats:
         majors, minors = (self.column(f"device_{part}", start, stop) for part in ("major", "minor"))
         return list(map(os.makedev, majors, minors))
 
-    def _found(self, name: str, start: int, stop: int) -> memoryview:
-        letter, place = self._columns[name]
-        view = self._views[letter]
-        stride = self._calls.form.record_bytes // view.itemsize
-        return view[place + start * stride : place + stop * stride : stride]
-
     def are_files(self, count: int) -> bool:
         """Whether the first names are regular files of one mode, as most of a directory are."""
-        found = self._found("mode", 0, count)
+        found = self._columns["mode"][:count]
         mode = found[0]
         if not stat.S_ISREG(mode):
             return False
@@ -142,7 +131,7 @@ class Stats:
 
     def has_single_names(self, start: int, stop: int) -> bool:
         """Whether none of these has another name: at a fraction of the price of a column."""
-        return self._found("links", start, stop) == self._ones[: stop - start]
+        return self._columns["links"][start:stop] == self._ones[: stop - start]
 
     def close(self) -> None:
         """End the threads, if any were needed."""
@@ -150,18 +139,15 @@ class Stats:
 
     def _range(self, start: int, stop: int) -> None:
         """Look up the names from `start` to before `stop`; on any thread."""
-        form = self._calls.form
         call = self._calls.giving if self.waits else self._calls.keeping
+        before, after = self._around
         again: Sequence[int] = range(start, stop)
         if call is not None:
             # By starmap a call takes the tuple that zip fills again and again: 4% less than by map.
-            arguments = zip(
-                repeat(self._directory_fd),
-                self._names[start:stop],
-                *map(repeat, form.before),
-                self._calls.places[start:stop],
-                *map(repeat, form.after),
-            )
+            names, places = self._names, self._calls.places
+            if stop - start < len(names):
+                names, places = names[start:stop], places[start:stop]
+            arguments = zip(repeat(self._directory_fd), names, *before, places, *after)
             codes = list(starmap(call, arguments))
             if not any(codes):
                 return
@@ -174,4 +160,22 @@ class Stats:
             except OSError as error:
                 self._failed[place] = error
             else:
-                form.put(self._calls.buffer, place, status)
+                self._calls.form.put(self._calls.buffer, place, status)
+
+
+def _columns(calls: Calls) -> Iterator[tuple[str, memoryview]]:
+    """The fields of all records, by name."""
+    buffer = memoryview(calls.buffer)
+    views: dict[str, memoryview] = {
+        "H": buffer.cast("H"),
+        "I": buffer.cast("I"),
+        "Q": buffer.cast("Q"),
+        "q": buffer.cast("q"),
+    }
+    for name, (letter, place) in calls.form.columns.items():
+        view = views[letter]
+        yield name, view[place :: calls.form.record_bytes // view.itemsize]
+
+
+def _constants(arguments: Sequence[int]) -> list[repeat[int]]:
+    return [repeat(argument) for argument in arguments]

@@ -71,14 +71,27 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[bytes,
 
 
 steps = st.lists(
-    st.one_of(st.sampled_from(PATHS), st.integers(0, 30), st.just(b"a/missing/below")), max_size=60
+    st.one_of(
+        st.sampled_from(PATHS),
+        st.integers(0, 30),
+        st.just(b"a/missing/below"),
+        st.tuples(st.sampled_from(["below", "keep"]), st.integers(0, 30)),
+    ),
+    max_size=60,
 )
+
+
+def below(path: bytes, number: int) -> bytes:
+    """The last part of a path of those that are in a directory, or of none."""
+    names = [one.rpartition(b"/") for one in PATHS if one]
+    inside = [name for above, _, name in names if above == path]
+    return inside[number % len(inside)] if inside else b"missing"
 
 
 @given(steps=steps, capacity=st.integers(1, 4), closes_early=st.booleans())
 def test_a_lease_is_its_directory_until_it_ends(
     shared: tuple[bytes, dict[bytes, tuple[int, int]]],
-    steps: list[bytes | int],
+    steps: list[bytes | int | tuple[str, int]],
     capacity: int,
     closes_early: bool,
 ) -> None:
@@ -94,8 +107,18 @@ def test_a_lease_is_its_directory_until_it_ends(
             elif isinstance(step, bytes):
                 with pytest.raises(FileNotFoundError):
                     directories.lease(0, step)
-            elif held:
+            elif held and isinstance(step, int):
                 held.pop(step % len(held))[1].__exit__(None, None, None)
+            elif held and isinstance(step, tuple):
+                path, lease = held[step[1] % len(held)]
+                name = below(path, step[1])
+                if step[0] == "keep":
+                    directories.keep(lease, 0, path)
+                elif name == b"missing":
+                    with pytest.raises(FileNotFoundError):
+                        directories.lease_below(lease, name)
+                else:
+                    held.append((join_path(path, name), directories.lease_below(lease, name)))
             for path, lease in held:
                 assert stands_for(lease) == identities[path]
         if closes_early:
@@ -129,6 +152,32 @@ def test_a_lease_is_shared_and_evicted_only_after_its_last_use(root: bytes) -> N
         with directories.lease(0, b"a") as anew:
             assert anew.fd != first.fd
             assert anew.identity == first.identity
+    directories.close()
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+def test_a_root_is_kept_by_one_name_alone(root: bytes, capacity: int) -> None:
+    """By two, it would be closed when it is evicted by one of them, and given by the other."""
+    with without_leaks():
+        directories = Directories([Base(root, b"")], capacity)
+        for path in (b"", b"a", b"", b"e", b"a/b", b"", b"a/x", b""):
+            with directories.lease(0, path) as lease:
+                assert stands_for(lease) == identity(os.path.join(root, path))
+                directories.keep(lease, 0, path)
+        directories.close()
+
+
+def test_what_is_leased_below_is_open_for_its_lease_alone(root: bytes) -> None:
+    before = len(open_descriptors())
+    directories = Directories([Base(root, b"")], 9)
+    with directories.lease(0, b"") as above:
+        with directories.lease_below(above, b"a") as lease:
+            assert stands_for(lease) == identity(root + b"/a")
+        assert len(open_descriptors()) == before + 1
+        with directories.lease_below(above, b"e") as lease:
+            directories.keep(lease, 0, b"e")
+    with directories.lease(0, b"e") as again:
+        assert again.fd == lease.fd
     directories.close()
 
 

@@ -115,14 +115,15 @@ def test_a_small_directory_is_listed_whole_where_its_size_tells(tmp_path: Path) 
         fd = os.open(folder, os.O_RDONLY)
         status = os.fstat(fd)
         listings = Listings()
-        whole = listings.whole(fd, status)
-        if listings.tells(status.st_dev):
+        system = listings.of(status.st_dev)
+        whole = listings.whole(fd, status, system)
+        if system.tells:
             assert whole is not None
             assert sorted(whole) == sorted(os.listdir(os.fsencode(folder)))
         else:
             assert whole is None
         larger = os.stat_result([*status[:6], 65_537, *status[7:10]])
-        assert listings.whole(fd, larger) is None
+        assert listings.whole(fd, larger, system) is None
         os.close(fd)
     finally:
         shutil.rmtree(folder)
@@ -131,7 +132,8 @@ def test_a_small_directory_is_listed_whole_where_its_size_tells(tmp_path: Path) 
 def test_where_the_size_tells_nothing_no_directory_is_listed_whole() -> None:
     fd = os.open("/proc/self", os.O_RDONLY)
     try:
-        assert Listings().whole(fd, os.fstat(fd)) is None
-        assert Listings().waits(os.fstat(fd).st_dev)
+        system = Listings().of(os.fstat(fd).st_dev)
+        assert Listings().whole(fd, os.fstat(fd), system) is None
+        assert system.waits
     finally:
         os.close(fd)
