@@ -291,7 +291,7 @@ def affordable() -> int:
 def affordable_threads(sides: int = 1) -> int:
     """How many threads a process has descriptors for, each with directories of so many sides.
 
-    Its first one takes half of all.
+    Its first one keeps as many directories of a side as `capacity_of` says.
     """
     return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
 

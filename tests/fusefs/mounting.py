@@ -28,7 +28,8 @@ _END_S = 20.0
 class State(NamedTuple):
     """What the server counted: requests by operation, uses of each rule, requests put off now.
 
-    `most_delayed` is how many were put off at a time since the rules were set.
+    `most_delayed` is how many that somebody waits for were put off at a time since the rules were
+    set: all but those by which a descriptor is let go, which may be many with one thread.
     """
 
     counts: dict[str, int]

@@ -25,6 +25,8 @@ from .rules import Rules, Verdict
 from .wire import Op
 
 _SILENT = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT, Op.DESTROY)
+# What nobody waits for: a process that ends lets go of all its directories in one moment.
+_UNAWAITED = (Op.RELEASE, Op.RELEASEDIR)
 _ONE_NAME = {
     Op.LOOKUP: 0,
     Op.UNLINK: 0,
@@ -49,6 +51,7 @@ class Server:
         self._counts: Counter[str] = Counter()
         self._delayed: list[tuple[float, int, Request, Verdict]] = []
         self._number = 0
+        self._awaited = 0  # of those that are delayed
         self._most_delayed = 0
         self._lines = b""
 
@@ -110,7 +113,8 @@ class Server:
             self._number += 1
             due_s = time.monotonic() + verdict.delay_s
             heapq.heappush(self._delayed, (due_s, self._number, later, verdict))
-            self._most_delayed = max(self._most_delayed, len(self._delayed))
+            self._awaited += request.op not in _UNAWAITED
+            self._most_delayed = max(self._most_delayed, self._awaited)
         else:
             self._do(request, verdict)
 
@@ -168,6 +172,7 @@ class Server:
     def _do_due(self) -> None:
         while self._delayed and self._delayed[0][0] <= time.monotonic():
             _, _, request, verdict = heapq.heappop(self._delayed)
+            self._awaited -= request.op not in _UNAWAITED
             self._do(request, verdict)
 
     # The tests.

@@ -164,6 +164,28 @@ def test_delays_hold_up_only_what_they_are_for(fuse: Mount) -> None:
     assert mount.state().delayed == 0
 
 
+def test_the_most_that_wait_are_those_that_somebody_waits_for(fuse: Mount) -> None:
+    """Descriptors are let go without waiting, so one thread can have many put off at a time."""
+    mount = fuse()
+    paths = [os.path.join(mount.path, b"%d" % number) for number in range(20)]
+    for path in paths:
+        os.mkdir(path)
+    opened = [os.open(path, os.O_RDONLY) for path in paths]
+    mount.rules(Rule(("releasedir", "getattr"), "[0-9]*", delay_s=3600.0))
+    for fd in opened:
+        os.close(fd)
+    threads = [threading.Thread(target=os.stat, args=(path,)) for path in paths[:5]]
+    for thread in threads:
+        thread.start()
+    while mount.state().delayed < 20 + 5:
+        time.sleep(0.01)
+    state = mount.state()
+    mount.release()
+    for thread in threads:
+        thread.join()
+    assert (state.delayed, state.most_delayed) == (25, 5)
+
+
 def _make(path: bytes, flags: int = 0) -> int:
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | flags)
 

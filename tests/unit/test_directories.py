@@ -20,7 +20,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fs.directories import HOLDER, Base, Directories, Lease, affordable, join_path
+from pcircle.fs.directories import (
+    HOLDER,
+    Base,
+    Directories,
+    Lease,
+    affordable,
+    affordable_threads,
+    capacity_of,
+    join_path,
+)
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -404,6 +413,10 @@ def test_descriptors_are_left_for_others(limit: int, expected: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         assert affordable() == expected
+        for sides in (1, 2):
+            each = sides * capacity_of(alone=False) + 8  # a file and what else
+            needed = sides * capacity_of(alone=True) + each * (affordable_threads(sides) - 1)
+            assert needed <= 2 * affordable()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -107,6 +107,24 @@ else:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def test_a_directory_without_a_size_is_not_listed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a devtmpfs in a kernel that has no tmpfs; of any other one its size tells."""
+    listings = Listings()
+    fd = os.open("/dev", os.O_RDONLY)
+    try:
+        status = os.fstat(fd)
+        for name, waits in ((b"devtmpfs", False), (b"tmpfs", False), (b"ext4", True)):
+            monkeypatch.setitem(listings._types, status.st_dev, name)
+            assert listings.waits(status.st_dev) is waits
+            for size, whole in ((0, False), (1, True), (65536, True), (65537, False)):
+                of_size = os.stat_result(
+                    [*status[:6], size, *status[7:10]], {"st_dev": status.st_dev}
+                )
+                assert (listings.whole(fd, of_size) is not None) is whole
+    finally:
+        os.close(fd)
+
+
 def test_a_small_directory_is_listed_whole_where_its_size_tells(tmp_path: Path) -> None:
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else tmp_path))
     try:
