@@ -26,7 +26,7 @@ def begin(
 def begin_first(
     workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
 ) -> bool:
-    """As `begin`, where the first one can't be done without: RuntimeError."""
+    """As `begin`, where one at least is needed: RuntimeError if there is none."""
     begun = begin(workers, work, *args, name=name)
     if not workers:
         raise RuntimeError("can't start a thread: this process may have no more")

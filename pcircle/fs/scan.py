@@ -60,9 +60,13 @@ class Listings:
         """What is known of the file system that has this number on this node."""
         known = self._known.get(device)
         if known is None:
-            type_ = _type_of(device)
-            known = self._known[device] = FileSystem(type_ in _TELLING, type_ not in _MEMORY)
+            known = self._known[device] = file_system(_type_of(device))
         return known
+
+
+def file_system(type_: bytes | None) -> FileSystem:
+    """What is known of file systems of a type; of an unknown one nothing."""
+    return FileSystem(type_ in _TELLING, type_ not in _MEMORY)
 
 
 def _type_of(device: int) -> bytes | None:

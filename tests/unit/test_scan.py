@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks
+from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks, file_system
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -107,20 +107,20 @@ else:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_a_directory_without_a_size_is_not_listed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_without_a_size_is_not_listed_whole() -> None:
     """As of a devtmpfs in a kernel that has no tmpfs; of any other one its size tells."""
     listings = Listings()
     fd = os.open("/dev", os.O_RDONLY)
     try:
         status = os.fstat(fd)
         for name, waits in ((b"devtmpfs", False), (b"tmpfs", False), (b"ext4", True)):
-            monkeypatch.setitem(listings._types, status.st_dev, name)
-            assert listings.waits(status.st_dev) is waits
+            system = file_system(name)
+            assert system == (True, waits)
             for size, whole in ((0, False), (1, True), (65536, True), (65537, False)):
                 of_size = os.stat_result(
                     [*status[:6], size, *status[7:10]], {"st_dev": status.st_dev}
                 )
-                assert (listings.whole(fd, of_size) is not None) is whole
+                assert (listings.whole(fd, of_size, system) is not None) is whole
     finally:
         os.close(fd)
 
