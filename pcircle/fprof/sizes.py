@@ -25,7 +25,7 @@ from pcircle.fprof.profile import UNITS
 _MOST_SIZES = 8192
 _EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
 _BLOCK_FILES = 2048
-_BLOCKS_AT_ONCE = 16  # blocks that go to their bins before sizes are counted again
+_BLOCKS_AT_ONCE = 128  # blocks that go to their bins before sizes are counted again
 _UPPER_HALVES = slice(1, None, 2) if sys.byteorder == "little" else slice(0, None, 2)
 _HALVES = 0x4B80  # up to that of the largest size
 _ONE_FILE = 1 << 64
@@ -101,9 +101,9 @@ class Sizes:
         ones = int.from_bytes(_ONE * count, sys.byteorder)
         bits = int.from_bytes(struct.pack(f"{count}f", *sizes), sys.byteorder) - ones
         halves = memoryview(bits.to_bytes(4 * count, sys.byteorder)).cast("H")[_UPPER_HALVES]
-        tallies = self._by_half
+        tallies, one = self._by_half, _ONE_FILE
         for half, size in zip(halves.tolist(), sizes, strict=True):
-            tallies[half] += size + _ONE_FILE
+            tallies[half] += size + one
 
     def _fold_halves(self) -> None:
         """Move the files that were tallied by the half to their bins."""

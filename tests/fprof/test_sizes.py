@@ -28,12 +28,14 @@ def expected(blocks: list[list[int]]) -> dict[int, list[int]]:
     return {place: [n, total[place], n] for place, n in sorted(numbers.items())}
 
 
-@given(st.lists(st.lists(sizes, min_size=1, max_size=40), max_size=30))
-def test_bins_are_exact(blocks: list[list[int]]) -> None:
+@given(st.lists(st.lists(sizes, min_size=1, max_size=40), max_size=30), st.integers(1, 50))
+def test_bins_are_exact(blocks: list[list[int]], at_a_time: int) -> None:
     counted = Sizes()
-    for block in blocks:
-        counted.add(block)
-    assert counted.in_bins() == expected(blocks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pcircle.fprof.sizes._BLOCK_FILES", at_a_time)
+        for block in blocks:
+            counted.add(block)
+        assert counted.in_bins() == expected(blocks)
     assert counted.largest_bytes == max((max(block) for block in blocks), default=0)
 
 
