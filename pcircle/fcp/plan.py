@@ -139,15 +139,15 @@ DEFAULT_LARGE_BYTES = 32 << 20
 
 
 def open_sides(
-    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, alone: bool = True
+    plan: Plan, opened: Callable[[int, os.stat_result], None] | None = None, is_first: bool = True
 ) -> tuple[Directories, Directories]:
     """The directories of the sources and those of the targets; `opened` is told the latter.
 
-    `alone` as of `capacity_of`.
+    `is_first` as of `capacity_of`.
     """
     sources = bases([(r.source_holder, r.source_name) for r in plan.roots], plan.directory)
     targets = bases([(r.target_holder, r.target_name) for r in plan.roots], plan.directory)
-    each = capacity_of(alone=alone)
+    each = capacity_of(is_first=is_first)
     return (
         Directories(sources, each, plan.identify, follow=plan.follow),
         Directories(targets, each, plan.identify, opened=opened),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 
 from pcircle.fprof.items import Item, Tree
 from pcircle.fs.directories import Directories, Lease
@@ -36,10 +35,7 @@ class Open:
 
 
 class Above:
-    """The lease of the directory that the next ones to be read are in, as long as it is the same.
-
-    A context manager: at its end the lease ends.
-    """
+    """The lease of the directory that the next ones to read are in, as long as it is the same."""
 
     def __init__(self, directories: Directories, root: int) -> None:
         self._directories = directories
@@ -50,27 +46,17 @@ class Above:
     def of(self, opened: Open) -> Lease | None:
         """None if it can't be reached: what is below it can say so for itself."""
         if opened is not self._opened:
-            self._end()
+            self.close()
             with suppress(OSError):
                 self._lease = self._directories.lease(self._root, opened.path)
             self._opened = opened
         return self._lease
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the lease."""
         if self._lease is not None:
             self._directories.release(self._lease.opened)
         self._lease = self._opened = None
-
-    def __enter__(self) -> Above:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._end()
 
 
 def left_of(root: int, opened: Open, slot: int) -> list[Item]:
@@ -79,3 +65,8 @@ def left_of(root: int, opened: Open, slot: int) -> list[Item]:
     some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
     parts = [b"\0".join(names[start : start + some]) for start in range(0, len(names), some)]
     return [Tree(root, opened.path, part, opened.each, slot, opened.mount) for part in parts]
+
+
+def all_left_of(root: int, stack: Sequence[Open]) -> list[Item]:
+    """What is left of directories that are in one another, each by its place."""
+    return [tree for slot, each in enumerate(stack) for tree in left_of(root, each, slot)]

@@ -16,6 +16,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ from pcircle.fprof.items import (
     total_of,
     wide,
 )
-from pcircle.fprof.opened import Above, Open, left_of
+from pcircle.fprof.opened import Above, Open, all_left_of, left_of
 from pcircle.fprof.packing import pack
 from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, divide
@@ -96,7 +97,7 @@ class ProfileTask(PartedTask[Item, Done]):
             self._looks = Looks(plan)
         self._listings = Listings()
         self._stats = Stats(division.helped_of(number))
-        self._directories = open_roots(plan.roots, plan.directory, alone=first is None)
+        self._directories = open_roots(plan.roots, plan.directory, is_first=first is None)
         self._choose = choosing(plan.rules)
         self._devices: dict[tuple[int, bytes], int] = {}  # of mount points, as this node has them
         self._claims: defaultdict[int, list[Claim]] = defaultdict(list)
@@ -235,7 +236,7 @@ class ProfileTask(PartedTask[Item, Done]):
         else:
             stack.append(Open(b"", 0, b""))
             go_on = self._enter(item.root, stack, item.weight, here)
-        with Above(self._directories, item.root) as above:
+        with closing(Above(self._directories, item.root)) as above:
             while go_on and time.monotonic() < until_s:
                 top = stack[-1]
                 if top.pending:
@@ -249,9 +250,7 @@ class ProfileTask(PartedTask[Item, Done]):
                     break
                 part = self._complete(item.root, stack.pop())
                 stack[-1].add(part)
-        here.spawn(
-            [tree for slot, each in enumerate(stack) for tree in left_of(item.root, each, slot)]
-        )
+        here.spawn(all_left_of(item.root, stack))
         own = (stack, Done())
         return own if here.spawned else self.join(item, own, Done(), here)
 

@@ -296,9 +296,9 @@ def affordable_threads(sides: int = 1) -> int:
     return 1 + affordable() // (sides * _EACH_OF_MANY + _OF_A_THREAD)
 
 
-def capacity_of(*, alone: bool) -> int:
+def capacity_of(*, is_first: bool) -> int:
     """How many directories of a side a thread keeps: few if it is not its process's first."""
-    return min(affordable() // 2, affordable() if alone else _EACH_OF_MANY)
+    return min(affordable() // 2, affordable() if is_first else _EACH_OF_MANY)
 
 
 def bases(roots: Iterable[tuple[bytes, bytes]], directory: bytes) -> list[Base]:

@@ -37,8 +37,8 @@ def open_roots(
     directory: bytes,
     identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
     *,
-    alone: bool,
+    is_first: bool,
 ) -> Directories:
-    """The directories below the roots, typed in `directory`; `alone` as of `capacity_of`."""
+    """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`."""
     typed = bases([(root.holder, root.name) for root in roots], directory)
-    return Directories(typed, capacity_of(alone=alone), identify)
+    return Directories(typed, capacity_of(is_first=is_first), identify)

@@ -107,7 +107,7 @@ class SumTask(PartedTask[Item, Done]):
             self._ledger = Ledger(plan, rank, self._signer, books)
         self._reader = Reader(plan, self.counters, self._signer)
         self._directories = open_roots(
-            plan.roots, plan.directory, plan.identify, alone=first is None
+            plan.roots, plan.directory, plan.identify, is_first=first is None
         )
         self._choose = choosing(plan.rules)
 

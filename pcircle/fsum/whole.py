@@ -96,7 +96,7 @@ class WholeTask(PartedTask[Item, bool]):
         self._lists = lists
         self._expected = expected
         self._directories = open_roots(
-            plan.roots, plan.directory, plan.identify, alone=first is None
+            plan.roots, plan.directory, plan.identify, is_first=first is None
         )
         self._choose = choosing(plan.rules)
         self._piece = memoryview(bytearray(_PIECE_BYTES))

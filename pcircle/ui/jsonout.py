@@ -100,7 +100,7 @@ def _problem_of_new(path: bytes, parent: bytes) -> str:
     try:
         os.lstat(path)
     except FileNotFoundError:
-        pass
+        pass  # nothing in the way
     except OSError as error:  # too long a name, for one
         return error.strerror or str(error)
     return "" if os.access(parent, os.W_OK | os.X_OK) else "its directory can't be written"

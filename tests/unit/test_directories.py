@@ -414,8 +414,8 @@ def test_descriptors_are_left_for_others(limit: int, expected: int) -> None:
     try:
         assert affordable() == expected
         for sides in (1, 2):
-            each = sides * capacity_of(alone=False) + 8  # a file and what else
-            needed = sides * capacity_of(alone=True) + each * (affordable_threads(sides) - 1)
+            each = sides * capacity_of(is_first=False) + 8  # a file and what else
+            needed = sides * capacity_of(is_first=True) + each * (affordable_threads(sides) - 1)
             assert needed <= 2 * affordable()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
