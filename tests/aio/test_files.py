@@ -300,7 +300,10 @@ def test_whatever_the_kernel_is_at_when_a_composite_ends(
                 assert isinstance(future.error(HANG_S), TimeoutError)
             mounted.release()
             error = future.error(HANG_S)
-            assert io.wait(HANG_S)
+            until_s = time.monotonic() + HANG_S
+            while not io.wait(0.1):
+                mounted.release()  # a deadline may come before the request that it is to end
+                assert time.monotonic() < until_s
         hits = sum(mounted.state().hits)
         mounted.rules()
         _check_place(place, before)
