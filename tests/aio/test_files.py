@@ -307,7 +307,7 @@ def test_whatever_the_kernel_is_at_when_a_composite_ends(
         hits = sum(mounted.state().hits)
         mounted.rules()
         _check_place(place, before)
-        if not hits:
+        if not hits and not isinstance(error, TimeoutError):  # else the deadline came first
             break
         assert error is None or isinstance(error, OSError | Cancelled)
         assert isinstance(error, Cancelled) == (how == "cancel")
