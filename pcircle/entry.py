@@ -23,8 +23,23 @@ from collections.abc import Callable
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
+def open_standard_descriptors() -> None:
+    """Open on /dev/null what of descriptors 0 to 2 the process was started without.
+
+    Else the next file that is opened has the number, and is written to by whoever means a standard
+    stream. Each is opened for the wrong direction: what reads or writes it fails, as it did.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY if fd else os.O_WRONLY), True)
+
+
 def enter(run: Callable[[], int]) -> int:
     """Run a command, which `run` imports as well; ends the process, or returns the exit code."""
+    open_standard_descriptors()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

@@ -5,7 +5,8 @@ Fixtures:
 - ``run``: runs a program with a deadline, and ends all of its processes when that passes.
 - ``mpirun``: the command that starts N ranks, or a skip that says why there is none.
 
-Every test is checked for descriptors, child processes and threads that it leaves behind.
+Every test is checked for descriptors, child processes and threads that it leaves behind.  Programs
+that tests start hear stop signals, also where the tests run under nohup.
 """
 
 from __future__ import annotations
@@ -156,6 +157,22 @@ def _find_mpirun() -> list[str] | str:
         said = _text(done.stdout[-99:] + done.stderr[-300:])
         return f"{program} starts no two ranks that see each other: {said!r}"
     return command
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _stop_signals_are_heard() -> Iterator[None]:
+    """Give programs that tests start the default stop signals, whatever was inherited.
+
+    SIGHUP is ignored under nohup, SIGINT in the background of a script, and programs inherit that.
+    A handler ends at exec, so programs get the default, while this process stays as deaf.
+    """
+    former = {}
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            former[number] = signal.signal(number, lambda *_: None)
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,12 @@
-"""Asynchronous file operations: futures, continuations, and as many at once as pay.
+"""Asynchronous file operations: futures, continuations and an adaptive number of threads.
 
-On parallel file systems an operation takes a millisecond and a process that
-waits for it does nothing. Here every operation returns at once with a future;
-see `pcircle.aio.scheduler` for where it runs and `pcircle.aio.futures` for what
-can follow. After PXFS (Snyder 2013; Yang et al. 2013).
+On parallel file systems an operation takes a millisecond, in which a process that waits for it
+does nothing. Here every operation returns a future at once; `pcircle.aio.scheduler` describes
+where it runs and `pcircle.aio.futures` what can follow it. After PXFS (Snyder 2013; Yang et al.
+2013).
 
-Apart from these, and older, is the pool that the runtime of the tools hands its
-items to, `pcircle.aio.pool`. The tools start without the rest: names are
-imported when they are first used.
+The tools use only the pool of `pcircle.aio.pool` and what finds its number of threads. They
+start without the rest: names are imported on first use.
 """
 
 from __future__ import annotations

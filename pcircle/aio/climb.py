@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pcircle.guards import require
+
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
@@ -131,9 +133,9 @@ class Climb:
         self._trial = 0
 
     def _judge_up(self, rate: float) -> None:
-        assert self._before is not None
+        before = require(self._before)
         could = self._levels[self._at] / self._levels[self._at - self._trial] - 1.0
-        if rate < self._before * (1.0 + _PAYS * could):
+        if rate < before * (1.0 + _PAYS * could):
             self._at -= self._trial
             self._rest()
         else:
@@ -141,13 +143,13 @@ class Climb:
         self._trial = 0
 
     def _judge_down(self, rate: float) -> None:
-        assert self._before is not None
+        before = require(self._before)
         self._trial = 0
-        if rate < self._before * (1.0 - _FREE):
+        if rate < before * (1.0 - _FREE):
             self._at += 1
             self._rest()
         elif self._at:  # it cost nothing: further down
-            self._before = max(rate, self._before)
+            self._before = max(rate, before)
             self._at, self._trial = self._at - 1, -1
 
     def _is_other(self, rate: float) -> bool:

@@ -1,9 +1,8 @@
-"""Composite operations: what takes several steps, written as it reads, submitted as one.
+"""Composite operations: several steps, submitted as one operation.
 
-Each is a generator of operations; `yield` gives the outcome of a step or raises
-its error. Whatever ends one in its middle (a failure, a cancel, a deadline) runs
-its `finally` and `except` parts, whose steps are carried out too: none leaves a
-descriptor open or a temporary file behind.
+Each is a generator of operations; `yield` returns the result of a step or raises its error. When
+one ends early (by a failure, a cancel or a deadline) its `finally` and `except` blocks run, steps
+included, so that none leaves a descriptor open or a temporary file behind.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NOT_HERE = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ET
 
 
 def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
-    """All that is in a file. OSError."""
+    """The content of a file. OSError."""
     fd = yield ops.open(path)
     try:
         parts = []
@@ -39,9 +38,9 @@ def read_file(path: Path) -> Generator[Operation[Any], Any, bytes]:
 def write_file(
     path: Path, data: Any, *, mode: int = 0o666, sync: bool = True
 ) -> Generator[Operation[Any], Any, int]:
-    """Replace a file, whole or not at all; how many bytes. OSError.
+    """Replace a file atomically; the number of bytes written. OSError.
 
-    With `sync` it is on disk before it has its name.
+    With `sync` the data is on disk before the file gets its name.
     """
     temporary = _beside(path)
     fd = yield ops.creat(temporary, mode)
@@ -60,10 +59,10 @@ def write_file(
 
 
 def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]:
-    """Copy a regular file with its mode and times, replacing what has the name; its size.
+    """Copy a regular file with its mode, access list and times, replacing the target; its size.
 
-    OSError; ValueError if the source is none. Not a copy such as `fcp` makes:
-    it keeps no holes, owners or attributes.
+    OSError; ValueError if the source is not a regular file. Unlike `fcp` it keeps no holes,
+    owners or attributes.
     """
     source_fd = yield ops.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -75,7 +74,9 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
         try:
             try:
                 size = yield from _copy_data(source_fd, fd)
-                yield ops.fchmod(fd, stat.S_IMODE(status.st_mode))
+                # The mode alone would give the group what the list gives to all whom it names.
+                access = yield ops.access_list(source_fd)
+                yield ops.give_access(fd, stat.S_IMODE(status.st_mode), access)
                 yield ops.utimens(fd, status.st_atime_ns, status.st_mtime_ns)
             finally:
                 yield ops.close(fd)
@@ -89,9 +90,9 @@ def copy_file(source: Path, target: Path) -> Generator[Operation[Any], Any, int]
 
 
 def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, None]:
-    """Make a directory and those above it that are missing; it may be there. OSError."""
+    """Make a directory and its missing parents, unless it exists. OSError."""
     missing = [os.fspath(path)]
-    while missing:  # a path may have more parts than functions may nest
+    while missing:  # not recursive: a path may have more parts than calls may nest
         each = missing[-1]
         try:
             yield ops.mkdir(each, mode)
@@ -108,7 +109,7 @@ def make_path(path: Path, mode: int = 0o777) -> Generator[Operation[Any], Any, N
 
 
 def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any, int]:
-    """Within the kernel where that can be, else by a buffer."""
+    """Copy within the kernel where that is possible, else through a buffer."""
     offset = 0
     try:
         while count := (yield ops.copy_file_range(source_fd, target_fd, 1 << 30, offset, offset)):
@@ -116,19 +117,19 @@ def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any,
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
-    # Some file systems tell of no bytes where there are some.
+    # The rest, too: some file systems report the end of a file too early.
     while part := (yield ops.pread(source_fd, _BUFFER_BYTES, offset)):
         offset += yield ops.pwrite(target_fd, part, offset)
     return offset
 
 
 def _quietly(step: Operation[Any]) -> Steps:
-    with suppress(OSError):  # there is a first error to be told
+    with suppress(OSError):  # the first error is the one to report
         yield ops.tidying(step)
 
 
 def _beside(path: Path) -> Path:
-    """A name for a file that is to replace another."""
+    """A temporary name in the same directory."""
     mark = f".aio-{os.urandom(6).hex()}"
     if isinstance(path, bytes):
         return os.path.join(os.path.dirname(path), mark.encode())

@@ -1,4 +1,4 @@
-"""Every file operation as a method that returns at once, with a future."""
+"""Every file operation as a method that returns a future at once."""
 
 from __future__ import annotations
 

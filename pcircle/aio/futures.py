@@ -1,17 +1,16 @@
-"""Futures with continuations, and what is made of several of them.
+"""Futures with continuations, and functions that combine several futures.
 
-A `Future` is the outcome of an operation that may not have ended yet. It can be
-waited for (`result`), awaited by asyncio, and continued: ``future.then(fn)`` is
-the future of what ``fn(future)`` returns, once `future` has ended, well or not.
-A continuation that returns a future is continued by that one. `when_all`,
-`when_any` and `dataflow` are of several futures. These are the shapes of HPX,
-which PXFS (Snyder 2013; Yang et al. 2013) is built on.
+A `Future` is the outcome of an operation that may not have ended yet. One can wait for it
+(`result`), await it in asyncio, and continue it: ``future.then(fn)`` is the future of what
+``fn(future)`` returns, once `future` has ended, with a value or an error. If the continuation
+returns a future, its outcome is taken. `when_all`, `when_any` and `dataflow` combine several
+futures. The names are those of HPX, which PXFS (Snyder 2013; Yang et al. 2013) is built on.
 
-Continuations never run where the operation ran: they are handed to a runner,
-which a scheduler gives its futures, so that computing does not hold up I/O.
+Continuations never run on the thread of the operation: a runner, which the scheduler gives its
+futures, runs them elsewhere, so that computing does not delay I/O.
 
-A future is settled once. Whoever comes second, be it the operation's own late
-end, is told so, and has to tidy up what it brought.
+A future is settled once. `settle` returns false to whoever comes later, such as an operation that
+ends after a cancel; it must then undo what it did.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 Runner = Callable[[Callable[[], None]], None]
-"""Has a function called soon, somewhere else."""
+"""Calls a function soon, on another thread."""
 
 
 class Cancelled(Exception):
     """The operation was cancelled before it had an outcome."""
 
 
-_lock = threading.Lock()  # for all: it is held for some instructions only
+_lock = threading.Lock()  # shared by all futures: it is held for a few instructions only
 _here = threading.local()
 
 
 def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
-    """Call them, and then what they have called here in turn.
+    """Call the callbacks, and after them those that they cause on this thread.
 
-    One in another they would be too deep: a loop of continuations is a chain of futures as long.
+    Nested calls would be too deep: a loop of continuations is a chain of futures of any length.
     """
     waiting: deque[Callable[[], object]] | None = getattr(_here, "waiting", None)
     if waiting is not None:
@@ -58,12 +57,12 @@ def _call_each(callbacks: Iterable[Callable[[], object]]) -> None:
 
 
 class Future(Generic[T]):
-    """The outcome of an operation, once it has one. May be used by any thread."""
+    """The outcome of an operation, once it has ended. Safe to use from any thread."""
 
     __slots__ = ("_abort", "_callbacks", "_done", "_error", "_event", "_runner", "_value")
 
     def __init__(self, runner: Runner, abort: Callable[[], object] | None = None) -> None:
-        """`abort` is told when the future is cancelled, to save what work it can."""
+        """`abort` is called when the future is cancelled."""
         self._runner = runner
         self._abort = abort
         self._done = False
@@ -85,9 +84,9 @@ class Future(Generic[T]):
         return isinstance(self._error, Cancelled)
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the value; the operation's exception is raised.
+        """Wait for the value; raises the operation's exception.
 
-        TimeoutError if there is none after `timeout_s`; the operation goes on.
+        TimeoutError if there is no outcome after `timeout_s`; the operation continues.
         """
         if not self._done:
             with _lock:
@@ -103,7 +102,7 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def error(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait; the exception of the operation, None if it went well. TimeoutError as `result`."""
+        """Wait; the operation's exception, None if it succeeded. TimeoutError as for `result`."""
         try:
             self.result(timeout_s)
         except BaseException:
@@ -112,7 +111,7 @@ class Future(Generic[T]):
         return self._error
 
     def settle(self, value: T | None, error: BaseException | None = None) -> bool:
-        """The outcome, from whoever has it; false if there was one already."""
+        """Set the outcome; false if there is one already."""
         return self._end(value, error, abort=False)
 
     def _end(self, value: T | None, error: BaseException | None, *, abort: bool) -> bool:
@@ -132,19 +131,15 @@ class Future(Generic[T]):
         return True
 
     def cancel(self) -> bool:
-        """Give up waiting for it; false if there is an outcome.
+        """Cancel the operation; false if there is an outcome already.
 
-        An operation that has not begun never does. One that is in the kernel
-        can't be taken back: it ends, and what it made or opened is undone.
+        An operation that has not begun never does. One that is in the kernel can't be stopped:
+        it runs to its end, and what it made or opened is undone.
         """
-        return self.give_up(Cancelled())
-
-    def give_up(self, error: BaseException) -> bool:
-        """As `cancel`, with an error of one's own as the outcome."""
-        return self._end(None, error, abort=True)
+        return self._end(None, Cancelled(), abort=True)
 
     def _when_done(self, callback: Callable[[], object]) -> None:
-        """Call back once settled: on the thread that settles it, so only briefly."""
+        """Call back once settled, on the thread that settles it: the callback must be brief."""
         with _lock:
             if not self._done:
                 self._callbacks.append(callback)
@@ -154,7 +149,7 @@ class Future(Generic[T]):
     # ---- what follows ----------------------------------------------------------
 
     def then(self, function: Callable[[Future[T]], U | Future[U]]) -> Future[U]:
-        """The future of what `function` makes of this one, when it has ended."""
+        """The future of ``function(self)``, which is called once this one has ended."""
         after: Future[U] = Future(self._runner)
 
         def go_on() -> None:
@@ -171,7 +166,7 @@ class Future(Generic[T]):
         return after
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Await it in asyncio; to cancel the task cancels the operation."""
+        """Await it in asyncio; cancelling the task cancels the operation."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -208,7 +203,7 @@ def _post(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
 
 
 def _follow(after: Future[U], value: U | Future[U]) -> None:
-    """Settle a future by a value, or by what another one comes to."""
+    """Settle a future with a value, or with the outcome of another future."""
     if not isinstance(value, Future):
         after.settle(value)
         return
@@ -226,15 +221,8 @@ def _now(function: Callable[[], None]) -> None:
     function()
 
 
-def ready(value: T, runner: Runner = _now) -> Future[T]:
-    """A future that has its value."""
-    future: Future[T] = Future(runner)
-    future.settle(value)
-    return future
-
-
 def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
-    """The futures, as soon as all of them have ended, well or not; a cancel cancels them all."""
+    """The futures, once all of them have ended; cancelling it cancels them all."""
     waited = list(futures)
 
     def abort() -> None:
@@ -260,9 +248,9 @@ def when_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
 
 def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
-    """The number of the first one to end. ValueError if there are none. The others go on."""
+    """The index of the first future to end; the others continue. ValueError if there are none."""
     if not futures:
-        raise ValueError("of no futures none is the first")
+        raise ValueError("when_any requires at least one future")
     first: Future[int] = Future(futures[0]._runner)
     for number, each in enumerate(futures):
         each._when_done(partial(first.settle, number))
@@ -270,10 +258,10 @@ def when_any(futures: Sequence[Future[Any]]) -> Future[int]:
 
 
 def dataflow(function: Callable[..., U | Future[U]], *arguments: Any) -> Future[U]:
-    """The future of the function of these, of futures the values, once all of them are known.
+    """The future of ``function(*arguments)``, with futures replaced by their values.
 
-    The exception of the first argument that has one becomes the outcome, and
-    the function is not called.
+    If any argument failed, the exception of the first such argument becomes the outcome and the
+    function is not called.
     """
     futures = [each for each in arguments if isinstance(each, Future)]
 

@@ -15,6 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from pcircle import acls
+from pcircle.encoding import attributes, exact, to_scan
+from pcircle.writing import write_all, write_at
+
 T = TypeVar("T")
 
 METADATA, DATA = "metadata", "data"
@@ -93,11 +97,6 @@ def tidying(operation: Operation[T]) -> Operation[T]:
     return operation
 
 
-def not_an_operation(step: object) -> TypeError:
-    """What a composite operation is told that yields one."""
-    return TypeError(f"a step of a composite operation is no operation: {step!r}")
-
-
 # ---- files ---------------------------------------------------------------------
 
 
@@ -154,7 +153,7 @@ def write(fd: int, data: Any) -> Operation[int]:
 
 def pwrite(fd: int, data: Any, offset: int) -> Operation[int]:
     """All of the data at an offset; how many bytes."""
-    return Operation("pwrite", pwrite_all, fd, data, offset, kind=DATA, fd=fd)
+    return Operation("pwrite", write_at, fd, data, offset, kind=DATA, fd=fd)
 
 
 def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operation[int]:
@@ -162,24 +161,6 @@ def writev(fd: int, buffers: Sequence[Any], offset: int | None = None) -> Operat
     if offset is None:
         return Operation("writev", os.writev, fd, buffers, kind=DATA, fd=fd)
     return Operation("writev", os.pwritev, fd, buffers, offset, kind=DATA, fd=fd)
-
-
-def write_all(fd: int, data: Any) -> int:
-    """What `write` calls. OSError."""
-    view = memoryview(data).cast("B")
-    done = 0
-    while done < len(view):
-        done += os.write(fd, view[done:])
-    return done
-
-
-def pwrite_all(fd: int, data: Any, offset: int) -> int:
-    """What `pwrite` calls. OSError."""
-    view = memoryview(data).cast("B")
-    done = 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done:], offset + done)
-    return done
 
 
 def lseek(fd: int, offset: int, whence: int = os.SEEK_SET) -> Operation[int]:
@@ -276,7 +257,7 @@ def utimens(fd: int, atime_ns: int, mtime_ns: int) -> Operation[None]:
 
 def listxattr(target: Path | int) -> Operation[list[str]]:
     """The names of extended attributes of a path or an open file."""
-    return Operation("listxattr", os.listxattr, target, **_of(target))
+    return Operation("listxattr", attributes, target, **_of(target))
 
 
 def getxattr(target: Path | int, attribute: str) -> Operation[bytes]:
@@ -289,6 +270,16 @@ def setxattr(target: Path | int, attribute: str, value: bytes) -> Operation[None
     return Operation("setxattr", os.setxattr, target, attribute, value, **_of(target))
 
 
+def access_list(fd: int) -> Operation[bytes | None]:
+    """A file's access control list, None if it has none."""
+    return Operation("access_list", acls.read_list, fd, fd=fd)
+
+
+def give_access(fd: int, mode: int, access: bytes | None) -> Operation[None]:
+    """Set mode and access control list together, as far as the file system has lists."""
+    return Operation("give_access", acls.give_access, fd, mode, access, fd=fd)
+
+
 def _of(target: Path | int) -> dict[str, Any]:
     return {"fd": target} if isinstance(target, int) else {"path": target}
 
@@ -296,13 +287,15 @@ def _of(target: Path | int) -> dict[str, Any]:
 # ---- names ---------------------------------------------------------------------
 
 
-def readdir(fd: int, most: int = 0) -> Operation[list[str]]:
-    """The names of an open directory, as a batch; of a descriptor of its own. `most` 0: all."""
+def readdir(fd: int, max_names: int = 0) -> Operation[list[str]]:
+    """The names in an open directory, at most `max_names` of them, 0 for all: one batch."""
 
     def names() -> list[str]:
-        with os.scandir(fd) as entries:
-            found = [entry.name for entry in entries]
-        return found[:most] if most else found
+        # mypy knows of no scan of either kind.
+        scan: Any = os.scandir(to_scan(fd))
+        with scan as entries:
+            found = [exact(entry.name) for entry in entries]
+        return found[:max_names] if max_names else found
 
     return Operation("readdir", names, fd=fd)
 

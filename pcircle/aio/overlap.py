@@ -1,10 +1,9 @@
-"""Calls that wait, a few at a time: one function over the parts of a range, on helper threads.
+"""Blocking calls in parallel: one function over the parts of a range, on helper threads.
 
-On a file system with latency a thousand look-ups one after the other take a thousand round trips,
-though the server could answer many at once. Here the caller has a range cut into parts, helps
-itself with the first, and comes back when all are done. The threads begin when they are first
-needed and are few: under the interpreter's lock they help only those that wait, see
-`pcircle.aio.pool`.
+On a file system with latency, a thousand look-ups in sequence take a thousand round trips, though
+the server could answer many at once. Here a range is divided into parts; the caller processes the
+first one itself and returns when all are done. The threads start when they are first needed and
+are few: under the interpreter lock they only help calls that wait, see `pcircle.aio.pool`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from queue import SimpleQueue
 from pcircle.aio.workers import begin
 
 Part = Callable[[int, int], None]
-"""A function of a range: its first number, and the one behind its last."""
-
+"""A function of a range: its start, and its stop (exclusive)."""
 
 _NAME = "overlap-"
 
 
 def is_helper(thread: threading.Thread) -> bool:
-    """Whether a thread is one of those that help others."""
+    """Whether a thread is a helper of an `Overlap`."""
     return thread.name.startswith(_NAME)
 
 
@@ -33,14 +31,14 @@ class Overlap:
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
-            raise ValueError("somebody must do it")
+            raise ValueError("threads must be at least 1")
         self.threads = threads
         self._calls: SimpleQueue[tuple[Part, int, int] | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._helpers: list[threading.Thread] = []
 
     def run(self, function: Part, start: int, stop: int) -> None:
-        """Call the function for parts that make up the range; an exception of one is raised."""
+        """Call the function for each part of the range; raises an exception of one of them."""
         parts = min(self.threads, stop - start)
         while len(self._helpers) < parts - 1:
             if not begin(self._helpers, self._help, name=_NAME):
@@ -71,6 +69,6 @@ class Overlap:
             error: BaseException | None = None
             try:
                 function(first, last)
-            except BaseException as caught:  # the caller decides what it means
+            except BaseException as caught:  # raised by `run`
                 error = caught
             self._done.put(error)

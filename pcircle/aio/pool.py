@@ -1,17 +1,16 @@
-"""A pool of worker threads whose results come back to one owner thread.
+"""A pool of worker threads whose results are handled by one owner thread.
 
-A rank's main thread must answer thieves at any moment, so it never touches a
-file: it submits the work here and goes on. What comes back (results, and
-whatever a worker wants said in between) is queued and handled by the owner
-when it calls `drain`; `wake` tells it that there is something. So no state of
-the owner is ever touched by two threads, and nothing above this needs a lock.
+A rank's main thread must answer requests for work at any moment, so it never touches a file: it
+submits the work here and continues. Results, and messages that workers send meanwhile, are queued;
+the owner handles them when it calls `drain`, and `wake` tells it that there are some. So no state
+of the owner is ever touched by two threads, and nothing above this module needs a lock.
 
-Threads are for waiting, not for computing: under the interpreter lock two
-busy workers are slower than one. One is the start; `threads` may change at any time.
+Threads are for waiting, not for computing: under the interpreter lock two busy workers are slower
+than one. `threads` may change at any time.
 
-`concurrent.futures` would do but for three things: its threads are joined at
-exit, so a read that hangs for ever hangs the process; its callbacks run on
-the worker; and it costs twice as much per call.
+`concurrent.futures` differs in three ways that matter: its threads are joined at exit, so a read
+that hangs forever hangs the process; its callbacks run on the worker; and a call costs twice as
+much.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 class Future(Generic[T]):
-    """The outcome of a call, once it has one. Belongs to the pool's owner thread."""
+    """The outcome of a call, once it has ended. Belongs to the pool's owner thread."""
 
     __slots__ = ("_callbacks", "_error", "_value", "done")
 
@@ -40,7 +39,7 @@ class Future(Generic[T]):
         self._callbacks: list[Callable[[Future[T]], None]] = []
 
     def result(self) -> T:
-        """The call's value, or its exception raised. RuntimeError if it is not done."""
+        """The call's value; raises its exception, RuntimeError if it has not ended."""
         if not self.done:
             raise RuntimeError("the call has not ended yet")
         if self._error is not None:
@@ -48,18 +47,18 @@ class Future(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def error(self) -> BaseException | None:
-        """The exception that the call ended with, if it did."""
+        """The exception that the call raised, if any."""
         return self._error
 
     def then(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call back on the owner thread when done; at once if it is."""
+        """Call back on the owner thread when the call has ended; at once if it has."""
         if self.done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def settle(self, value: T | None, error: BaseException | None) -> None:
-        """The call has ended: for the pool alone."""
+        """Set the outcome; only the pool calls this."""
         self._value = value
         self._error = error
         self.done = True
@@ -69,7 +68,7 @@ class Future(Generic[T]):
 
 
 class Pool:
-    """`threads` workers, begun when the first call comes."""
+    """Up to `threads` workers, started as calls come."""
 
     def __init__(self, wake: Callable[[], None], threads: int = 1) -> None:
         if threads < 1:
@@ -86,16 +85,16 @@ class Pool:
 
     @property
     def number(self) -> int:
-        """On a worker: which one it is, from 0."""
+        """On a worker: its number, from 0."""
         return self._here.number  # type: ignore[no-any-return]
 
     @property
     def native_ids(self) -> list[int | None]:
-        """The workers' thread ids, as the kernel has them."""
+        """The workers' thread ids, as the kernel knows them."""
         return [worker.native_id for worker in self._workers]
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Have a worker call the function; takes constant time."""
+        """Call the function on a worker; takes constant time."""
         future: Future[T] = Future()
         self.in_flight += 1
         self._calls.put((future, function, args))
@@ -105,15 +104,15 @@ class Pool:
         return future
 
     def say(self, function: Callable[..., None], *args: Any) -> None:
-        """From a worker: have the owner call the function, in the order of saying."""
+        """On a worker: have the owner call the function; calls keep their order."""
         self._said.append((function, args))
         self._wake()
 
     def drain(self) -> None:
-        """On the owner thread: handle all that workers have said and finished by now.
+        """On the owner thread: handle the messages and results that are queued now.
 
-        What they say meanwhile waits for the next call, for which they wake the
-        owner: busy workers must not keep it from everything else.
+        What comes meanwhile waits for the next call, for which the workers wake the owner: busy
+        workers must not keep it from everything else.
         """
         said = self._said
         for _ in range(len(said)):
@@ -123,7 +122,7 @@ class Pool:
     def close(self, patience_s: float) -> bool:
         """End the workers; false if one is still stuck in a call after `patience_s`.
 
-        A stuck one is a daemon and dies with the process.
+        A stuck worker is a daemon and ends with the process.
         """
         for _ in self._workers:
             self._calls.put(None)

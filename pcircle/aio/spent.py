@@ -1,4 +1,4 @@
-"""How threads have spent their time, as the kernel accounts for it."""
+"""The time that threads have run, and waited for a processor, as the kernel accounts for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pcircle.aio.overlap import is_helper
 
 
 def others(threads: Collection[int | None]) -> list[int | None]:
-    """This process's threads but these and their helpers, as far as they run Python."""
+    """The Python threads of this process, except these and the helpers of an `Overlap`."""
     return [
         thread.native_id
         for thread in threading.enumerate()
@@ -18,14 +18,14 @@ def others(threads: Collection[int | None]) -> list[int | None]:
 
 
 def spent_s(threads: Iterable[int | None]) -> tuple[float, float]:
-    """Seconds that threads of ours have run, and been ready without a processor, so far."""
+    """Seconds that threads have run so far, and have waited for a processor."""
     cpu_ns = delay_ns = 0
     for thread in threads:
         try:
             with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
                 fields = file.read().split()
         except OSError:
-            continue  # it has ended, or this kernel doesn't tell
+            continue  # it has ended, or this kernel keeps no such account
         cpu_ns += int(fields[0])
         delay_ns += int(fields[1])
     return cpu_ns / 1e9, delay_ns / 1e9

@@ -1,12 +1,11 @@
-"""Doing no more of something in a second than is allowed, whoever asks.
+"""Rate limits, by a token bucket that all threads share.
 
-A bucket holds what may be done at once and fills at the allowed rate. Taking
-more than it holds leaves a debt, and whoever took waits until that is paid:
-so the sum of what is done in any time stays below rate times time, plus what
-the bucket holds, plus the last thing taken if it was done before it was paid.
+A bucket holds what may be done at once and fills at the given rate. Taking more than it holds
+leaves a debt, and the taker waits until that is paid. So the amount done in any period is at most
+rate times time, plus the capacity of the bucket, plus the last amount taken.
 
-`Bucket` is arithmetic over a clock that is given; `Throttle` waits, on a
-worker's thread, in steps so short that a request to stop is answered at once.
+`Bucket` is arithmetic over a clock that is passed in; `Throttle` waits, on a worker thread, in
+steps so short that a request to stop is answered at once.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ _STEP_S = 0.05
 
 
 class Bucket:
-    """An allowance of `rate` a second, of which at most `burst` is saved up; full at first."""
+    """A token bucket that fills at `rate` per second and holds at most `burst`; full at first."""
 
     def __init__(self, rate: float, burst: float, now_s: float) -> None:
         if rate <= 0 or burst < 0:
-            raise ValueError("an allowance is more than nothing")
+            raise ValueError("rate must be greater than 0, burst at least 0")
         self._rate = rate
         self._burst = burst
         self._level = burst
@@ -31,7 +30,7 @@ class Bucket:
 
     def take(self, amount: float, now_s: float) -> float:
         """Take an amount; returns the seconds to wait until it is paid for."""
-        # A clock that steps back must not be paid for.
+        # A clock that steps back must not count.
         passed_s = max(0.0, now_s - self._then_s)
         self._then_s = max(self._then_s, now_s)
         self._level = min(self._burst, self._level + passed_s * self._rate) - amount
@@ -39,9 +38,9 @@ class Bucket:
 
 
 class Throttle:
-    """A bucket to wait at: `rate` a second and `burst_s` seconds' worth of it at once.
+    """Waits so that at most `rate` per second is taken, and `burst_s` seconds' worth at once.
 
-    Any number of threads may wait at it.
+    Any number of threads may share it.
     """
 
     def __init__(self, rate: float, burst_s: float) -> None:

@@ -1,6 +1,6 @@
 """Starting worker threads.
 
-They are daemons: one that hangs in the kernel can't be ended, and must not keep its process.
+They are daemons: one that hangs in the kernel can't be ended and must not keep its process alive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 def begin(
     workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
 ) -> bool:
-    """Start one more, numbered in its name; false if this process may have no more threads."""
+    """Start one more thread, numbered in its name; false if this process may have no more."""
     worker = threading.Thread(target=work, args=args, name=f"{name}{len(workers)}", daemon=True)
     try:
         worker.start()
@@ -26,7 +26,7 @@ def begin(
 def begin_first(
     workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
 ) -> bool:
-    """As `begin`, where one at least is needed: RuntimeError if there is none."""
+    """As `begin`, but RuntimeError if there is no thread at all."""
     begun = begin(workers, work, *args, name=name)
     if not workers:
         raise RuntimeError("can't start a thread: this process may have no more")

@@ -70,6 +70,7 @@ from pcircle.circle.stealing import SPLITS, Backoff, Thief, victims_of
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Tree
 from pcircle.errors import Defect, StoppedEarly, worst
+from pcircle.guards import require
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 
@@ -134,6 +135,7 @@ class Engine(Generic[I, R]):
         self._result: R | None = None  # of the root join
         self._seeded = rank != 0
         self._aborted = False
+        self._ended_well = False  # no abort was known when the accounts came to be gathered
         self._give_up_s: float | None = None
         self._left_open = 0  # joins, at the moment of an abort
         self._out: list[do.Instruction] = []
@@ -209,7 +211,8 @@ class Engine(Generic[I, R]):
     def finished(self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()) -> None:
         """An item, or an item's completion, has run.
 
-        `value` is its result; if it spawned, it is kept for its completion.
+        `value` is its result; if it spawned, it is kept for its completion, which may be a further
+        one.
         """
         if notices:
             self.notify(notices)
@@ -222,15 +225,6 @@ class Engine(Generic[I, R]):
             self._resolve(parcel.parent, value)
         else:
             self._perhaps_complete(ticket)
-        self._advance(now_s)
-
-    def completed(self, ticket: int, value: R, now_s: float, notices: Sequence[Any] = ()) -> None:
-        """An item's completion has run: `value` is the item's result."""
-        if notices:
-            self.notify(notices)
-        parcel = self.running.pop(ticket)
-        if not self._aborted:
-            self._resolve(parcel.parent, value)
         self._advance(now_s)
 
     def fetched(self, segment: int, parcels: Iterable[Parcel[I]], now_s: float) -> None:
@@ -310,7 +304,7 @@ class Engine(Generic[I, R]):
         """The time at which `tick` must be called although nothing happened, if any."""
         phase = self.phase
         due_s = self._give_up_s
-        if phase in (WORKING, DRAINING):
+        if phase != STOPPED:
             due_s = earlier(due_s, self.epochs.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
@@ -448,8 +442,7 @@ class Engine(Generic[I, R]):
             if self.phase == WORKING:
                 self._send_all(self.progress.handle(source, message, now_s))
         elif kind in (EPOCH, COMMIT, URGE):
-            if self.phase in (WORKING, DRAINING):
-                self._send_all(self.epochs.handle(source, message))
+            self._send_all(self.epochs.handle(source, message))
         elif kind == QUIESCE:
             if self.phase == WORKING:
                 self._send_all(self.detector.handle(source, message))
@@ -475,7 +468,7 @@ class Engine(Generic[I, R]):
                 self._all_quiet(now_s)
             self._send_all(self.progress.advance(now_s))
             self._out += self.progress.news()
-        if self.phase in (WORKING, DRAINING):
+        if self.phase != STOPPED:
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
@@ -485,7 +478,8 @@ class Engine(Generic[I, R]):
             if self.rank == 0 and (self.lost or overdue or drained):
                 self._begin_gathering(now_s)
         if self.phase == GATHERING:
-            self._send_all(self.gather.advance(self.lost, not self.running, now_s))
+            idle = not self.running and not self._owes_epoch(now_s)
+            self._send_all(self.gather.advance(self.lost, idle, now_s))
             if self.gather.total is not None:
                 total, self.gather.total = self.gather.total, None
                 self._out.append(do.Conclude(total, self._result))
@@ -511,9 +505,16 @@ class Engine(Generic[I, R]):
     def _begin_gathering(self, now_s: float) -> None:
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
+            self._ended_well = not self._aborted
+            self.epochs.rest()
             self._send_all(self.gather.open())
             if self._aborted:
                 self.gather.hurry(now_s)
+
+    def _owes_epoch(self, now_s: float) -> bool:
+        """At rank 0: whether an abort has come too late for the drain to wait for its epoch."""
+        late = self._aborted and self._ended_well and not self.lost
+        return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
     def _stop(self, code: int, *, agreed: bool) -> None:
         self.phase = STOPPED
@@ -560,8 +561,7 @@ class Engine(Generic[I, R]):
                 self._out.append(do.Abandon(join.parcel.item, join.own))
 
     def _drain_until_s(self) -> float:
-        assert self._give_up_s is not None
-        return self._give_up_s - self.settings.final_deadline_s / 2
+        return require(self._give_up_s) - self.settings.final_deadline_s / 2
 
     # ---- accounts and sending --------------------------------------------------
 

@@ -14,12 +14,15 @@ result that is made of others' is counted to the latest epoch among them; it is
 no matter on which rank it is made.
 
 A job that stops early ends with one more round, so that what it did is not
-lost if there is time for it.
+lost if there is time for it. An abort may come as late as the gathering of the
+accounts; rank 0 then holds its own back until that round is over.
 
 A missing answer delays a commit, it is never filled in, and rounds do not
-overlap. What waits for a commit (verification does) can urge: the next round
-then comes as soon as the ranks that wait have nothing else to do, but rounds
-never take more than half of the time.
+overlap: one that was open when the accounts came to be gathered is given up,
+and answers to it are known by their number. What waits for a commit
+(verification does) can urge: the next round then comes as soon as the ranks
+that wait have nothing else to do, but rounds never take more than half of the
+time.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class EpochRounds:
         self._latest = 0  # epoch that is awaited
         self._urged = False
         self._last = 0
+        self._resting = False
         self._opened_s = 0.0
         self._rest_until_s = 0.0
         self._due_s: float | None = None
@@ -103,7 +107,7 @@ class EpochRounds:
                 out += self._commit(self.sealed)
                 self._rest_until_s = now_s + (now_s - self._opened_s)
                 self._due_s = now_s + (0.0 if self._last > self.sealed else self._period_s)
-        if self._tree.parent is None and self.sealed == self.committed:
+        if self._tree.parent is None and self._may_open():
             if self._due_s is None:
                 self._due_s = now_s + self._period_s
             if self._urged:
@@ -124,6 +128,14 @@ class EpochRounds:
             self._last = self.sealed + 1
             self._due_s = now_s
         return self.committed >= self._last
+
+    def rest(self) -> None:
+        """The accounts are gathered: give up an open round, and have none but `are_over`'s."""
+        self._resting = True
+        self._open = False
+
+    def _may_open(self) -> bool:
+        return self.sealed < self._last if self._resting else self.sealed == self.committed
 
     def _urge(self, number: int) -> Outgoing:
         # Who was sealed later than the one who urges will bring it what it wants.
@@ -147,4 +159,5 @@ class EpochRounds:
 
     def wakeup_s(self) -> float | None:
         """When rank 0 may open the next round."""
-        return None if self._open or self._period_s is None else self._due_s
+        closed = self._period_s is None or self._open or not self._may_open()
+        return None if closed else self._due_s

@@ -19,6 +19,7 @@ from pcircle.circle.instructions import Instruction, Show
 from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Message, Sums, Up
 from pcircle.circle.topology import Tree
 from pcircle.errors import worst
+from pcircle.guards import require
 
 Outgoing = list[tuple[int, Message]]
 
@@ -74,8 +75,7 @@ class ProgressRounds:
         """A round opens, or a child answers, possibly too late for its round."""
         if isinstance(message, Down):
             return self._open(message.number, now_s)
-        assert message.sums is not None
-        self._last[source] = message.sums
+        self._last[source] = require(message.sums)
         if message.number == self._number:
             self._waiting.discard(source)
         return self.advance(now_s)
@@ -93,8 +93,7 @@ class ProgressRounds:
         if self._deadline_s is not None and (not self._waiting or now_s >= self._deadline_s):
             return self._close()
         if self._deadline_s is None and self._due_s is not None and now_s >= self._due_s:
-            assert self._period_s is not None
-            self._due_s = now_s + self._period_s
+            self._due_s = now_s + require(self._period_s)
             self.rounds += 1
             return self._open(self._number + 1, now_s)
         return []
@@ -172,9 +171,8 @@ class GatherRound:
     def handle(self, source: int, message: Up[Any]) -> None:
         """A child's account has come."""
         if self._open and source in self._waiting:
-            assert message.account is not None
             self._waiting.discard(source)
-            self._answers.append(message.account)
+            self._answers.append(require(message.account))
 
     def advance(self, lost: set[int], idle: bool, now_s: float) -> Outgoing:
         """Close if neither a child nor this rank's own work is waited for, or no longer."""

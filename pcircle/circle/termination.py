@@ -62,6 +62,7 @@ from typing import Protocol
 
 from pcircle.circle.messages import Counted, Down, Message, Token, Up
 from pcircle.circle.topology import Tree
+from pcircle.guards import require
 
 Outgoing = list[tuple[int, Message]]
 
@@ -146,9 +147,8 @@ class FourCounter:
         if isinstance(message, Down):
             return self._opened(message.number)
         if isinstance(message, Up) and self._accepts(source, message.number):
-            assert message.counted is not None
             self._waiting.discard(source)
-            self._children = self._children + message.counted
+            self._children = self._children + require(message.counted)
         return []
 
     def _accepts(self, source: int, number: int) -> bool:

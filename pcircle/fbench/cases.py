@@ -28,6 +28,7 @@ from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
 from pcircle.fbench.figures import Figure
 from pcircle.fbench.plan import Plan
+from pcircle.writing import write_at
 
 _BLOCK_SIZES = tuple(4096 << (2 * step) for step in range(6))  # 4 KiB to 4 MiB
 _SUBMITTED = 32
@@ -145,7 +146,7 @@ class Client:
         if os.fstat(fd).st_size < plan.blocks * plan.block_bytes:
             for block in range(plan.blocks):
                 self._go_on()
-                os.pwrite(fd, self._data, block * plan.block_bytes)
+                write_at(fd, self._data, block * plan.block_bytes)
 
     def _carry_out(self, backend: str, calls: Sequence[Operation[Any]]) -> tuple[int, list[Any]]:
         """All of them; with how many at once in the end, 0 without, and their values. OSError."""
@@ -153,7 +154,7 @@ class Client:
             return 0, self._in_turn(calls)
         futures: list[Future[Any]] = []
         try:
-            with self._files(backend) as io:
+            with Files(self._plan.threads) as io:
                 for call in self._unless_stopped(calls):
                     futures.append(io.submit(call))
                 self._wait(when_all(futures))
@@ -193,30 +194,26 @@ class Client:
             with suppress(TimeoutError):
                 future.error(_LOOK_S)
 
-    def _files(self, backend: str) -> Files:
-        return Files(self._plan.threads, backend="uring" if backend == "uring" else "threads")
-
     # ---- overlap ---------------------------------------------------------------
 
     def _overlap(self) -> Iterator[Figure]:
         """Reads, each of whose blocks is hashed: the hash is sized to take most of their time."""
         blocks = self._all_blocks()
-        for backend in self._plan.asynchronous:
-            alone, lost = [], []
-            for _ in range(_ROUNDS):
-                bare_s = self._read_and_compute(backend, blocks, None)
-                compute = computation(_FITS * bare_s / len(blocks))
-                both_s = self._read_and_compute(backend, blocks, compute)
-                alone.append(self._plan.client_bytes / bare_s)
-                lost.append(100 * (1 - bare_s / both_s))
-            yield Figure("overlap", "read", backend, "B/s", median(alone))
-            yield Figure("overlap", "lost to computing", backend, "%", median(lost))
+        alone, lost = [], []
+        for _ in range(_ROUNDS):
+            bare_s = self._read_and_compute(blocks, None)
+            compute = computation(_FITS * bare_s / len(blocks))
+            both_s = self._read_and_compute(blocks, compute)
+            alone.append(self._plan.client_bytes / bare_s)
+            lost.append(100 * (1 - bare_s / both_s))
+        yield Figure("overlap", "read", "threads", "B/s", median(alone))
+        yield Figure("overlap", "lost to computing", "threads", "%", median(lost))
 
     def _read_and_compute(
-        self, backend: str, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
+        self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None
     ) -> float:
         """Seconds until the last block was read; computations may go on."""
-        with self._opened("read") as fds, self._files(backend) as io:
+        with self._opened("read") as fds, Files(self._plan.threads) as io:
             begun_s = time.perf_counter()
             reads = self._unless_stopped(blocks)
             futures = [io.submit(self._block("read", fds[f], b)) for f, b in reads]
@@ -231,10 +228,9 @@ class Client:
     def _continuation(self) -> Iterator[Figure]:
         blocks = self._all_blocks()
         for cost_us in _COSTS_US:
-            for backend in self._plan.asynchronous:
-                elapsed_s = self._read_and_compute(backend, blocks, computation(cost_us / 1e6))
-                rate = self._plan.client_bytes / elapsed_s
-                yield Figure("continuation", f"{cost_us} us a block", backend, "B/s", rate)
+            elapsed_s = self._read_and_compute(blocks, computation(cost_us / 1e6))
+            rate = self._plan.client_bytes / elapsed_s
+            yield Figure("continuation", f"{cost_us} us a block", "threads", "B/s", rate)
 
     # ---- submissions -----------------------------------------------------------
 
@@ -246,10 +242,9 @@ class Client:
             with self._opened("write") as fds:
                 call_us = _median_us(partial(os.pwrite, fds[0], data, 0))
                 yield Figure("blocking", what, "blocking", "us", call_us)
-                for backend in self._plan.asynchronous:
-                    with Files(self._plan.threads or 1, backend=backend) as io:
-                        submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
-                    yield Figure("blocking", what, backend, "us", submit_us)
+                with Files(self._plan.threads or 1) as io:
+                    submit_us = _median_us(partial(io.pwrite, fds[0], data, 0))
+                yield Figure("blocking", what, "threads", "us", submit_us)
                 os.ftruncate(fds[0], 0)
 
     # ---- names -----------------------------------------------------------------

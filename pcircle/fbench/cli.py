@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
 from pcircle import __version__
@@ -47,30 +46,25 @@ def parser() -> Parser:
         "--backend",
         action="append",
         choices=BACKENDS,
-        help="blocking, threads or uring; repeatable; default: those there are, side by side",
+        help="blocking or threads; repeatable; default: both",
     )
     add = p.add_argument_group("how").add_argument
     add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine; default: 1")
     add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
-    add(
-        "--threads",
-        metavar="N",
-        help="operations at once of each client; default: adapted, 64 with uring",
-    )
+    add("--threads", metavar="N", help="threads of each client; default: adaptive")
     add("--files", metavar="N", default="4", help="files of each client; default: 4")
     add("--blocks", metavar="N", default="64", help="blocks of each file; default: 64")
     add("--block-size", metavar="SIZE", default="1M", help="default: 1M")
     add = p.add_argument_group("what is said").add_argument
     add("-q", "--quiet", action="store_true", help="only failures")
     add("--json", metavar="FILE", help="the figures as a JSON document; - is standard output")
-    add("--plot", metavar="FILE", help="a picture, .png or .svg; wants matplotlib")
+    add("--plot", metavar="FILE", help="a picture, .png, .svg or .pdf; needs matplotlib")
     add("--version", action="version", version=f"fbench {__version__}")
     return p
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run fbench; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     return run(parser, arguments, {}, _carry_out, speaks=not detect(os.environ).rank)
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from pcircle.aio import uring
 from pcircle.errors import UsageError
 from pcircle.fbench.plan import BACKENDS, CASES, Plan
-from pcircle.fbench.report import Console, picture_of
+from pcircle.fbench.report import Console
 from pcircle.fbench.task import BenchTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.transport.launch import TransportOption
-from pcircle.ui import jsonout
+from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.values import number, number_of_jobs
@@ -33,7 +32,7 @@ class Options(msgspec.Struct, frozen=True):
 
     folder: bytes
     cases: tuple[str, ...] = CASES
-    backends: tuple[str, ...] = ("blocking", "threads")
+    backends: tuple[str, ...] = BACKENDS
     threads: int | None = None
     files: int = 4
     blocks: int = 64
@@ -62,7 +61,8 @@ class BenchProgram(Program):
         if options.json is not None:
             jsonout.check(options.json)
         if options.plot is not None:
-            picture_of(options.plot)
+            jsonout.check(options.plot)
+            pictures.check(options.plot)
         try:
             folder = os.path.realpath(options.folder)
             self._place = tempfile.mkdtemp(prefix=b".fbench-", dir=folder)
@@ -124,7 +124,7 @@ def _options(typed: argparse.Namespace) -> Options:
     return Options(
         folder=os.fsencode(typed.operands[0]),
         cases=tuple(dict.fromkeys(typed.case or CASES)),
-        backends=_backends(typed),
+        backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
         threads=None if typed.threads is None else _count("--threads", typed.threads),
         files=_count("--files", typed.files),
         blocks=_count("--blocks", typed.blocks),
@@ -135,16 +135,6 @@ def _options(typed: argparse.Namespace) -> Options:
         json=typed.json,
         plot=typed.plot,
     )
-
-
-def _backends(typed: argparse.Namespace) -> tuple[str, ...]:
-    """As asked for, or all that there are. UsageError for one that was asked for and isn't."""
-    missing = uring.missing()
-    if typed.backend is None:
-        return tuple(each for each in BACKENDS if each != "uring" or not missing)
-    if "uring" in typed.backend and missing:
-        raise UsageError(f"--backend uring: {missing}")
-    return tuple(dict.fromkeys(typed.backend))
 
 
 def _jobs(typed: argparse.Namespace) -> int | None:

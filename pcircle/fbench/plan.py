@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pcircle.aio.scheduler import Backend
-
 CASES = ("random", "stream", "overlap", "metadata", "blocking", "continuation")
-BACKENDS = ("blocking", "threads", "uring")
+BACKENDS = ("blocking", "threads")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -20,18 +18,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     place: bytes
     cases: tuple[str, ...] = CASES
-    backends: tuple[str, ...] = ("blocking", "threads")
+    backends: tuple[str, ...] = BACKENDS
     threads: int | None = None
     files: int = 4
     blocks: int = 64
     block_bytes: int = 1 << 20
     clients: int = 1
-
-    @property
-    def asynchronous(self) -> tuple[Backend, ...]:
-        """The backends that overlap anything; threads if none was asked for."""
-        asked = tuple(each for each in self.backends if each != "blocking")
-        return asked or ("threads",)  # type: ignore[return-value]
 
     @property
     def client_bytes(self) -> int:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from pcircle import __version__
-from pcircle.errors import Defect, EntriesFailed, UsageError, worst
+from pcircle.errors import EntriesFailed, worst
 from pcircle.fbench.figures import Figure, Measured, together
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Observer, Outcome
-from pcircle.ui import jsonout
+from pcircle.ui import jsonout, pictures
+from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.table import render
 from pcircle.units import format_size
+from pcircle.writing import write_stream
 
 SCHEMA = 1
 
@@ -69,18 +71,30 @@ class Console(Observer[Measured]):
             said.line(f"fbench: {trouble}")
         if measured.trouble:
             code = worst((code, EntriesFailed.exit_code))
-        if not self._quiet:
-            Output(sys.stderr if self._json == "-" else sys.stdout).write(describe(figures))
-        try:
-            if self._json is not None:
-                document = self._document(code, figures, measured.trouble)
-                jsonout.write(document, self._json, sys.stdout.buffer)
-            if self._plot is not None:
-                draw(figures, self._plot)
-        except OSError as error:
-            said.line(f"fbench: {error}")
-            code = worst((code, Defect.exit_code))
+        for name, write in self._writers(code, figures, measured.trouble):
+            try:
+                write()
+            except OSError as error:
+                shown = show(os.fsencode(name))
+                said.line(f"fbench: cannot write '{shown}': {error.strerror}")
+                code = worst((code, EntriesFailed.exit_code))
         return code
+
+    def _writers(
+        self, code: int, figures: Sequence[Figure], trouble: Sequence[str]
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is to be written: where to, and how. Each raises OSError."""
+        if not self._quiet:
+            # Standard output carries the JSON document then.
+            stream = sys.stderr if self._json == "-" else sys.stdout
+            name = "standard error" if self._json == "-" else "standard output"
+            yield name, partial(write_stream, stream, describe(figures).encode())
+        if self._json is not None:
+            document = self._document(code, figures, trouble)
+            stdout = getattr(sys.stdout, "buffer", None)
+            yield self._json, partial(jsonout.write, document, self._json, stdout)
+        if self._plot is not None:
+            yield self._plot, partial(draw, figures, self._plot)
 
     def _document(self, code: int, figures: Sequence[Figure], trouble: Sequence[str]) -> Report:
         plan = self._plan
@@ -125,23 +139,11 @@ def _cell(value: float, unit: str) -> str:
     return f"{value:.1f} us" if unit == "us" else f"{value:.0f}"
 
 
-def picture_of(path: str) -> Any:
-    """What draws pictures. UsageError without it, or for a FILE that is none."""
-    if os.path.splitext(path)[1] not in (".png", ".svg"):
-        raise UsageError(f"--plot: '{path}' is neither .png nor .svg")
-    jsonout.check(path)
-    try:
-        import_module("matplotlib").use("agg")
-        return import_module("matplotlib.figure").Figure
-    except ImportError:
-        raise UsageError("--plot wants matplotlib: pip install 'pcircle[plot]'") from None
-
-
 def draw(figures: Sequence[Figure], path: str) -> None:
     """Draw the figures, a chart for each case. OSError."""
     shown = [figure for figure in figures if figure.unit != "threads"]
     charts = list(dict.fromkeys((figure.case, figure.unit) for figure in shown))
-    picture = picture_of(path)(figsize=(8, 2.6 * max(1, len(charts))), layout="constrained")
+    picture = pictures.new_figure((8, 2.6 * max(1, len(charts))))
     for number, (case, unit) in enumerate(charts, 1):
         axes = picture.add_subplot(len(charts), 1, number)
         some = [figure for figure in shown if (figure.case, figure.unit) == (case, unit)]
@@ -156,4 +158,4 @@ def draw(figures: Sequence[Figure], path: str) -> None:
         axes.set_title(_TITLES[case], fontsize="medium")
         axes.set_ylabel(unit)
         axes.legend(fontsize="small")
-    picture.savefig(path)
+    pictures.save(picture, path)

@@ -11,13 +11,14 @@ import time
 from collections.abc import Sequence
 
 from pcircle.fcp.counters import of_names
-from pcircle.fcp.files import COPIED, LARGE, LINKED, special
+from pcircle.fcp.files import COPIED, LARGE, LINKED
 from pcircle.fcp.items import ANYWHERE, Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
-from pcircle.fcp.links import linked as linked_name
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.site import Site
+from pcircle.fcp.special import not_copied
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.guards import require
 from pcircle.runtime import Here
 
 _BATCH_S = 0.1
@@ -54,7 +55,7 @@ class Batches:
         files, links, specials = map(unpack, (item.files, item.links, item.specials))
         linked: list[Linked] = []
         undone: set[bytes] = set()
-        self._site.extras.enter(target_fd)
+        self._site.enter(item.root, item.path, item.place, target_fd)
         self._site.lift(target_fd, files)
         ways = [(self._site.copier.link, name) for name in links]
         ways += [(self._site.special, name) for name in specials]
@@ -66,7 +67,7 @@ class Batches:
                 undone.add(name)
             else:
                 if status is not None:
-                    linked.append(linked_name(name, status))
+                    linked.append(self._links.linked(name, status, item.place))
                 elif self._site.signer is not None:
                     self._site.signer.add(name)
         tried, tally = self._site.copier.files(
@@ -74,7 +75,7 @@ class Batches:
         )
         for name, doing, trouble in tally.failed:
             self._site.fail(item.root, join_path(item.path, name), doing, trouble, here)
-        linked += [linked_name(name, s) for name, s in tally.linked]
+        linked += [self._links.linked(name, s, item.place) for name, s in tally.linked]
         if told:
             undone.update(tally.large, [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
@@ -107,6 +108,7 @@ class Batches:
     def singles(self, item: Singles, here: Here[Item]) -> Done:
         """Copy roots that are not directories; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
+        self._site.leave_mark(item.first)
         for number in range(item.first, item.end):
             self._site.copier.doing = "reach"
             finished = True
@@ -139,8 +141,8 @@ class Batches:
             return False
         hashes = site.recorder.keys.names([root.source_name])
         kind = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK}.get(root.kind)
-        if kind is not None and not site.target_is(number, b"", kind):
-            return False
+        if kind is None or not site.target_is(number, b"", kind):
+            return False  # a special file is made as soon as it is looked at
         if not all(partial.are_done(hashes)):
             return False
         partial = site.partial(number, HOLDER)
@@ -166,7 +168,7 @@ class Batches:
             self._site.targets.lease(number, HOLDER) as lease,
         ):
             names = (source.fd, root.source_name, lease.fd, root.target_name)
-            self._site.extras.enter(lease.fd)
+            self._site.enter(number, HOLDER, ANYWHERE, lease.fd)
             if root.kind == LINK:
                 self._site.copier.link(*names)
                 here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
@@ -174,7 +176,7 @@ class Batches:
                 self._site.special(*names)
             elif root.kind != FILE:
                 self._site.copier.doing = "copy"
-                raise special()
+                raise not_copied(source.fd, root.source_name)
             else:
                 outcome = self._site.copier.file(*names)
                 place = Place(source.identity, lease.identity, lease.identity, root.file_system)
@@ -182,8 +184,8 @@ class Batches:
                 if outcome == LARGE:
                     here.spawn([Large(number, HOLDER, name, new, weight, place)])
                 elif outcome == LINKED:
-                    status = self._site.copier.status
-                    linked = [linked_name(name, status)]
+                    status = require(self._site.copier.status)
+                    linked = [self._links.linked(name, status, place)]
                     self._links.post((number, HOLDER, place), linked, weight, here)
                 if outcome != COPIED:
                     return False

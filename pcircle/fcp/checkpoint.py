@@ -4,7 +4,8 @@ It is a directory beside the copy, named by a hash of the sources and the
 destination, so that the same command finds it again:
 
     header              what is copied and how, the secret that names are hashed
-                        with, and the marks of temporary names; rewritten by each run
+                        with, the target's mark and those of temporary names;
+                        rewritten by each run
     lock                who is at work on it; rewritten as a heartbeat
     journal-RUN-RANK    what was done, see `pcircle.fcp.journal`
     index               the journals of earlier runs, in order, see `pcircle.fcp.resumed`
@@ -22,7 +23,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import stat
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -32,10 +32,12 @@ from hashlib import blake2b
 import msgspec
 
 from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fcp.mark import remove_from
 from pcircle.fcp.plan import DIRECTORY, Plan, Root
 from pcircle.ui.names import show
+from pcircle.writing import write_all
 
-VERSION = 1
+VERSION = 3
 _MAGIC = b"fcp checkpoint\n"
 _BEAT_S = 5.0
 _DEAD_AFTER_S = 3 * _BEAT_S
@@ -57,7 +59,8 @@ class Header(msgspec.Struct, frozen=True):
 
     `options` are those that decide what the copy comes to; `tokens` mark the
     temporary names of all runs, the last one's last. Files above
-    `large_bytes` are begun under such names; what is begun so must be ended so.
+    `large_bytes` are begun under such names; what is begun so must be ended so. `mark` is the
+    name of the target's mark; checkpoints before version 3 had none.
     """
 
     version: int
@@ -67,6 +70,7 @@ class Header(msgspec.Struct, frozen=True):
     options: dict[str, bytes]
     tokens: tuple[bytes, ...]
     large_bytes: int
+    mark: bytes = b""
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -192,9 +196,7 @@ class Checkpoint:
         fd = os.open(name + b".new", _WRITE, 0o600, dir_fd=self.fd)
         try:
             for part in parts:
-                view = memoryview(part)
-                while view:
-                    view = view[os.write(fd, view) :]
+                write_all(fd, part)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -226,21 +228,10 @@ class Checkpoint:
 
     def remove(self, *, keep_times: bool = False) -> None:
         """Remove it; `keep_times` of the directory that it is in. OSError if that fails."""
-        holder = os.path.dirname(self.path)
-        before = os.stat(holder)
         for name in os.listdir(self.fd):
             os.unlink(name, dir_fd=self.fd)
-        try:
-            os.rmdir(self.path)
-        except PermissionError:
-            # It is in the copy, which has the source's mode by now.
-            os.chmod(holder, before.st_mode | stat.S_IRWXU)
-            try:
-                os.rmdir(self.path)
-            finally:
-                os.chmod(holder, stat.S_IMODE(before.st_mode))
-        if keep_times:
-            os.utime(holder, ns=(before.st_atime_ns, before.st_mtime_ns))
+        holder = os.path.dirname(self.path)
+        remove_from(holder, lambda: os.rmdir(self.path), keep_times=keep_times)
 
     def has_journals(self) -> bool:
         """Whether a run has recorded anything."""

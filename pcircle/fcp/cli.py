@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 
 from pcircle import __version__
@@ -159,12 +158,11 @@ _BARE = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run fcp; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     speaks = not detect(os.environ).rank
-    return run(parser, _joined(arguments), _BARE, _carry_out, speaks=speaks)
+    return run(parser, arguments, _BARE, _carry_out, speaks=speaks, joined=_joined)
 
 
-def _joined(arguments: list[str]) -> list[str]:
+def _joined(arguments: Sequence[str]) -> Sequence[str]:
     """The arguments, with `--stripe` and a value of its own made one: -1 is like an option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     if "--stripe" not in arguments[: end - 1]:

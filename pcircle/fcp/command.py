@@ -26,7 +26,7 @@ from pcircle.fcp.plan import (
     Plan,
     Root,
 )
-from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep
+from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep, reached
 from pcircle.fcp.signing import Signatures
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
@@ -34,8 +34,9 @@ from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.fs.lists import Lists, read_paths, sort
 from pcircle.fs.metadata import Keep
+from pcircle.guards import require
 from pcircle.runtime import Observer, Program, Task, run_program
-from pcircle.signature import algorithm
+from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import open_log
@@ -48,6 +49,8 @@ from pcircle.units import parse_size
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
 # What is asked for by name must be kept, or the entry fails.
+# A mode alone would give the group what a list gives to all whom it names; a list has the mode.
+_TOGETHER = ("mode", "acl")
 _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 
 Links = Literal["all", "operands", "none"]
@@ -110,16 +113,23 @@ class CopyProgram(Program):
         self._options = options
         self._umask = umask
         self._log: ErrorLog | None = None
+        self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
         self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
+        if options.sign is not None:
+            try:
+                algorithm(options.sign)
+            except ValueError as error:
+                raise UsageError(f"--signature: {error}") from None
         if options.json is not None:
             jsonout.check(options.json)
         rules = rules_of(options.filters, show, null=options.null)
         here = working_directory()
+        self._wish = reached(options.checkpoint)
         log = options.retry_from
         entries = iter(()) if log is None else read_log(log)
         failed = list(islice(entries, 1))
@@ -127,7 +137,8 @@ class CopyProgram(Program):
         if log is not None:
             self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
-            self._lists = _listed(options, options.files_from, roots)
+            note = None if options.quiet else self.complain
+            self._lists = _listed(options, options.files_from, roots, note)
         chunk = options.chunk_bytes
         kept = demand(options.stripe, options.keep)
         plan = Plan(
@@ -155,8 +166,8 @@ class CopyProgram(Program):
             striping=striping_of(options.stripe, kept, roots),
             threads=options.threads,
         )
-        if not options.checkpoint.never and is_worth_it(plan):
-            self._kept = keep(plan, options.checkpoint)
+        if not self._wish.never and is_worth_it(plan):
+            self._kept = keep(plan, self._wish)
             if self._kept is not None:
                 large = self._kept.large_bytes
                 plan = msgspec.structs.replace(plan, journal=self._kept.plan, large_bytes=large)
@@ -175,13 +186,13 @@ class CopyProgram(Program):
         """
         options = self._options
         sources, target = options.sources, options.target
-        follow = options.links != "none"
+        follow, force = options.links != "none", options.existing.force
         into, exact = options.into, options.exact
-        roots = resolve(sources, target, into=into, exact=exact, follow=follow)
+        roots = resolve(sources, target, into=into, exact=exact, follow=follow, force=force)
         if failed and len(sources) == 1 and not (into or exact):
             wanted = (failed[0].source, failed[0].target)
             if sides(roots[0], here) != wanted:
-                exactly = resolve(sources, target, exact=True, follow=follow)
+                exactly = resolve(sources, target, exact=True, follow=follow, force=force)
                 if sides(exactly[0], here) == wanted:
                     return exactly
         return roots
@@ -189,14 +200,15 @@ class CopyProgram(Program):
     def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
         """The roots; those of an interrupted copy if DST exists only since that has made it."""
         options = self._options
-        wish = options.checkpoint
+        wish = self._wish
         if len(roots) > 1 or options.into or options.exact or wish.never:
             return roots
         if has_checkpoint(roots, here, wish):
             return roots
-        follow = options.links != "none"
+        follow, force = options.links != "none", options.existing.force
+        operands = options.sources, options.target
         try:
-            exactly = resolve(options.sources, options.target, exact=True, follow=follow)
+            exactly = resolve(*operands, exact=True, follow=follow, force=force)
         except UsageError:
             return roots
         return exactly if has_checkpoint(exactly, here, wish) else roots
@@ -204,6 +216,8 @@ class CopyProgram(Program):
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
         lists = self._lists if rank == 0 else None
+        if decided.sign is not None:
+            ensure_usable(decided.sign, rank)
         if decided.dry:
             from pcircle.fcp.dry import DryTask
 
@@ -275,23 +289,25 @@ def _journaled(
     try:
         return JournaledCopy(plan, rank, size, kept, lists)
     except OSError as error:
-        assert plan.journal is not None
-        text = f"rank {rank} can't use the checkpoint '{show(plan.journal.path)}'"
+        shown = show(require(plan.journal).path)
+        text = f"rank {rank} can't use the checkpoint '{shown}'"
         raise StoppedEarly(f"{text}, which all ranks must see: {error.strerror}") from error
 
 
-def _listed(options: Options, name: str, roots: tuple[Root, ...]) -> Lists:
+def _listed(
+    options: Options, name: str, roots: tuple[Root, ...], note: Callable[[str], None] | None
+) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from: its paths are below SRC, which must be one directory")
-    return sort([(0, read_paths(name, show, null=options.null, whole=options.deep))])
+    paths = read_paths(name, show, null=options.null, whole=options.deep, note=note)
+    return sort([(0, paths)])
 
 
 def _check_signature(options: Options) -> None:
     """UsageError if there is no such signature, or none of such a copy."""
-    assert options.sign is not None
     try:
-        algorithm(options.sign)
+        check_name(require(options.sign))
     except ValueError as error:
         raise UsageError(f"--signature: {error}") from None
     if options.reflink == "always":
@@ -361,6 +377,8 @@ def _keep(typed: argparse.Namespace) -> Keep:
             if name not in _WORDS:
                 raise UsageError(f"--preserve: '{name}' is none of {', '.join(_WORDS)}")
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
+    if not wanted.isdisjoint(_TOGETHER):
+        wanted.update(_TOGETHER)
     return Keep(**dict.fromkeys(wanted, True))
 
 

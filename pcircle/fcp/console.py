@@ -13,7 +13,7 @@ from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.errorlog import ErrorLog
-from pcircle.fcp.items import VERIFYING, Done, Failure, Remark
+from pcircle.fcp.items import VERIFYING, Done, Failure, Remark, Skipped
 from pcircle.fcp.report import (
     SCHEMA,
     Report,
@@ -34,6 +34,7 @@ from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
+from pcircle.writing import write_stream
 
 _PERIOD_S = 0.2
 
@@ -61,9 +62,10 @@ class Console(Observer[Done]):
         self._json = json
         self._log = log
         self._log_trouble: OSError | None = None
-        self._by_errno: Counter[int] = Counter()
+        self._by_kind: Counter[tuple[int | None, str]] = Counter()
         self._dry = dry
         self._differs = False
+        self._skipped: set[str] = set()  # kinds of special files
         self._sources = sources
         self._target = target
         self._kept = kept
@@ -84,15 +86,27 @@ class Console(Observer[Done]):
         self._write_log([value for value in values if isinstance(value, Failure)])
         for value in values:
             if isinstance(value, Failure):
-                self._by_errno[value.errno] += 1
+                self._by_kind[value.errno, value.kind] += 1
                 self._differs = self._differs or value.doing == VERIFYING
                 if self._signatures is not None:
                     self._signatures.failed(value)
                 if len(self._failures) < FAILURES_KEPT:
                     self._failures.append(failed_entry(value))
                 self._progress.note(describe_failure(value))
+            elif isinstance(value, Skipped):
+                self._skip(value)
             elif isinstance(value, Remark) and not self._quiet:
                 self._progress.note(f"fcp: '{show(value.path)}' {value.text}")
+
+    def _skip(self, skipped: Skipped) -> None:
+        """A special file was left out: name the first of each kind."""
+        if self._signatures is not None:
+            self._signatures.skipped(skipped)
+        kind = skipped.kind
+        if kind and kind not in self._skipped and not self._quiet:
+            self._skipped.add(kind)
+            example = show(skipped.path)
+            self._progress.note(f"fcp: skipping {kind}s such as '{example}': add -a to copy them")
 
     def _write_log(self, failures: Sequence[Failure]) -> None:
         if self._log is None or self._log_trouble is not None or not failures:
@@ -147,16 +161,17 @@ class Console(Observer[Done]):
         if self._signatures is not None and code in (0, EntriesFailed.exit_code):
             try:
                 settled = total.copied + total.skipped
-                failures = total.failed + len(self._by_errno)
+                failures = total.failed + len(self._by_kind)
                 self._signed = self._signatures.results(
                     outcome.result, failures=failures, entries=settled
                 )
             except ValueError as error:
                 code = Defect.exit_code
                 reasons.append(str(error))
-        if self._by_errno:
-            self._progress.note(f"fcp: {failures_by_kind(self._by_errno)}")
-        if total.failed or self._log_trouble is not None:
+        if self._by_kind:
+            self._progress.note(f"fcp: {failures_by_kind(self._by_kind)}")
+        unsigned = self._signatures is not None and self._signatures.is_lacking
+        if total.failed or unsigned or self._log_trouble is not None:
             code = worst((code, EntriesFailed.exit_code))
         if self._differs:
             code = worst((code, IntegrityError.exit_code))
@@ -208,6 +223,7 @@ class Console(Observer[Done]):
             failed=total.failed,
             not_kept=total.not_kept,
             skipped=total.skipped,
+            special_skipped=total.special_skipped,
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round((total.bytes_done - total.resumed_bytes) / elapsed_s, 3),
             entries_per_s=round(max(0, total.copied - total.resumed) / elapsed_s, 3),
@@ -229,17 +245,24 @@ class Console(Observer[Done]):
                 self._progress.note(f"fcp: cannot write '{self._json}': {error.strerror}")
                 code = worst((code, EntriesFailed.exit_code))
         # Standard output carries the JSON document then.
-        output = Output(sys.stderr if self._json == "-" else sys.stdout)
-        for signed in report.signatures:
-            if signed.signature is None:
-                self._progress.note(f"fcp: no signature of '{signed.path}': entries of it failed")
-            else:
-                output.write(f"{signed.signature}  {signed.path}\n")
+        stream = sys.stderr if self._json == "-" else sys.stdout
+        signed = [each for each in report.signatures if each.signature is not None]
+        if signed:
+            lines = "".join(f"{each.signature}  {each.path}\n" for each in signed)
+            try:
+                write_stream(stream, lines.encode())
+            except OSError as error:
+                self._progress.note(f"fcp: cannot write standard output: {error.strerror}")
+                code = worst((code, EntriesFailed.exit_code))
+        for root, each in enumerate(report.signatures):
+            if each.signature is None:
+                why = "" if self._signatures is None else self._signatures.why(root)
+                self._progress.note(f"fcp: no signature of '{each.path}': {why}")
         if not self._quiet:
             text = summary(report) + "\n"
             if self._verbose:
                 text = shares(report.ranks, report.entries, self._verbose) + text
-            output.write(text)
+            Output(stream).write(text)  # said about the copy: no result
         return code
 
 

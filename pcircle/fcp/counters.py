@@ -11,20 +11,22 @@ from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 from pcircle.runtime import Work
 
-FOUND, SIZED, FAILED = 0, 1, 7
+FOUND, SIZED, FAILED, SPECIAL_SKIPPED = 0, 1, 7, 16
 """Where these are in the counts in a row."""
 
 _AS_ONE_BYTES = 256 << 10
-KINDS = (XATTR, ACL, FLAGS, STRIPE)
+HARD_LINKS = "hard links"
+KINDS = (XATTR, ACL, FLAGS, STRIPE, HARD_LINKS)
 
 
 class Counters:
     """A rank's running counts; written by the worker, read by the main thread.
 
     `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links, special, skipped or failed. `sized` are those
+    one of files, directories, links, special, skipped, special_skipped or failed. `sized` are those
     whose size is known; `scans_due` the directories found, `scans_done` those read.
-    `not_kept` counts entries by what of them the destination could not hold.
+    `special_skipped` are special files that are not copied without -a.
+    `not_kept` counts entries by what of them could not be kept.
     `resumed` and `resumed_bytes` are what of all that an earlier run has done.
     """
 
@@ -44,13 +46,14 @@ class Counters:
         "sized",
         "skipped",
         "special",
+        "special_skipped",
         "weight",
     )
 
     def __init__(self) -> None:
         self.found = self.sized = self.scans_due = self.scans_done = 0
         self.files = self.directories = self.links = self.failed = 0
-        self.skipped = 0
+        self.skipped = self.special_skipped = 0
         self.bytes_found = self.bytes_done = 0
         self.weight = 0.0
         self.special = 0
@@ -58,7 +61,7 @@ class Counters:
         self.not_kept = dict.fromkeys(KINDS, 0)
 
     def lose(self, kinds: Iterable[str]) -> None:
-        """Count an entry of which the destination could not hold these."""
+        """Count an entry of which these could not be kept."""
         for kind in kinds:
             self.not_kept[kind] += 1
 
@@ -78,6 +81,7 @@ class Counters:
             self.special,
             *self.not_kept.values(),
             self.skipped,
+            self.special_skipped,
         )
 
     def work(self) -> Work:
@@ -141,6 +145,7 @@ _PLAIN = (
     "bytes_done",
     "special",
     "skipped",
+    "special_skipped",
 )
 
 
@@ -162,7 +167,9 @@ class Totals(msgspec.Struct, frozen=True):
     lost_acl: int = 0
     lost_flags: int = 0
     lost_stripe: int = 0
+    lost_links: int = 0
     skipped: int = 0
+    special_skipped: int = 0
     resumed: int = 0
     resumed_bytes: int = 0
 
@@ -173,14 +180,14 @@ class Totals(msgspec.Struct, frozen=True):
 
     @property
     def not_kept(self) -> dict[str, int]:
-        """Entries by what of them the destination could not hold."""
-        lost = self.lost_xattr, self.lost_acl, self.lost_flags, self.lost_stripe
+        """Entries by what of them could not be kept."""
+        lost = self.lost_xattr, self.lost_acl, self.lost_flags, self.lost_stripe, self.lost_links
         return {kind: count for kind, count in zip(KINDS, lost, strict=True) if count}
 
     @property
     def settled(self) -> int:
-        """Entries that have come to an end: copied, left as they were, or failed."""
-        return self.copied + self.skipped + self.failed
+        """Entries that have come to an end: copied, left as they were or out, or failed."""
+        return self.copied + self.skipped + self.special_skipped + self.failed
 
     @property
     def walked(self) -> bool:

@@ -8,6 +8,7 @@ where it exists.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.plan import DIRECTORY, FILE, LINK, SPECIAL, Root
 from pcircle.fs.directories import at_and_above
+from pcircle.trusted import Untrusted, place_of, refuse_pseudo
 from pcircle.ui.names import show
 
 
@@ -28,16 +30,18 @@ def resolve(
     into: bool = False,
     exact: bool = False,
     follow: bool = False,
+    force: bool = False,
 ) -> tuple[Root, ...]:
     """The roots of a copy.
 
     `into`: the target must be a directory that takes the sources (`-t`);
     `exact`: the target is the copy itself (`-T`); `follow`: a source that is a
-    symbolic link is what it stands for. Raises UsageError for what
-    cp would refuse, and for what would destroy something.
+    symbolic link is what it stands for; `force`: a link that leads to itself is
+    replaced by a file (`-f`). Raises UsageError for what cp would refuse, and for what would
+    destroy something.
     """
     statuses = [_source_status(source, follow=follow) for source in sources]
-    existing = _status(target, follow=True)
+    existing = _target_status(target)
     is_directory = existing is not None and stat.S_ISDIR(existing.st_mode)
     if into and not is_directory:
         raise UsageError(f"target '{show(target)}' is not a directory")
@@ -47,9 +51,12 @@ def resolve(
         roots = [_inside(s, status, target) for s, status in zip(sources, statuses, strict=True)]
         _refuse_same_names(roots)
     else:
+        if not (force or existing) and stat.S_ISREG(statuses[0].st_mode):
+            _status(target, follow=True)  # which refuses a link that leads to itself
         roots = [_becoming(sources[0], statuses[0], target, existing)]
     for root, status in zip(roots, statuses, strict=True):
         _refuse_self(root, status)
+    _refuse_untrusted(roots)
     return tuple(map(_through_link, roots)) if follow else tuple(roots)
 
 
@@ -71,6 +78,16 @@ def _status(path: bytes, *, follow: bool) -> os.stat_result | None:
         return None
     except OSError as error:
         raise UsageError(f"cannot use '{show(path)}': {error.strerror}") from None
+
+
+def _target_status(path: bytes) -> os.stat_result | None:
+    """As of `_status`, through links; None as well for one that leads to itself."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not os.path.islink(path):
+            return _status(path, follow=True)
+        return None
 
 
 def _source_status(source: bytes, *, follow: bool) -> os.stat_result:
@@ -138,7 +155,10 @@ def _becoming(
                 f"with directory '{show(source)}'"
             )
     else:
-        _refuse_kind(source, target, existing)
+        # A link takes the place of a link, wherever that leads.
+        at_name = _status(target, follow=False)
+        links = stat.S_ISLNK(status.st_mode) and at_name and stat.S_ISLNK(at_name.st_mode)
+        _refuse_kind(source, target, at_name if links else existing)
     parent = _status(holder, follow=True)
     if parent is None or not stat.S_ISDIR(parent.st_mode):
         reason = "No such file or directory" if parent is None else "Not a directory"
@@ -180,16 +200,53 @@ def _refuse_self(root: Root, status: os.stat_result) -> None:
     at_target = os.path.join(holder, name) if name else holder
     if root.kind != DIRECTORY:
         mine = {_identity(status), _identity(_status_or_none(root.source_shown))}
-        theirs = {
-            _identity(_status(at_target, follow=False)),
-            _identity(_status_or_none(at_target)),
-        }
+        theirs = {_identity(_status(at_target, follow=False))}
+        if root.kind != LINK:  # two links may lead to the same file, which is touched by neither
+            theirs.add(_identity(_status_or_none(at_target)))
         if (mine & theirs) - {None}:
             raise UsageError(f"'{source}' and '{target}' are the same file")
         return
     own = (status.st_dev, status.st_ino)
     if own == _identity(_status_or_none(at_target)) or own in set(_at_and_above(holder)):
         raise UsageError(f"cannot copy directory '{source}' into itself, '{target}'")
+
+
+def _refuse_untrusted(roots: Sequence[Root]) -> None:
+    """Refuse a copy to where another user could lead it, and to a name that is no file's."""
+    for holder in dict.fromkeys(root.target_holder for root in roots):
+        some = [root for root in roots if root.target_holder == holder]
+        shown = show(some[0].target_shown)
+        try:
+            with place_of(os.path.join(holder, b"")) as place:
+                refuse_pseudo(place)
+                for root in some:
+                    shown = show(root.target_shown)
+                    if root.kind == LINK or not root.target_name:
+                        continue  # a link takes a link's place, wherever that leads
+                    if _is_link(place.fd, root.target_name):
+                        _refuse_link(os.path.join(holder, root.target_name))
+        except Untrusted as error:
+            raise UsageError(f"refusing to write '{shown}': {error.strerror}") from None
+        except OSError:
+            pass  # that it can't be used will be told when it is
+
+
+def _is_link(directory_fd: int, name: bytes) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _refuse_link(path: bytes) -> None:
+    """Untrusted if a link, which a copy would replace, leads to no file, or may be another's."""
+    try:
+        with place_of(path) as place:
+            refuse_pseudo(place)
+    except Untrusted:
+        raise
+    except OSError:
+        pass  # it leads nowhere, and is replaced as any other
 
 
 def _at_and_above(path: bytes) -> Iterator[tuple[int, int]]:

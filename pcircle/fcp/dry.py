@@ -6,12 +6,15 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from itertools import chain
 
 from pcircle.circle import Sums
 from pcircle.fcp.choose import chosen_blocks, is_left_empty
+from pcircle.fcp.collisions import Collision
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fcp.follow import below, refuse_cycle
+from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import (
     Done,
     Failure,
@@ -26,14 +29,17 @@ from pcircle.fcp.items import (
 )
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
+from pcircle.fcp.precision import Precision
 from pcircle.fcp.seeds import seed_listed
+from pcircle.fcp.special import Skipper, is_same_special, not_copied
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Group, Lists, Picked
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, encoded
+from pcircle.fs.trouble import kind_of, told
+from pcircle.guards import require
 from pcircle.runtime import Here, Task
 
-_SPECIAL = "it is neither a regular file, a directory nor a symbolic link"
 _IN_THE_WAY = "something that is neither a file nor a link is in its place"
 
 
@@ -45,10 +51,13 @@ class DryTask(Task[Item, Done]):
     def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
         self.counters = Counters()
+        self._skipper = Skipper(plan, self.counters)
         self._plan = plan
+        self._precision = Precision(None)
         self._blocks = chosen_blocks(plan)
         self._choose = choosing(plan.rules)
         self._sources, self._targets = open_sides(plan)
+        self._foretold = Foretold(plan, self._sources, self._targets)
         self._limits = limits_of(plan, size)
 
     def close(self) -> None:
@@ -95,6 +104,8 @@ class DryTask(Task[Item, Done]):
         try:
             with self._sources.lease(item.root, item.path, readable=True) as source:
                 self._refuse_cycle(item, source)
+                if not item.path:
+                    self._foretold.check_root(item.root)
                 try:
                     lease = self._targets.lease(item.root, item.path)
                 except FileNotFoundError:
@@ -102,10 +113,11 @@ class DryTask(Task[Item, Done]):
                     self._scan(item, source, -1, here)
                 else:
                     with lease:
+                        self._foretold.check_directory(item.root, item.path)
                         self._scan(item, source, lease.fd, here)
         except OSError as error:
             self.counters.failed += 1
-            self._tell_failure(item.root, item.path, _reason(error), here)
+            self._tell_failure(item.root, item.path, error, here)
             return
         self.counters.directories += 1
 
@@ -122,6 +134,7 @@ class DryTask(Task[Item, Done]):
         line = below(item, place) if self._plan.follow else b""
         source_fd = source.fd
         for block in self._blocks_of(item, source_fd):
+            self._leave_later(item, block, here)
             only = block.below if isinstance(block, Picked) else {}
             share = weight if block.last else weight / 2
             weight -= share
@@ -145,8 +158,21 @@ class DryTask(Task[Item, Done]):
                 if self._plan.keep.special:
                     self._entry(item, name, source_fd, target_fd, here)
                     continue
-                self._fail(item.root, join_path(item.path, name), _SPECIAL, here)
+                self._skip_special(item, name, source_fd, here)
             self.counters.weight += share - each * len(trees)
+
+    def _leave_later(self, item: Tree, block: Block, here: Here[Item]) -> None:
+        """Take out the names that others of a block will have in the target, as failures."""
+        kinds = [block.files, block.links, block.directories]
+        kinds += [block.specials] if self._plan.keep.special else []
+        later = self._foretold.later(item.root, item.path, chain(*map(encoded, kinds)))
+        if not later:
+            return
+        for name, other in later.items():
+            self.counters.found += 1
+            self._fail(item.root, join_path(item.path, name), Collision(other), here)
+        for names in kinds:
+            names[:] = [name for name in names if os.fsencode(name) not in later]
 
     def _blocks_of(self, item: Tree, source_fd: int) -> Iterator[Block]:
         """The names that would be copied."""
@@ -155,13 +181,11 @@ class DryTask(Task[Item, Done]):
             return
         follow = self._plan.follow
         if item.only.is_range:
-            assert self._lists is not None
-            for part in self._lists.portions(item.only):
+            for part in require(self._lists).portions(item.only):
                 text = part if isinstance(part, bytes) else b""
                 block = Picked(source_fd, text, follow=follow)
                 if isinstance(part, Group):
-                    block.directories.append(os.fsdecode(part.name))
-                    block.below[os.fsdecode(part.name)] = part.listed()
+                    block.add_directory(part.name, part.listed())
                 block.last = False
                 self._choose(block, item.path)
                 yield block
@@ -176,32 +200,48 @@ class DryTask(Task[Item, Done]):
         if self._limits is not None:
             self._limits.operations(2)
         try:
-            status = _readable_status(name, source_fd, follow=self._plan.follow)
             in_place = _in_place(name, target_fd)
+            if in_place is not None:
+                self._foretold.check(item.root, item.path, target_fd, name)
+            if in_place is not None and self._plan.existing.stays:
+                status = in_place  # then nobody looks at the source
+            else:
+                status = _readable_status(name, source_fd, follow=self._plan.follow)
         except OSError as error:
-            self._fail(item.root, path, _reason(error), here)
+            self._fail(item.root, path, error, here)
             return
         same = self._plan.existing.same and _both_links(status, in_place)
         same = same and _same_link(source_fd, name, target_fd, name)
         self._count(item.root, path, status, in_place, here, same=same)
 
+    def _skip_special(self, item: Tree, name: bytes, source_fd: int, here: Here[Item]) -> None:
+        path = join_path(item.path, name)
+        try:
+            self._skipper.skip(item.root, item.path, name, source_fd, here)
+        except OSError as error:
+            self._fail(item.root, path, error, here)
+        else:
+            self._say(item.root, path, "would be skipped", here)
+
     def _single(self, number: int, here: Here[Item]) -> None:
         root = self._plan.roots[number]
-        if root.kind == SPECIAL and not self._plan.keep.special:
-            self._fail(number, b"", _SPECIAL, here)
-            return
         try:
             with (
                 self._sources.lease(number, HOLDER) as source,
                 self._targets.lease(number, HOLDER) as lease,
             ):
+                if root.kind == SPECIAL and not self._plan.keep.special:
+                    raise not_copied(source.fd, root.source_name)
                 status = _readable_status(root.source_name, source.fd, follow=self._plan.follow)
+                self._foretold.check_root(number)
                 in_place = _in_place(root.target_name, lease.fd)
+                if in_place is not None:
+                    self._foretold.check(number, HOLDER, lease.fd, root.target_name)
                 same = self._plan.existing.same and _both_links(status, in_place)
                 names = (source.fd, root.source_name, lease.fd, root.target_name)
                 same = same and _same_link(*names)
         except OSError as error:
-            self._fail(number, b"", _reason(error), here)
+            self._fail(number, b"", error, here)
             return
         if root.kind == LINK:
             here.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
@@ -218,14 +258,14 @@ class DryTask(Task[Item, Done]):
         same: bool,
     ) -> None:
         existing = self._plan.existing
-        if in_place is not None and _cannot_be_replaced(in_place.st_mode, existing):
-            self._fail(root, path, _IN_THE_WAY, here)
+        alike = in_place is not None and is_same_special(status, in_place)
+        if in_place is not None and not alike and _cannot_be_replaced(in_place.st_mode, existing):
+            self._fail(root, path, FileExistsError(errno.EEXIST, _IN_THE_WAY), here)
             return
         self.counters.sized += 1
-        kept = self._plan.keep.timestamps
-        if in_place is not None and (
-            same or file_stays(existing, status, in_place, times_kept=kept)
-        ):
+        is_kept = self._is_kept if self._plan.keep.timestamps else None
+        stays = same or (alike and existing.decides)
+        if in_place is not None and (stays or file_stays(existing, status, in_place, is_kept)):
             self.counters.skipped += 1
             self._say(root, path, "would be skipped", here)
             return
@@ -240,18 +280,22 @@ class DryTask(Task[Item, Done]):
         what = "would be copied" if in_place is None else "would replace what is there"
         self._say(root, path, what, here)
 
+    def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:
+        return self._precision.is_kept(source_ns, old, -1)
+
     def _say(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
         if self._plan.say_each:
             here.note([Remark(self._shown(root, path), text)])
 
-    def _fail(self, root: int, path: bytes, reason: str, here: Here[Item]) -> None:
+    def _fail(self, root: int, path: bytes, error: OSError, here: Here[Item]) -> None:
         self.counters.failed += 1
         self.counters.sized += 1
-        self._tell_failure(root, path, reason, here)
+        self._tell_failure(root, path, error, here)
 
-    def _tell_failure(self, root: int, path: bytes, reason: str, here: Here[Item]) -> None:
+    def _tell_failure(self, root: int, path: bytes, error: OSError, here: Here[Item]) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
-        here.note([Failure(self._shown(root, path), "copy", 0, reason, root, entry)])
+        shown = self._shown(root, path)
+        here.note([Failure(shown, "copy", *told(error), root, entry, kind_of(error))])
 
     def _shown(self, root: int, path: bytes) -> bytes:
         shown = self._plan.roots[root].source_shown
@@ -292,7 +336,3 @@ def _readable_status(name: bytes, source_fd: int, *, follow: bool) -> os.stat_re
         if not may_read:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return status
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)

@@ -14,7 +14,6 @@ is up to `pcircle.fs.directories`, as ever.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -24,10 +23,12 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
 from pcircle.fcp.plan import DIRECTORY, Root
+from pcircle.fs.inputs import open_input
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.ui.errorlog import LogFile, decode, encode
 from pcircle.ui.names import show
+from pcircle.ui.report import error_name
 
 _KEY_BYTES = 8
 
@@ -35,14 +36,15 @@ _KEY_BYTES = 8
 class Line(msgspec.Struct, frozen=True):
     """A failed entry in the log.
 
-    `path` is for people. `source`, `target` and `entry` are percent-encoded:
-    the absolute paths of the SRC and of its copy, and the entry's path below
-    them, empty for the SRC itself.
+    `path` is for people, and so is `error`: the name of the system's `errno`, or
+    of a kind of failure that the system has no number for. `source`, `target` and
+    `entry` are percent-encoded: the absolute paths of the SRC and of its copy, and
+    the entry's path below them, empty for the SRC itself.
     """
 
     path: str
     doing: str
-    errno: int
+    errno: int | None
     error: str
     reason: str
     root: int
@@ -68,7 +70,7 @@ class ErrorLog(LogFile):
             path=show(failure.path),
             doing=failure.doing,
             errno=failure.errno,
-            error=errno.errorcode.get(failure.errno, ""),
+            error=error_name(failure.errno, failure.kind),
             reason=failure.reason,
             root=failure.root,
             source=source,
@@ -98,7 +100,7 @@ def read_log(path: str) -> Iterator[Failed]:
     """The entries of a log; UsageError if it can't be read or is not one of fcp."""
     shown = show(os.fsencode(path))
     try:
-        with open(path, "rb") as stream:
+        with open_input(path) as stream:
             for number, line in enumerate(pieces(stream, b"\n"), 1):
                 if line.strip():
                     yield _read_line(line, f"line {number} of '{shown}'")

@@ -5,10 +5,9 @@ Without an option what exists is replaced, at the moment its copy is complete.
 files of the same size and modification time and links of the same text. An
 entry that stays is *skipped*: it is accounted for, and never touched.
 
-A target may keep times less exactly than the source. `-u` reads from the times
-of the file that is there how fine they can be, as cp does; a time that is the
-source's, cut to that, is not older. `--skip-same` takes a time for the same
-that is the source's, cut to what some file system keeps.
+A target may keep times less exactly than the source: a time that is the
+source's, cut to what the target keeps, is the same for `--skip-same`, and not
+older for `-u`, as with cp.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 
 import msgspec
-
-_MICROSECOND, _SECOND = 10**3, 10**9
-_UNITS_NS = (2 * _SECOND, _SECOND, 10**6, _MICROSECOND, 100)
-_CUT_TO_NS = (1, _MICROSECOND, _SECOND, 2 * _SECOND)
 
 
 class Existing(msgspec.Struct, frozen=True, array_like=True):
@@ -66,34 +62,28 @@ class Taken(FileExistsError):
 
 
 def file_stays(
-    existing: Existing, source: os.stat_result, old: os.stat_result, *, times_kept: bool
+    existing: Existing,
+    source: os.stat_result,
+    old: os.stat_result,
+    is_kept: Callable[[int, os.stat_result], bool] | None,
 ) -> bool:
-    """Whether the file or link `old` is left where a copy of `source` would go."""
+    """Whether the file or link `old` is left where a copy of `source` would go.
+
+    `is_kept` tells whether its time is what the target makes of a source's, see `Precision`; None
+    where copies do not get the times of their sources.
+    """
     if existing.stays:
         return True
-    if existing.newer and not _is_older(source, old, times_kept=times_kept):
-        return True
+    if existing.newer:
+        if old.st_mtime_ns >= source.st_mtime_ns:
+            return True
+        if is_kept is not None and is_kept(source.st_mtime_ns, old):
+            return True
     return (
         existing.same
         and stat.S_ISREG(source.st_mode)
         and stat.S_ISREG(old.st_mode)
         and source.st_size == old.st_size
-        and old.st_mtime_ns in [source.st_mtime_ns // cut * cut for cut in _CUT_TO_NS]
+        and is_kept is not None
+        and is_kept(source.st_mtime_ns, old)
     )
-
-
-def _is_older(source: os.stat_result, old: os.stat_result, *, times_kept: bool) -> bool:
-    modified_ns = source.st_mtime_ns
-    if times_kept:
-        unit_ns = _unit_ns(old)
-        modified_ns = modified_ns // unit_ns * unit_ns
-    return old.st_mtime_ns < modified_ns
-
-
-def _unit_ns(status: os.stat_result) -> int:
-    """What the file system counts times in, as far as the times of one file show it."""
-    times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
-    for unit_ns in _UNITS_NS:
-        if not any(time_ns % unit_ns for time_ns in times):
-            return unit_ns
-    return 1

@@ -14,42 +14,62 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down, read_list
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.target import Names, stop_if_full
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.metadata import Keep, settle_file
+from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import (
     ACL,
     FLAGS,
     XATTR,
     Held,
-    drop_acl,
+    Refused,
     give_flags,
-    has_acl,
     read_attributes,
     read_flags,
 )
+from pcircle.ui.names import show
 
 
 class NotKept(OSError):
     """The destination can't hold what was asked for by name."""
 
-    def __init__(self, kinds: set[str]) -> None:
-        names = " and ".join(sorted(kinds))
-        super().__init__(errno.EOPNOTSUPP, f"the destination does not hold its {names}")
+    def __init__(self, refused: Iterable[Refused]) -> None:
+        kinds: dict[str, list[Refused]] = {}
+        for each in refused:
+            kinds.setdefault(each.kind, []).append(each)
+        text = " and ".join(f"{kind}{_named(each)}" for kind, each in sorted(kinds.items()))
+        super().__init__(errno.EOPNOTSUPP, f"the destination does not hold its {text}")
+
+
+def _named(refused: Sequence[Refused]) -> str:
+    """The attributes of a kind, by name and with what the system said."""
+    each = [
+        f"{show(os.fsencode(one.name))}: {one.error.strerror}"
+        for one in refused
+        if one.kind == XATTR and one.error is not None
+    ]
+    return f" ({', '.join(each)})" if each else ""
 
 
 class Extras:
     """A rank's means to keep them. `any` tells that some are wanted."""
 
-    def __init__(self, keep: Keep, counters: Counters) -> None:
+    def __init__(self, keep: Keep, counters: Counters, names: Names) -> None:
+        self.names = names
         self._keep = keep
         self._counters = counters
         self._listed = keep.xattr or keep.acl
+        self._lists = (ACCESS,) if keep.acl else ()
+        self._only_lists = keep.acl and not (keep.xattr or keep.flags)
         self.any = self._listed or keep.flags
         self._inherited = False
+        self._too_large: dict[int, int] = {}  # sizes of all of a file's attributes, by file system
         self._demanded = {
             kind
             for kind, demanded in (
@@ -62,58 +82,98 @@ class Extras:
 
     def enter(self, target_fd: int) -> None:
         """What follows is made in this directory, which may hand down access control lists."""
-        self._inherited = self._keep.acl and has_acl(_reach(target_fd))
+        self._inherited = self._keep.acl and hands_down(target_fd)
 
-    def made_directory(self, target_fd: int) -> None:
+    def made_directory(self, target_fd: int) -> bool:
         """A directory was made: let it hand down nothing to what is put into it.
 
-        Its source's default list comes when it is complete.
+        Its source's default list comes when it is complete. True if it has inherited lists.
         """
-        if self._keep.acl:
-            # If it can't be removed, each thing that inherits it is rid of it by itself.
-            with suppress(OSError):
-                drop_acl(_reach(target_fd))
+        if not (self._keep.acl and hands_down(target_fd)):
+            return False
+        # If it can't be removed, each thing that inherits it is rid of it by itself.
+        with suppress(OSError):
+            drop_default(_reach(target_fd))
+        return True
 
-    def of_file(self, fd: int) -> Held | None:
-        """What an open file has of them; None if there is nothing to be done."""
-        return self._held(self._read(fd, follow=True), fd, alone=self._inherited)
+    def of_file(self, fd: int, *, alone: bool = False) -> Held | None:
+        """What an open file has of them; None if there is nothing to be done.
 
-    def of_directory(self, fd: int) -> Held | None:
-        """What an open directory has of them; its copy keeps no list that it has not."""
-        return self._held(self._read(fd, follow=True), fd, alone=self._keep.acl)
+        With `alone` its copy may have a list of its own, also where none is handed down.
+        """
+        return self._held(self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
-    def of_name(self, directory_fd: int, name: bytes) -> Held | None:
-        """What an entry that can't be opened has of them."""
+    def of_directory(self, fd: int, *, alone: bool) -> Held | None:
+        """What an open directory has of them; `alone` as of a file."""
+        values: list[tuple[str, bytes]] = []
+        if self._listed:
+            lists = (ACCESS, DEFAULT) if self._keep.acl else ()
+            values = read_attributes(fd, xattr=self._keep.xattr, lists=lists)
+        return self._held(values, fd, alone=alone and self._keep.acl)
+
+    def of_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
+        """What an entry that can't be opened has of them; `alone` as of a file."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        return self._held(self._read(path, follow=False), None, alone=self._inherited)
+        return self._held(self._read(path, follow=False), None, alone=alone or self._inherited)
+
+    def of_link(self, directory_fd: int, name: bytes) -> Held | None:
+        """What a symbolic link has of them; it can have no access control list."""
+        if not self._keep.xattr:
+            return None
+        path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
+        values = read_attributes(path, xattr=True, lists=(), follow=False)
+        return self._held(values, None, alone=False)
 
     def _read(self, source: int | bytes, *, follow: bool) -> list[tuple[str, bytes]]:
         if not self._listed:
             return []
-        keep = self._keep
-        return read_attributes(source, xattr=keep.xattr, acl=keep.acl, follow=follow)
+        return read_attributes(source, xattr=self._keep.xattr, lists=self._lists, follow=follow)
 
     def _held(self, values: list[tuple[str, bytes]], fd: int | None, *, alone: bool) -> Held | None:
+        alone = alone and self._keep.acl
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
         return Held(values, flags, alone) if values or flags or alone else None
 
-    def settle(self, fd: int, out: int, status: os.stat_result) -> None:
-        """Give an open copy that has its name all that is to be kept; NotKept, uncounted."""
+    def settle(self, fd: int, out: int, status: os.stat_result, target_fd: int) -> None:
+        """Give an open copy that has its name all that is to be kept.
+
+        NotKept, uncounted; NoSpace as of `account`.
+        """
+        if self._only_lists and not self._inherited and read_list(fd) is None:
+            settle_file(out, status, self._keep)  # most files, so the shortest way
+            return
         held = self.of_file(fd)
-        lost = settle_file(out, status, self._keep, held)
-        self.demand(lost)
-        self._counters.lose(lost)
+        refused = settle_file(out, status, self._keep, held)
+        if refused:
+            self.demand(refused)
+            self.account(refused, target_fd)
         self.protect(out, held)
 
-    def account(self, lost: set[str]) -> None:
-        """Count what could not be kept; then as of `demand`."""
-        self._counters.lose(lost)
-        self.demand(lost)
+    def account(self, refused: Sequence[Refused], target_fd: int) -> None:
+        """As `lose`; NoSpace if the reason is that the target of that directory is full."""
+        for each in refused:
+            self._stop_if_full(each, target_fd)
+        self.lose(refused)
 
-    def demand(self, lost: set[str]) -> None:
+    def lose(self, refused: Iterable[Refused]) -> None:
+        """Count what could not be kept; then as of `demand`."""
+        self._counters.lose({each.kind for each in refused})
+        self.demand(refused)
+
+    def _stop_if_full(self, refused: Refused, target_fd: int) -> None:
+        if refused.error is None or not refused.may_be_full:
+            return
+        device = os.fstat(target_fd).st_dev
+        known = self._too_large.get(device)
+        # What was too large once is too large again, whatever room there is.
+        if known is None or refused.size_bytes < known:
+            stop_if_full(refused.error, target_fd, self.names, refused.size_bytes)
+            self._too_large[device] = refused.size_bytes
+
+    def demand(self, refused: Iterable[Refused]) -> None:
         """NotKept if something was asked for by name that could not be kept."""
-        if lost & self._demanded:
-            raise NotKept(lost)
+        if any(each.kind in self._demanded for each in refused):
+            raise NotKept(refused)
 
     def protect(self, fd: int, held: Held | None) -> None:
         """Give an open, otherwise finished file or directory the inode flags."""
@@ -148,7 +208,7 @@ def held_by_path(directory_fd: int, name: bytes, kind: int) -> Iterator[bytes]:
     try:
         status = os.fstat(fd)
         if stat.S_IFMT(status.st_mode) != kind or status.st_nlink > 1:
-            raise OSError(errno.ESTALE, "its copy was replaced while it was made")
+            raise Changed("its copy was replaced while it was made")
         yield path_of(fd)
     finally:
         os.close(fd)

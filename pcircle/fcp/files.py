@@ -33,10 +33,12 @@ from pcircle.fcp.plain import (
 )
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
 from pcircle.fcp.signing import signing_copier
-from pcircle.fcp.target import BegunFile, Creation, Names
-from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of, write_all
-from pcircle.fs.xattrs import FLAGS
+from pcircle.fcp.target import BegunFile, Creation
+from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
+from pcircle.fs.trouble import Changed
+from pcircle.fs.xattrs import FLAGS, Held
 from pcircle.signature import Signer
+from pcircle.writing import write_all
 
 _LOOK_EVERY_S = 0.02  # counts are told, and it is asked whether the job stops
 _SLICE_BYTES = 16 << 20
@@ -46,11 +48,15 @@ COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""
 
 
-class Changed(OSError):
-    """The source was not the same from the beginning of its copy to the end."""
+class Moved(Changed):
+    """Of the source nothing but the change time has moved.
 
-    def __init__(self, how: str) -> None:
-        super().__init__(errno.ESTALE, how)
+    Somebody may have written into it and set its time back, or have changed its mode or given it
+    another name: who copies it once more knows.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("it changed while it was copied")
 
 
 class Tally(NamedTuple):
@@ -70,14 +76,13 @@ class Copier(LinkCopier):
         self,
         plan: Plan,
         counters: Counters,
-        rank: int,
         extras: Extras,
         limits: Limits | None = None,
         signer: Signer | None = None,
     ) -> None:
-        self.names = Names(plan.token, rank)
+        self.names = extras.names
         self.doing = ""  # what the last operation that raised was about
-        self.status: os.stat_result  # of the last file that was `LINKED`
+        self.status: os.stat_result | None = None  # of the last file that was opened
         self._plan = plan
         self._counters = counters
         self._limits = limits
@@ -158,7 +163,7 @@ class Copier(LinkCopier):
                 self._signer.add(name)
             if outcome == LARGE:
                 tally.large.append(name)
-            elif outcome == LINKED:
+            elif outcome == LINKED and self.status is not None:
                 tally.linked.append((name, self.status))
         except OSError as error:
             tally.failed.append((name, self.doing, error))
@@ -170,9 +175,10 @@ class Copier(LinkCopier):
 
         `COPIED` is as well what was left as it is.
         `LINKED` has several names that are to be one in the copy as well, and
-        was not `claimed`; its `status` is kept. OSError, with `doing` saying
+        was not `claimed`. The `status` of what was opened is kept. OSError, with `doing` saying
         at what, if it can't be copied; NoSpace if no file could.
         """
+        self.status = None
         if self._limits is not None:
             self._limits.operations(self._limits.entry + 1)  # it may have to be renamed
         existing, linked = self._plan.existing, self._plan.keep.links
@@ -186,24 +192,22 @@ class Copier(LinkCopier):
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
-            size = status.st_size
-            several = self._plan.keep.links and status.st_nlink > 1 and not claimed
-            # A followed link, or a mount of a file, may be of another file system than its
-            # directory, by whose number the inode would be known: it is copied by itself.
-            if several and status.st_dev == os.fstat(source_fd).st_dev:
-                self.status = status
+            self.status = status
+            if not claimed and self.is_one_of_several(status, source_fd):
                 return LINKED
             if not early and self._stays(source_fd, source, target_fd, name):
                 return COPIED
-            if size > self._plan.large_bytes:
+            if status.st_size > self._plan.large_bytes:
                 return LARGE
             try:
                 self._whole(fd, status, target_fd, name)
             except OSError as error:
-                if error.errno != errno.ENOSPC:
+                if error.errno != errno.ENOSPC and not isinstance(error, Moved):
                     raise
-                # There was room for a probe: perhaps others have made some meanwhile.
+                # There was room for a probe: perhaps others have made some meanwhile. What has
+                # moved may be what it was, or a new version as a whole.
                 os.lseek(fd, 0, os.SEEK_SET)
+                self.status = status = os.fstat(fd)
                 self._whole(fd, status, target_fd, name)
         except Taken:
             self.skip(target_fd, name)
@@ -213,8 +217,8 @@ class Copier(LinkCopier):
         counters = self._counters
         counters.files += 1
         counters.sized += 1
-        counters.bytes_found += size
-        counters.bytes_done += size
+        counters.bytes_found += status.st_size
+        counters.bytes_done += status.st_size
         return COPIED
 
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
@@ -226,22 +230,22 @@ class Copier(LinkCopier):
             target.stop_if_full(error, target_fd, self.names)
             raise
         try:
-            self._fill(fd, status, creation)
+            self._fill(fd, status, creation, target_fd)
             self.doing = "put in place the copy of"
-            target.publish(creation, target_fd, self._plan)
+            target.publish(creation, target_fd, self._plan, self.names)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
 
-    def _fill(self, fd: int, status: os.stat_result, creation: Creation) -> None:
+    def _fill(self, fd: int, status: os.stat_result, creation: Creation, target_fd: int) -> None:
         try:
             self.doing = "clone" if self._mover.must_clone else "copy"
             self._content(fd, creation.fd, status)
             if self._plan.keep.any or creation.written != creation.name:
                 self.doing = "set the attributes of the copy of"
-                creation.held = self._extras.of_file(fd) if self._extras.any else None
-                self._extras.account(target.settle(creation, status, self._plan))
+                creation.held = self._held(fd, creation)
+                self._settle(creation, status, target_fd)
                 if creation.held is not None and creation.held.flags:
                     creation.identify()
             self._sync(creation.fd)
@@ -252,6 +256,16 @@ class Copier(LinkCopier):
             raise
         self.doing = "finish the copy of"
         os.close(creation.fd)
+
+    def _held(self, fd: int, creation: Creation) -> Held | None:
+        """What the copy of an open source is to have beyond its mode, owner and times."""
+        extras = self._extras
+        return extras.of_file(fd, alone=creation.rewritten) if extras.any else None
+
+    def _settle(self, creation: Creation, source: os.stat_result, target_fd: int) -> None:
+        refused = target.settle(creation, source, self._plan)
+        if refused:
+            self._extras.account(refused, target_fd)
 
     def _sync(self, fd: int) -> None:
         if self._plan.existing.sync:
@@ -323,9 +337,7 @@ class Copier(LinkCopier):
         self._unchanged(fd, status)
 
     def _unchanged(self, fd: int, before: os.stat_result) -> None:
-        now = os.fstat(fd)
-        if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise Changed("it changed while it was copied")
+        _refuse_change(before, os.fstat(fd))
 
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
@@ -352,12 +364,9 @@ class Copier(LinkCopier):
         """As `begin`, of a file begun before; `names` are the temporary one and its own."""
         fd, status = source
         written, name = names
-        old = None if written == name else target.replaceable(target_fd, name)
-        more = 0 if written == name else 0o600
-        mode = 0o600 if old is not None else target.creation_mode(status, self._plan) | more
-        creation = Creation(-1, name, written, old, mode)
+        creation = target.taken_up(target_fd, name, written, status, self._plan)
         creation.identity = (made.st_dev, made.st_ino)
-        creation.held = self._extras.of_file(fd) if self._extras.any else None
+        creation.held = self._held(fd, creation)
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
         return status, creation, self._plan.identify(made), ranges
@@ -377,10 +386,8 @@ class Copier(LinkCopier):
         of the chunks; none if it could be cloned.
         """
         with self.opened(source_fd, source) as (fd, status):
-            held = self._extras.of_file(fd) if self._extras.any else None
             creation, identity, cloned = self._make(fd, status, target_fd, name)
             ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
-        creation.held = held
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
         return status, creation, identity, ranges
@@ -397,8 +404,10 @@ class Copier(LinkCopier):
             raise
         try:
             try:
-                self.doing = "clone" if self._mover.must_clone else "copy"
                 creation.identify()
+                self.doing = "read the attributes of"
+                creation.held = self._held(fd, creation)
+                self.doing = "clone" if self._mover.must_clone else "copy"
                 made = os.fstat(creation.fd)
                 cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
                 if not cloned:
@@ -515,13 +524,11 @@ class Copier(LinkCopier):
                 return
             self.doing = "copy"
             now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
-            same = (now.st_ino, now.st_size, now.st_mtime_ns)
-            if same != (before.st_ino, before.st_size, before.st_mtime_ns):
-                raise Changed("it changed while it was copied")
+            _refuse_change(before, now)
             self._settle_again(before, creation, identity, target_fd)
             self.doing = "put in place the copy of"
-            target.still_replaceable(creation, before, self._plan, target_fd)
-            target.publish(creation, target_fd, self._plan)
+            target.still_replaceable(creation, before, self._plan, target_fd, self.names)
+            target.publish(creation, target_fd, self._plan, self.names)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
@@ -537,7 +544,7 @@ class Copier(LinkCopier):
             self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
             if creation.held is not None and creation.held.flags:
                 creation.identify()
-            self._extras.account(target.settle(creation, before, self._plan))
+            self._settle(creation, before, target_fd)
             self._sync(creation.fd)
         finally:
             os.close(creation.fd)
@@ -560,6 +567,10 @@ class Copier(LinkCopier):
             os.close(fd)
 
 
-def special() -> OSError:
-    """Why an entry is not copied that is none of the kinds that are."""
-    return Changed("it is neither a regular file, a directory nor a symbolic link")
+def _refuse_change(before: os.stat_result, now: os.stat_result) -> None:
+    """Changed if a source is another file or version than it was; Moved if it may be."""
+    same = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+    if same != (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns):
+        raise Changed("it changed while it was copied")
+    if now.st_ctime_ns != before.st_ctime_ns:
+        raise Moved

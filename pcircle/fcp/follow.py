@@ -10,13 +10,13 @@ looked at for that. All of this costs nothing unless links are followed.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import struct
 
 from pcircle.fcp.items import Place, Tree
 from pcircle.fs.directories import Directories, Lease, at_and_above
+from pcircle.fs.trouble import LOOP, Trouble
 
 _ONE = struct.Struct("<QQ")
 
@@ -27,7 +27,7 @@ def below(item: Tree, place: Place) -> bytes:
 
 
 def refuse_cycle(item: Tree, found: Lease, sources: Directories, copies: Directories) -> None:
-    """OSError (ELOOP) if the directory `found`, which is the item's, must not be entered."""
+    """Trouble if the directory `found`, which is the item's, must not be entered."""
     one = _ONE.pack(*found.identity)
     status = os.fstat(found.fd)
     names = item.path.split(b"/")
@@ -36,10 +36,10 @@ def refuse_cycle(item: Tree, found: Lease, sources: Directories, copies: Directo
             # Among several nodes identities are inodes alone: it may be on another file system.
             with sources.lease(item.root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
-                    raise OSError(errno.ELOOP, "it leads back to a directory that it lies in")
+                    raise Trouble(LOOP, "it leads back to a directory that it lies in")
     with sources.lease(item.root, b"/".join(names[:-1])) as holder:
         name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
     if stat.S_ISLNK(name_status.st_mode):
         roots = copies.roots()
         if any(identity in roots for identity in at_and_above(found.fd)):
-            raise OSError(errno.ELOOP, "it leads into the copy that is being made")
+            raise Trouble(LOOP, "it leads into the copy that is being made")

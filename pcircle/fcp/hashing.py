@@ -20,8 +20,8 @@ from pcircle.fcp.items import Chunk
 from pcircle.fcp.limits import Limits
 from pcircle.fcp.plain import NOT_PLAIN
 from pcircle.fcp.plan import Plan
-from pcircle.fs.data import write_all
 from pcircle.signature import Signer
+from pcircle.writing import write_all
 
 DIGEST_BYTES = 16
 _ZEROS = bytes(256 << 10)
@@ -80,7 +80,6 @@ class HashingCopier(Copier):
         self,
         plan: Plan,
         counters: Counters,
-        rank: int,
         extras: Extras,
         limits: Limits | None = None,
         signer: Signer | None = None,
@@ -88,7 +87,7 @@ class HashingCopier(Copier):
         self.digest = _EMPTY
         self._seen: dict[bytes, Seen] = {}
         self._stream = Stream()
-        super().__init__(plan, counters, rank, extras, limits, signer)
+        super().__init__(plan, counters, extras, limits, signer)
         self._mover.taps.append(self._stream.see)
         self._copy_plain = self._noting(self._copy_plain)
 
@@ -111,9 +110,9 @@ class HashingCopier(Copier):
         self.digest = digest_of(data)
         return os.write(out, data)
 
-    def _write_all(self, out: int, data: memoryview | bytes) -> None:
+    def _write_all(self, out: int, data: memoryview | bytes) -> int:
         self._stream.append(data)
-        write_all(out, data)
+        return write_all(out, data)
 
     def file(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = False

@@ -31,7 +31,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `copy` is the root's own copy, which must not be copied in its turn, as it
     would be where a mount shows a part of the source in another place.
     `file_system` is the walk's own number of the source's file system. The
-    target was made in `epoch`: what is done in it counts no sooner.
+    target was made in `epoch`: what is done in it counts no sooner. `made` tells
+    that this run has made it, and nobody else has put anything into it.
     """
 
     source: tuple[int, int]
@@ -39,6 +40,31 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     copy: tuple[int, int]
     file_system: int = 0
     epoch: int = 0
+    made: bool = False
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Which file a name stood for, and which version of it: one look at it.
+
+    `device` as of `Plan.identify`, size in bytes, times in ns. Inode numbers are given again when
+    files are removed, and the modification time can be set; the change time can't.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Which file it is, for as long as it exists."""
+        return self.device, self.inode
+
+    @property
+    def version(self) -> tuple[int, int, int, int]:
+        """What is the same on all nodes and after a remount."""
+        return self.inode, self.size, self.modified_ns, self.changed_ns
 
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))
@@ -99,7 +125,10 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """Copy one file in chunks. `linked` tells that its inode has other names."""
+    """Copy one file in chunks. `linked` tells that its inode has other names.
+
+    `again` tells that it is begun for the second time, since its change time has moved.
+    """
 
     root: int
     path: bytes
@@ -108,6 +137,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     weight: float
     place: Place
     linked: bool = False
+    again: bool = False
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -131,31 +161,40 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
 
 class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
-    """Copy one name of an inode that has several."""
+    """Copy one name of an inode that has several, which was `stamp` when it was claimed.
+
+    `place` has the file system of the inode itself. `again` tells that the name was claimed once
+    before, and had become another file or version when its turn came.
+    """
 
     root: int
     path: bytes
     name: bytes
     weight: float
     place: Place
+    stamp: Stamp
+    again: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """For the home of these inodes: names of one directory, each with its `st_nlink`."""
+    """For the home of these inodes: names of one directory, each with its `st_nlink`.
+
+    `stamps` are of the inodes, `again` as of `One`.
+    """
 
     root: int
     path: bytes
     place: Place
     names: bytes
-    inodes: tuple[int, ...]
+    stamps: tuple[Stamp, ...]
     counts: tuple[int, ...]
     weight: float  # of each name
+    again: bool = False
 
 
 class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
     """At an inode's home: copy it under its first name; further `names` will be links."""
 
-    inode: int
     names: int
     one: One
 
@@ -164,15 +203,16 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """Make a link to the copy `made` of `first` where the copy of `one` would be.
 
     The copy was made in `epoch`, by a job that may have been an earlier run
-    of this one: then `first` is known by its name alone. `inode` is the source's.
+    of this one: then `first` is known by its name alone. `copied` is what it is a copy of:
+    a name that was not that, and is not, is none of its names.
     `seal` is the copy's, see `pcircle.fcp.signing`.
     """
 
     one: One
     first: One
     made: int
+    copied: Stamp
     epoch: int = 0
-    inode: int = 0
     seal: bytes = b""
 
 
@@ -211,15 +251,17 @@ Item: TypeAlias = (
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """An entry that could not be copied: what was tried, on which path, and why.
 
-    `path` is as the user knows it, `entry` the path below root number `root`.
+    `path` is as the user knows it, `entry` the path below root number `root`. Where the
+    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
     """
 
     path: bytes
     doing: str
-    errno: int
+    errno: int | None
     reason: str
     root: int
     entry: bytes
+    kind: str = ""
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
@@ -229,17 +271,29 @@ class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     text: str
 
 
+class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    """A special file that is left out of the copy of root number `root`, the first of its kind.
+
+    `kind` is empty if it is not known which files an earlier run has left out.
+    """
+
+    path: bytes
+    kind: str
+    root: int
+
+
 VERIFYING = "verify"
 """What was tried, of a failure whose copy is not what was copied."""
 
-Notice: TypeAlias = Failure | Remark
+Notice: TypeAlias = Failure | Remark | Skipped
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True):
     """An item's result. What was copied is in the ranks' counters; results say *that* it is.
 
     `cause` says for the chunks of a file, and for a name that others will be
-    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`). Where a
+    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`) and
+    `copied` what it is a copy of. Where a
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
     `counts` that the item and its children came to.
     The rest is of `pcircle.fcp.signing`: packed entries of the directory that the
@@ -255,6 +309,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     shelved: tuple[tuple[int, int], ...] = ()
     signed: int = 0
     blocks: bytes = b""
+    copied: Stamp | None = None
 
 
 def source_of(place: Place) -> tuple[int, int] | None:
@@ -263,7 +318,7 @@ def source_of(place: Place) -> tuple[int, int] | None:
 
 
 def pack(names: Sequence[str]) -> bytes:
-    """Names, as `os.scandir` gives them, as one byte string."""
+    """Names, as a scan gives them, as one byte string."""
     return os.fsencode("\0".join(names))
 
 

@@ -42,6 +42,8 @@ import xxhash
 from pcircle.errors import NoSpace
 from pcircle.fcp.counters import LENGTH, SUMS_LENGTH
 from pcircle.fs.directories import HOLDER
+from pcircle.guards import require
+from pcircle.writing import write_at
 
 RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")
@@ -58,13 +60,15 @@ Counts: TypeAlias = "tuple[int, ...]"
 class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """A directory and all below it. `counts` are its part of the job's.
 
-    `made` is the copy's inode. If the copy is signed it has a `digest`, and all that is
-    below are `signed` entries.
+    `made` is the copy's inode, `changed` the time of its change in ns: as long as it has these
+    nobody has put anything there or removed it. If the copy is signed it has a `digest`, and all
+    that is below are `signed` entries.
     """
 
     key: bytes
     counts: tuple[int, ...]
     made: int
+    changed: int
     digest: bytes = b""
     signed: int = 0
 
@@ -72,7 +76,7 @@ class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
 class Names(msgspec.Struct, frozen=True, array_like=True, tag="n"):
     """Names of one directory, as hashes in a row; their packed `entries` if the copy is signed.
 
-    `made` is the inode of the directory's copy: in another one nothing of it is done.
+    `made` is what the directory's copy is known by: in another one nothing of it is done.
     """
 
     key: bytes
@@ -86,14 +90,14 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="l"):
     """A large file was begun under a temporary name, whose inode is `made`.
 
     `key` is that of the file itself, `where` that of its temporary one.
-    `source` is the source's inode, size in bytes and modification time in ns.
+    `source` is the version of the source, as of `Stamp.version`.
     """
 
     key: bytes
     where: bytes
     temporary: bytes
     made: int
-    source: tuple[int, int, int]
+    source: tuple[int, int, int, int]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag="c"):
@@ -107,13 +111,17 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class Inode(msgspec.Struct, frozen=True, array_like=True, tag="i"):
-    """The copy of an inode of several names, made under this one; `made` is the copy's mark."""
+    """The copy of an inode of several names, made under this one; `made` is the copy's mark.
+
+    `source` is what it is a copy of, as of `Stamp.version`.
+    """
 
     key: bytes
     root: int
     path: bytes
     name: bytes
     made: int
+    source: tuple[int, int, int, int]
     seal: bytes = b""  # kind and digest, if the copy is signed
 
 
@@ -240,15 +248,18 @@ class Journal:
             self._flush()
             self._write(frame(self._keys, COMMIT, epoch, self._encode(counts)))
             self.committed = epoch
-            fd = self._fd
-        assert fd is not None
+            fd = require(self._fd)
         try:
             os.fdatasync(fd)
         except OSError as error:
             raise _cannot(error) from error
 
     def close(self) -> None:
-        """Write what was added, as far as possible, and close the file."""
+        """Write what was added, as far as possible, and close the file.
+
+        It is opened again for what may come: an abort as late as the ranks' accounts brings a
+        commit.
+        """
         with self._lock:
             with suppress(NoSpace):  # it was not committed anyhow
                 self._flush()
@@ -266,17 +277,15 @@ class Journal:
     def _write(self, data: bytes) -> None:
         try:
             if self._fd is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+                if not self._reserved:  # else it was made before, and closed
+                    flags |= os.O_CREAT | os.O_EXCL
                 self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
             if self.bytes + len(data) >= self._reserved:
                 # A full disk must not keep from the journal what a full disk interrupts.
                 self._reserved = self.bytes + len(data) + _RESERVE_BYTES
                 os.posix_fallocate(self._fd, self.bytes, self._reserved - self.bytes)
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(self._fd, view, self.bytes)
-                self.bytes += written
-                view = view[written:]
+            self.bytes += write_at(self._fd, data, self.bytes)
         except OSError as error:
             raise _cannot(error) from error
 

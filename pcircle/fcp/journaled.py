@@ -1,10 +1,12 @@
 """A copy that keeps a checkpoint: the same work, with a record of what was done.
 
 Every result has an epoch (`pcircle.circle.epochs`) and its part of the job's
-counts. A directory that is complete without a failure is one record, and a
-resumed run passes it over with all that is below. What of it was done before
-that has records of its own: the names of each batch, the ranges of large
-files, names of inodes that have several.
+counts. A directory that is complete without a failure is one record, with the
+time at which its copy was changed last. A resumed run passes it over as long
+as nobody has changed that, at the cost of one `stat`; if there are directories
+below, it goes on to these, so that what was changed far below is found. What of
+a directory was done before has records of its own: the names of each batch, the
+ranges of large files, names of inodes that have several.
 
 What is done in a directory counts no sooner than the directory itself, and a
 link no sooner than what it is a link to, wherever these were made: so an
@@ -14,12 +16,11 @@ item's epoch is the latest of its own end, its place's, and its children's.
 from __future__ import annotations
 
 import math
-import stat
 from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.fcp.counters import FAILED, FOUND
+from pcircle.fcp.counters import FAILED, FOUND, SPECIAL_SKIPPED, totals
 from pcircle.fcp.items import (
     Batch,
     Chunk,
@@ -34,16 +35,20 @@ from pcircle.fcp.items import (
     Portion,
     Reread,
     Singles,
+    Skipped,
+    Stamp,
     Tree,
     Verify,
 )
 from pcircle.fcp.journal import Counts, Inode, Subtree, add_counts
 from pcircle.fcp.large import LargeFile
+from pcircle.fcp.links import is_copy_of
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.recorder import Recorder
 from pcircle.fcp.resume import Kept
-from pcircle.fcp.task import CopyTask
+from pcircle.fcp.task import CopyTask, Forwarded
 from pcircle.fs.lists import Lists
+from pcircle.guards import require, require_that
 from pcircle.runtime import Here
 
 
@@ -70,18 +75,17 @@ class JournaledCopy(CopyTask):
     ) -> None:
         super().__init__(plan, rank, size, lists, beside, number)
         self._kept = kept  # on rank 0
-        assert plan.journal is not None
-        assert self._site.recorder is not None
-        self._recorder: Recorder = self._site.recorder
-        self.epoch_period_s = min(plan.journal.interval_s, self.epoch_period_s or math.inf)
+        self._recorder: Recorder = require(self._site.recorder)
+        self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
 
     def beside(self, number: int) -> JournaledCopy:
         site = self._site
         return JournaledCopy(site.plan, site.rank, site.size, None, self._lists, self, number)
 
     def process(self, item: Item, here: Here[Item]) -> Any:
-        known = self._known(item) if isinstance(item, Tree) else None
-        if known is not None:
+        if isinstance(item, Tree) and (known := self._known(item)) is not None:
+            if known.counts[SPECIAL_SKIPPED]:
+                here.note([Skipped(item.path, "", item.root)])
             return known
         before = self._site.counters.counts()
         self._recorder.begin()
@@ -105,18 +109,17 @@ class JournaledCopy(CopyTask):
         below = value.counts if isinstance(own, Done) else add_counts(began.counts, merged.counts)
         floor = max(began.epoch, merged.epoch)
         done = msgspec.structs.replace(value, epoch=floor, counts=add_counts(below, ending))
-        # At home, and nowhere else, it is known which inode is copied.
-        if not isinstance(item, First) or began.value:
-            self._record(item, done, merged.made)
+        if not here.spawned and _is_own_work(item, began.value):
+            self._record(item, done, merged)
         return msgspec.structs.replace(done, epoch=self._recorder.end(floor))
 
     def _known(self, item: Tree) -> Done | None:
-        """The result of a directory that an earlier run has done with all below."""
-        resumed = self._site.resumed
-        if resumed is None:
-            return None
-        record = resumed.subtree(item.root, item.path)
-        if record is None or not self._is_there(item) or record.made != self._made_in(item):
+        """The result of a directory that an earlier run has done, if there are none below it.
+
+        Of others the directories below are looked at one by one: these may have been changed.
+        """
+        record = self._site.standing(item.root, item.path).record
+        if record is None or totals(record.counts).directories > 1:
             return None
         done = Done(counts=record.counts)
         signer = self._site.signer
@@ -129,19 +132,19 @@ class JournaledCopy(CopyTask):
         self._site.counters.weight += item.weight
         return done
 
-    def _is_there(self, item: Tree) -> bool:
-        """Whether a directory's copy is still where it was made."""
-        return self._site.target_is(item.root, item.path, stat.S_IFDIR)
-
-    def _record(self, item: Item, done: Done, made: int | None = None) -> None:
-        """An item is complete: what it came to is for the journal."""
+    def _record(self, item: Item, done: Done, merged: Done | None = None) -> None:
+        """An item is complete: what it and its children came to is for the journal."""
         recorder = self._recorder
         if done.counts[FAILED] or done.cause is not None:
             return
         if isinstance(item, Tree):
+            copy = self._site.copy_status(item.root, item.path)
+            if copy is None:
+                return
             recorder.begin()  # one record says it all
             key, digest = recorder.keys.directory(item.root, item.path), self._seal_of(done)[1:]
-            recorder.add(Subtree(key, done.counts, self._made_in(item), digest, done.signed))
+            made_there, changed_ns = copy.st_ino, copy.st_ctime_ns
+            recorder.add(Subtree(key, done.counts, made_there, changed_ns, digest, done.signed))
         elif isinstance(item, Large):
             if not item.linked:
                 where = item.root, item.path, [item.name]
@@ -150,25 +153,25 @@ class JournaledCopy(CopyTask):
         elif isinstance(item, Links):
             self._name(item.one, done)
             # The first name's own record may be lost with its rank: this one must do alone.
-            inode = item.one.place.file_system, item.inode
-            self._inode(inode, item.first, item.made, item.seal)
+            self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
         elif isinstance(item, First):
             self._name(item.one, done)
-            if made is not None:
-                inode = item.one.place.file_system, item.inode
-                self._inode(inode, item.one, made, self._seal_of(done))
+            if merged is not None and is_copy_of(item.one, merged):
+                found = require(merged.made), require(merged.copied), self._seal_of(done)
+                self._inode(item.one, *found, item.one.place)
 
     def _name(self, one: One, done: Done) -> None:
         where = one.root, one.path, [one.name]
         counts, entries = _of_one(done.counts), b"".join(done.runs)
         self._recorder.names(*where, counts, self._made_in(one), entries)
 
-    def _made_in(self, item: Tree | Large | One) -> int:
-        return self._site.copy_inode(item.root, item.path)
+    def _made_in(self, item: Large | One) -> int:
+        return self._site.copy_mark(item.root, item.path)
 
-    def _inode(self, inode: tuple[int, int], one: One, made: int, seal: bytes) -> None:
-        key = self._recorder.keys.inode(*inode)
-        self._recorder.add(Inode(key, one.root, one.path, one.name, made, seal))
+    def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
+        key = self._recorder.keys.inode(place.file_system, copied.inode)
+        where = one.root, one.path, one.name
+        self._recorder.add(Inode(key, *where, made, copied.version, seal))
 
     def _seal_of(self, done: Done) -> bytes:
         return b"" if self._site.signer is None else self._site.signer.seal_of(done)
@@ -196,6 +199,19 @@ class JournaledCopy(CopyTask):
         super().commit(epoch)
 
 
+def _is_own_work(item: Item, own: Any) -> bool:
+    """Whether an item's completion is where what it did is known, and is recorded once.
+
+    Which inode is copied is known at its home alone; a name that was claimed anew, and a large file
+    that was begun anew, have records by the items that did so.
+    """
+    if isinstance(item, First):
+        return bool(own)
+    if isinstance(item, Large):
+        return isinstance(own, LargeFile)
+    return not isinstance(own, Forwarded)
+
+
 def _less(after: Counts, before: Counts) -> Counts:
     return tuple(a - b for a, b in zip(after, before, strict=True))
 
@@ -217,5 +233,5 @@ def _floor(item: Item) -> int:
     elif isinstance(item, Batch | Portion | Large | One | Claim | Verify):
         place = item.place
     else:
-        assert isinstance(item, Chunk | Singles | Reread)
+        require_that(isinstance(item, Chunk | Singles | Reread), "an item of an unknown place")
     return 0 if place is None else place.epoch

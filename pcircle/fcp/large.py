@@ -12,8 +12,11 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
+from pcircle.fcp.files import Moved
 from pcircle.fcp.items import Chunk, Done, Item, Large
 from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
@@ -38,6 +41,7 @@ class LargeFile(NamedTuple):
     identity: tuple[int, int]
     blocks: int = 0  # of the signature, that are no mere holes
     known: bytes = b""  # digests of those that an earlier run has copied
+    resumed_bytes: int = 0  # that it has copied
 
 
 class LargeFiles:
@@ -54,7 +58,7 @@ class LargeFiles:
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
-                self._site.extras.enter(lease.fd)
+                self._site.enter(item.root, item.path, item.place, lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
                 self._site.lift(lease.fd, [item.target_name])
                 begun, known = self._take_up(item, *names)
@@ -65,7 +69,8 @@ class LargeFiles:
                 lengths = [length for _, length in ranges] + [part.length for part in known]
                 blocks = sum(-(-length // CHUNK_UNIT_BYTES) for length in lengths)
                 digests = b"".join(part.blocks for part in known)
-                own = LargeFile(status, creation, identity, blocks, digests)
+                resumed_bytes = status.st_size - sum(length for _, length in ranges) if known else 0
+                own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
                 self._spawn_chunks(item, own, ranges, here)
         except Taken:
             self._site.counters.weight += item.weight
@@ -105,7 +110,7 @@ class LargeFiles:
         if site.signer is not None:
             begun = [(record, usable(site.signer, parts)) for record, parts in begun]
         found = begun and take_up(
-            site.copier, begun, (source_fd, source, target_fd, name), self._grid
+            site.copier, begun, (source_fd, source, target_fd, name), self._grid, site.plan.stamp
         )
         if not found:
             return None, ()
@@ -121,7 +126,7 @@ class LargeFiles:
             return
         keys, written = recorder.keys, creation.written
         where = item.root, item.path
-        source = status.st_ino, status.st_size, status.st_mtime_ns
+        source = self._site.plan.stamp(status).version
         made = identity[1]
         recorder.add(
             Begun(keys.file(*where, item.name), keys.file(*where, written), written, made, source)
@@ -232,7 +237,10 @@ class LargeFiles:
         )
 
     def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Item]) -> Done:
-        """All chunks are done: the file gets its attributes and its name, or goes."""
+        """All chunks are done: the file gets its attributes and its name, or goes.
+
+        Where it is to be copied once more that is spawned.
+        """
         self._site.copier.doing = "reach"
         cause, mark = merged.cause, None
         try:
@@ -240,6 +248,7 @@ class LargeFiles:
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
+                self._site.enter_names(item.root, item.path, made=item.place.made)
                 names = (source.fd, item.name, lease.fd)
                 self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
                 if cause is None and item.linked:
@@ -249,6 +258,11 @@ class LargeFiles:
         except Taken:
             self._site.counters.sized -= 1  # it was counted when it began
             return self._skip(item, here)
+        except Moved as moved:
+            if not item.again and not here.stopping:
+                return self._once_more(item, own, here)
+            path = join_path(item.path, item.name)
+            cause = self._site.failure(item.root, path, None, moved)
         except OSError as error:
             path = join_path(item.path, item.name)
             cause = self._site.failure(item.root, path, None, error)
@@ -259,7 +273,18 @@ class LargeFiles:
         self._site.counters.files += 1
         if self._site.signer is not None:
             self._site.signer.large(own.source.st_size, own.blocks, own.known + merged.blocks)
-        return self._signed(item, Done(made=mark))
+        copied = self._site.plan.stamp(own.source) if item.linked else None
+        return self._signed(item, Done(made=mark, copied=copied))
+
+    def _once_more(self, item: Large, own: LargeFile, here: Here[Item]) -> Done:
+        """Forget what was copied, and begin anew; its weight has been counted."""
+        counters = self._site.counters
+        counters.sized -= 1
+        counters.bytes_found -= own.source.st_size
+        counters.bytes_done -= own.source.st_size
+        counters.resumed_bytes -= own.resumed_bytes
+        here.spawn([msgspec.structs.replace(item, weight=0.0, again=True)])
+        return Done()
 
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""

@@ -50,7 +50,8 @@ from pcircle.fs.lustre import (
     wanted,
 )
 from pcircle.fs.metadata import Keep
-from pcircle.fs.xattrs import give_attribute
+from pcircle.fs.trouble import LAYOUT, Trouble
+from pcircle.fs.xattrs import Refused, give_attribute
 from pcircle.ui.names import show
 from pcircle.units import parse_size
 
@@ -158,11 +159,11 @@ def _defaults(places: dict[bytes, bool]) -> tuple[bytes, ...]:
     return tuple(sorted(found))
 
 
-class Unkeepable(OSError):
+class Unkeepable(Trouble):
     """The source has a layout that no new file can be given."""
 
     def __init__(self, why: ValueError) -> None:
-        super().__init__(errno.EPROTO, f"its Lustre layout can't be kept: {why}")
+        super().__init__(LAYOUT, f"its Lustre layout can't be kept: {why}")
 
 
 class Layouts:
@@ -195,7 +196,7 @@ class Layouts:
             return wanted(value)
         except ValueError as why:
             try:
-                self._extras.account({STRIPE})
+                self._extras.lose([Refused(STRIPE)])
             except NotKept:
                 raise Unkeepable(why) from None
             return None
@@ -215,7 +216,7 @@ class Layouts:
                     raise
             else:
                 return fd
-        self._extras.account({STRIPE})
+        self._extras.lose([Refused(STRIPE)])
         return new_file(name, mode, directory_fd)
 
     def give_directory(self, lease: Lease, layout: bytes) -> None:
@@ -228,7 +229,7 @@ class Layouts:
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
-            self._extras.account({STRIPE})
+            self._extras.lose([Refused(STRIPE)])
 
     def _has(self, directory: int | bytes, layout: bytes) -> bool:
         value = read_layout(directory)

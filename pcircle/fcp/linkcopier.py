@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 
 from pcircle.fcp import target
-from pcircle.fcp.counters import Counters
+from pcircle.fcp.counters import HARD_LINKS, Counters
 from pcircle.fcp.extras import Extras, held_by_path
 from pcircle.fcp.limits import Limits
 from pcircle.fcp.plan import Plan
@@ -30,6 +30,22 @@ class LinkCopier:
     _signer: Signer | None
     _extras: Extras
 
+    def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:
+        """Whether this is a name of several that are to be one in the copy as well.
+
+        A file that links are followed to has as many more. A file may be of another file system
+        than its directory: on overlayfs, by a followed link, or by a mount of its own. Several
+        nodes may number that differently, so there it is a file of its own, and counted.
+        """
+        plan = self._plan
+        followed = plan.follow and stat.S_ISREG(status.st_mode)
+        if not plan.keep.links or not (status.st_nlink > 1 or followed):
+            return False
+        if plan.one_node or status.st_dev == os.fstat(source_fd).st_dev:
+            return True
+        self._counters.lose({HARD_LINKS})
+        return False
+
     def skip(self, target_fd: int, name: bytes) -> None:
         """Account for an entry that is left as it is. OSError if it must be read and can't be."""
         if self._signer is not None:
@@ -41,7 +57,7 @@ class LinkCopier:
     def _stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
         """Whether what has the name is left as it is, and then accounted for."""
         self.doing = "create the copy of"
-        if target.stays(self._plan, source_fd, source, target_fd, name) is None:
+        if target.stays(self._plan, source_fd, source, target_fd, name, self.names) is None:
             return False
         self.skip(target_fd, name)
         return True
@@ -64,7 +80,7 @@ class LinkCopier:
             return None
         if keep.links and not claimed:
             status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-            if status.st_nlink > 1:
+            if self.is_one_of_several(status, source_fd):
                 return status
             if existing.decides and not early and self._stays(source_fd, source, target_fd, name):
                 return None
@@ -77,6 +93,7 @@ class LinkCopier:
             try:
                 os.symlink(text, name, dir_fd=target_fd)
             except FileExistsError:
+                self.names.collisions.check(target_fd, name)
                 if self._link_stays(text, target_fd, name):
                     self.skip(target_fd, name)
                     return None
@@ -87,10 +104,10 @@ class LinkCopier:
             if keep.any:
                 self.doing = "set the attributes of the copy of"
                 status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
-                held = self._extras.of_name(source_fd, source) if self._extras.any else None
+                held = self._extras.of_link(source_fd, source)
                 with held_by_path(target_fd, written, stat.S_IFLNK) as path:
                     if held is not None and held.values:
-                        self._extras.account(give_attributes(path, held))
+                        self._extras.account(give_attributes(path, held), target_fd)
                     settle_link(path, status, keep)
             if written != name:
                 self.doing = "put in place the copy of"

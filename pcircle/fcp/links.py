@@ -10,9 +10,19 @@ made, links to it are spawned for all of them; if it could not be made, the
 next name takes its place. When all `st_nlink` names of an inode have come,
 the home forgets it, if there is but one source.
 
+A source that lives goes on changing: a name may stand for another file by its
+turn, and the file may be written into. So what was copied is not what was
+claimed, but what had been opened; a name becomes a link only if it was just
+that, in that version, when it was claimed, or is when its turn comes. Else it
+is claimed once more, by what it is now. If that has changed again it is copied
+as a file of its own, and counted, as a first name is that stands for another
+file than was claimed.
+One that is copied waits for no claim, so none waits for itself.
+
 An inode is known by a number that the walk gives its file system, because
-device numbers differ from node to node. Links to names outside of what is
-copied are no links in the copy.
+device numbers differ from node to node; on one node a file that is not of its
+directory's file system, as on overlayfs, goes by its own device. Links to
+names outside of what is copied are no links in the copy.
 """
 
 from __future__ import annotations
@@ -20,17 +30,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, NamedTuple
 
-import xxhash
+import msgspec
 
 from pcircle.fcp import target
+from pcircle.fcp.counters import HARD_LINKS
 from pcircle.fcp.existing import Existing, Taken
-from pcircle.fcp.files import LARGE, Changed, special
+from pcircle.fcp.files import COPIED, LARGE
 from pcircle.fcp.items import (
     ANYWHERE,
     Claim,
@@ -41,35 +51,32 @@ from pcircle.fcp.items import (
     Links,
     One,
     Place,
+    Stamp,
+    source_of,
     target_of,
 )
 from pcircle.fcp.journal import Inode as Journaled
 from pcircle.fcp.registry import Inode, Key, Registry
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
+from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
+from pcircle.guards import require
 from pcircle.runtime import Here
 
 _FLAG_ATTEMPTS = 100
 _MIX = 0x9E3779B97F4A7C15
+_BY_DEVICE = 1 << 48
+"""Numbers of file systems from here on are device numbers."""
 
 
 class Linked(NamedTuple):
-    """A name in the source of an inode that has several."""
+    """A name in the source of an inode that has several, `names` of them."""
 
     name: bytes
-    inode: int
+    stamp: Stamp
     names: int
-
-
-def linked(name: bytes, status: os.stat_result) -> Linked:
-    """A name of an inode, which goes by its content's size and time as well.
-
-    Numbers of inodes are given again when files are removed, between two runs
-    or within one.
-    """
-    stamp = struct.pack("<QQq", status.st_ino, status.st_size, status.st_mtime_ns)
-    return Linked(name, xxhash.xxh3_64_intdigest(stamp) >> 1, status.st_nlink)
+    file_system: int
 
 
 class HardLinks:
@@ -89,51 +96,72 @@ class HardLinks:
         """The rank that keeps an inode."""
         return ((file_system * 31 + inode) * _MIX >> 32) % self._site.size
 
+    def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
+        """A name in a directory, of an inode of several."""
+        plan = self._site.plan
+        number = place.file_system
+        if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
+            number = _BY_DEVICE + status.st_dev
+        return Linked(name, plan.stamp(status), status.st_nlink, number)
+
     def post(
         self,
         place: tuple[int, bytes, Place],
         linked: Sequence[Linked],
         weight: float,
         here: Here[Item],
+        *,
+        again: bool = False,
     ) -> None:
         """Claim names of one directory, given as root, path and identities."""
         root, path, where = place
-        by_home: dict[int, list[Linked]] = {}
+        by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
-            by_home.setdefault(self.home(where.file_system, each.inode), []).append(each)
-        for home, some in by_home.items():
+            home = self.home(each.file_system, each.stamp.inode)
+            by_home.setdefault((home, each.file_system), []).append(each)
+        for (home, number), some in by_home.items():
             names = b"\0".join(each.name for each in some)
-            inodes = tuple(each.inode for each in some)
+            stamps = tuple(each.stamp for each in some)
             counts = tuple(each.names for each in some)
-            here.post(home, [Claim(root, path, where, names, inodes, counts, weight)])
+            on = msgspec.structs.replace(where, file_system=number)
+            here.post(home, [Claim(root, path, on, names, stamps, counts, weight, again)])
 
     def claim(self, item: Claim, here: Here[Item]) -> Done:
         """At home: decide for each name whether it is copied, linked, or waits."""
-        for name, number, names in zip(
-            item.names.split(b"\0"), item.inodes, item.counts, strict=True
+        for name, stamp, names in zip(
+            item.names.split(b"\0"), item.stamps, item.counts, strict=True
         ):
-            key = (item.place.file_system, number)
-            one = One(item.root, item.path, name, item.weight, item.place)
+            one = One(item.root, item.path, name, item.weight, item.place, stamp, item.again)
             with self._lock:
-                self._claim(key, one, names, here)
+                self._claim(one, names, here)
         return Done()
 
-    def _claim(self, key: Key, one: One, names: int, here: Here[Item]) -> None:
-        inode = self._inodes.get(key) or self._inode(key, one)
-        inode.seen += 1
+    def _claim(self, one: One, names: int, here: Here[Item]) -> None:
+        key = _key(one)
+        known = self._inodes.get(key)
+        inode = self._inode(one, names) if known is None else known
+        inode.seen += not one.again
+        # A name that is saved by rename was seen, and counts no more in those that come after it.
+        inode.names = max(inode.names, names)
+        if one.again and inode.made is not None and inode.copied != one.stamp:
+            # Another version, or another file that was given the number: others may have it, too.
+            inode.made = inode.first = None
+            self._site.counters.lose({HARD_LINKS})
+        elif one.again and known is None and inode.made is None and names > 1:
+            self._site.counters.lose({HARD_LINKS})  # from those that are forgotten
         if inode.first is None:
             inode.first = one
-            here.post(self._site.rank, [First(key[1], names, one)])
+            here.post(self._site.rank, [First(names, one)])
         elif inode.made is not None:
             here.spawn([self._link(inode, one)])
         else:
             here.hold()
             inode.waiting.append((here.ticket, one))
-        self._perhaps_forget(key, inode, names)
+        self._perhaps_forget(key, inode)
 
     def first(self, item: First, here: Here[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
-        home = self.home(item.one.place.file_system, item.inode)
+        home = self.home(*_key(item.one))
         if home != self._site.rank:
             here.post(home, [item])
             return False
@@ -146,12 +174,11 @@ class HardLinks:
             self._go_on(item, merged, here)
 
     def _go_on(self, item: First, merged: Done, here: Here[Item]) -> None:
-        key = (item.one.place.file_system, item.inode)
-        inode = self._inodes.get(key)
-        assert inode is not None
+        key = _key(item.one)
+        inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
-        if merged.made is not None:
-            inode.made, inode.epoch = merged.made, merged.epoch
+        if is_copy_of(item.one, merged):
+            inode.made, inode.copied, inode.epoch = merged.made, merged.copied, merged.epoch
             if self._site.signer is not None:
                 inode.seal = self._site.signer.seal_of(merged)
             for ticket, one in waiting:
@@ -159,21 +186,25 @@ class HardLinks:
         elif waiting:
             ticket, inode.first = waiting[0]
             inode.waiting = waiting[1:]
-            here.resume(ticket, [First(item.inode, item.names, inode.first)], Done())
+            here.resume(ticket, [First(item.names, inode.first)], Done())
         else:
             inode.first = None  # whoever comes next is the first
-        self._perhaps_forget(key, inode, item.names)
+        self._perhaps_forget(key, inode)
 
-    def _inode(self, key: Key, one: One) -> Inode:
-        """A new inode, or one that an earlier run has made a copy of."""
-        inode = Inode(key[1])
+    def _inode(self, one: One, names: int) -> Inode:
+        """A new inode, of so many names, or one that an earlier run has made a copy of."""
+        key, inode = _key(one), Inode()
         resumed = self._site.resumed
-        for known in () if resumed is None else resumed.inodes(*key):
+        records = [] if resumed is None else list(resumed.inodes(*key))
+        for known in records:
             # How its directories are known may have changed since: its mark alone is held to.
-            if self._stands(known):
-                inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE)
+            if known.source == one.stamp.version and self._stands(known):
+                inode.first = One(known.root, known.path, known.name, 0.0, ANYWHERE, one.stamp)
                 inode.made, inode.seal = known.made, known.seal
+                inode.copied = one.stamp
                 break
+        if records and inode.made is None and names > 1:
+            self._site.counters.lose({HARD_LINKS})  # from names that the earlier run has copied
         self._inodes.add(key, inode)
         return inode
 
@@ -192,22 +223,21 @@ class HardLinks:
             return False
         return target.mark_of(status) == known.made
 
-    def _perhaps_forget(self, key: Key, inode: Inode, names: int) -> None:
+    def _perhaps_forget(self, key: Key, inode: Inode) -> None:
         # Among several sources one may hold another, and a name come twice; so it may
         # and where links are followed.
         alone = len(self._site.plan.roots) == 1 and not self._site.plan.follow
-        if alone and inode.seen >= names and inode.made is not None and not inode.waiting:
+        if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
 
     def _link(self, inode: Inode, one: One) -> Links:
-        assert inode.first is not None
-        assert inode.made is not None
-        return Links(one, inode.first, inode.made, inode.epoch, inode.number, inode.seal)
+        first, made, copied = require(inode.first), require(inode.made), require(inode.copied)
+        return Links(one, first, made, copied, inode.epoch, inode.seal)
 
     # ---- the work --------------------------------------------------------------
 
     def one(self, item: One, here: Here[Item]) -> Done:
-        """Copy a name of an inode as such; the result says which inode its copy is."""
+        """Copy a name of an inode as such; the result says which inode its copy is, and of what."""
         site = self._site
         site.copier.doing = "reach"
         before, skipped = site.counters.copied(), site.counters.skipped
@@ -218,22 +248,19 @@ class HardLinks:
             ):
                 name = site.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
-                site.extras.enter(lease.fd)
+                site.enter(item.root, item.path, item.place, lease.fd)
                 site.lift(lease.fd, [name])
                 follow = site.plan.follow
-                mode = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow).st_mode
-                if stat.S_ISLNK(mode):
-                    site.copier.link(*names)
-                elif not stat.S_ISREG(mode):
-                    if not site.plan.keep.special:
-                        raise special()
-                    site.special(*names)
-                elif site.copier.file(*names, claimed=True) == LARGE:
+                found = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow)
+                if self._copy_name(names, found) == LARGE:
                     where = item.root, item.path, item.name, name
                     here.spawn([Large(*where, item.weight, item.place, linked=True)])
                     return Done()
+                copied = self._copied(item, source.fd, found)
                 site.sync_holder(item.path, lease)
-                made = target.mark_of(os.stat(name, dir_fd=lease.fd, follow_symlinks=False))
+                made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+                stayed = site.counters.skipped != skipped
+                others = stayed and not self._is_copy(found, made, lease.fd)
                 if site.signer is not None:
                     site.signer.add_at(item.root, item.path, item.name)
         except OSError as error:
@@ -243,18 +270,58 @@ class HardLinks:
             site.fail(item.root, path, None, error, here)
             return Done(site.failure(item.root, path, None, error))
         site.counters.weight += item.weight
-        others = site.plan.existing.stays or site.plan.existing.newer
-        if others and site.counters.skipped != skipped:
+        if others:
             return Done()  # somebody else's file, which is nothing to link to
         if site.waiting is not None:
             site.waiting.names((item.root, item.path, item.place), [item.name], (), b"", here)
-        return Done(made=made)
+        return Done(made=target.mark_of(made), copied=copied)
 
-    def link(self, item: Links, here: Here[Item]) -> Done:
-        """Make one more name for a copy; where it can have no more, copy once more."""
+    def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
+        """Copy what was found under a name: as of `Copier.file`. OSError."""
+        if stat.S_ISREG(found.st_mode):
+            return self._site.copier.file(*names, claimed=True)
+        if stat.S_ISLNK(found.st_mode):
+            self._site.copier.link(*names)
+        elif self._site.plan.keep.special:
+            self._site.special(*names)
+        else:
+            raise Changed("it is not a regular file any more")
+        return COPIED
+
+    def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:
+        """What was copied under a name where this was found; None if that is not known."""
+        site = self._site
+        copied: Stamp | None = site.plan.stamp(found)
+        opened = site.copier.status if stat.S_ISREG(found.st_mode) else None
+        if opened is not None:
+            copied = site.plan.stamp(opened)
+        elif not stat.S_ISREG(found.st_mode):  # that was not opened
+            now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=site.plan.follow)
+            copied = copied if site.plan.stamp(now) == copied else None
+        if found.st_nlink > 1 and (copied is None or copied.identity != one.stamp.identity):
+            site.counters.lose({HARD_LINKS})
+        return copied
+
+    def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
+        """Whether what stays is a copy of the source, as far as size and time tell."""
+        plan = self._site.plan
+        if not plan.existing.newer:
+            return not plan.existing.stays
+        return target.is_alike(plan, source, old, target_fd, self._site.copier.names)
+
+    def link(self, item: Links, here: Here[Item]) -> Done | None:
+        """Make one more name for a copy; where it can have no more, copy once more.
+
+        None if the name was claimed anew, since it is not what was copied any more; the second
+        time it is copied as a file of its own.
+        """
         site, one = self._site, item.one
-        site.copier.doing = "link the copy of"
+        site.copier.doing = "reach"
         try:
+            still = self._still(item, here)
+            if not isinstance(still, Links):
+                return still
+            site.copier.doing = "link the copy of"
             first_name = site.target_name(item.first.root, item.first.path, item.first.name)
             name = site.target_name(one.root, one.path, one.name)
             with (
@@ -263,10 +330,13 @@ class HardLinks:
                 ) as first,
                 site.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
-                self._refuse_taken(one, lease.fd, name)
+                site.enter_names(one.root, one.path, made=one.place.made)
+                stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
                 mode = self._make_link_anyway(*names, item.made)
                 site.sync_holder(one.path, lease)
+                if stays:
+                    raise Taken
         except Taken:
             site.counters.weight += one.weight
             self._skip(one, here)
@@ -291,6 +361,24 @@ class HardLinks:
             site.counters.special += 1
         return Done()
 
+    def _still(self, item: Links, here: Here[Item]) -> Links | Done | None:
+        """The item, if its name was what was copied, or is; else what `link` returns."""
+        site, one = self._site, item.one
+        if one.stamp == item.copied:
+            return item
+        with site.sources.lease(one.root, one.path, source_of(one.place)) as source:
+            follow = site.plan.follow
+            status = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
+        if site.plan.stamp(status) == item.copied:
+            return item
+        if one.again:
+            site.counters.lose({HARD_LINKS})
+            here.spawn([one])
+            return Done()
+        linked = self.linked(one.name, status, one.place)
+        self.post((one.root, one.path, one.place), [linked], one.weight, here, again=True)
+        return None
+
     def _skip(self, one: One, here: Here[Item]) -> None:
         """Something stands in a link's place, and stays."""
         site = self._site
@@ -303,13 +391,24 @@ class HardLinks:
         if site.signer is not None:
             site.signer.add_at(one.root, one.path, one.name)
 
-    def _refuse_taken(self, one: One, target_fd: int, name: bytes) -> None:
-        """Taken if what has a link's name is newer than the source, and that matters."""
+    def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
+        """Whether -u keeps what has a link's name, and it is a copy of the source.
+
+        It becomes a link then, whichever name was copied first. Taken if it is anything else.
+        """
         site = self._site
-        if site.plan.existing.newer:
-            with site.sources.lease(one.root, one.path, one.place.source) as source:
-                if target.stays(site.plan, source.fd, one.name, target_fd, name) is not None:
-                    raise Taken
+        if not site.plan.existing.newer:
+            return False
+        with site.sources.lease(one.root, one.path, one.place.source) as source:
+            names = (source.fd, one.name, target_fd, name)
+            old = target.stays(site.plan, *names, site.copier.names)
+            if old is None:
+                return False
+            follow = site.plan.follow
+            found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
+        if not self._is_copy(found, old, target_fd):
+            raise Taken
+        return True
 
     def _make_link_anyway(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
         """As `_make_link`, also of a file whose inode flags forbid it: these are lifted for it."""
@@ -337,6 +436,7 @@ class HardLinks:
         try:
             _link(first_fd, first_name, fd, name)
         except FileExistsError:
+            self._site.copier.names.collisions.check(fd, name)
             existing = self._site.plan.existing
             old = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if self._site.plan.is_ours(old):
@@ -365,6 +465,20 @@ class HardLinks:
             target.discard(written, fd)
             raise
         return status.st_mode
+
+
+def _key(one: One) -> Key:
+    return one.place.file_system, one.stamp.inode
+
+
+def is_copy_of(one: One, done: Done) -> bool:
+    """Whether a result is of a copy of the inode that was claimed: others may be links to it.
+
+    A new version will do, but not another file.
+    """
+    if done.made is None or done.copied is None:
+        return False
+    return done.copied.identity == one.stamp.identity
 
 
 def _is_same_special(a: os.stat_result, b: os.stat_result) -> bool:

@@ -55,7 +55,8 @@ def plain_copier(
     keep = plan.keep if plan.keep.any else None
     more = extras.any
     bits = target.creation_bits(plan)
-    most_links = 1 if plan.keep.links else sys.maxsize
+    # What links are followed to may have any number of names.
+    most_links = sys.maxsize if not plan.keep.links else 0 if plan.follow else 1
     flags = source_flags(plan)
     least = 0o600 if plan.keep.mode else 0
 
@@ -80,7 +81,7 @@ def plain_copier(
                 if keep is not None and whole:
                     whole = False
                     if more:
-                        extras.settle(fd, out, status)
+                        extras.settle(fd, out, status, target_fd)
                     else:
                         settle_file(out, status, keep)
                     whole = True

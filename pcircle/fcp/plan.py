@@ -8,12 +8,15 @@ from collections.abc import Callable
 import msgspec
 
 from pcircle.fcp.existing import Existing
+from pcircle.fcp.items import Stamp
 from pcircle.fs.data import When
 from pcircle.fs.directories import Directories, bases, capacity_of
 from pcircle.fs.globs import Rule
 from pcircle.fs.metadata import Keep
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
+
+_WIRE_BITS = (1 << 63) - 1  # of a time: some file systems keep any
 
 CHUNK_UNIT_BYTES = 4 << 20
 """Chunks are multiples of this: the block of the dataset signature."""
@@ -42,7 +45,8 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
     """The checkpoint that a copy keeps: its path and secret, this run's number, the interval.
 
     `stale` are the marks of temporary names of earlier runs, the first of
-    which began at `since_ns`; with `resumed` what they did is not done again.
+    which began at `since_ns`; with `resumed` what they did is not done again. `mark` is what
+    the target is known again by, see `pcircle.fcp.mark`.
     """
 
     path: bytes
@@ -52,6 +56,7 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
     since_ns: int
     stale: tuple[bytes, ...] = ()
     resumed: bool = False
+    mark: bytes = b""
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):
@@ -133,6 +138,11 @@ class Plan(msgspec.Struct, frozen=True):
         """
         return (status.st_dev if self.one_node else 0), status.st_ino
 
+    def stamp(self, status: os.stat_result) -> Stamp:
+        """Which file this is, and which version of it, for all ranks."""
+        times_ns = status.st_mtime_ns & _WIRE_BITS, status.st_ctime_ns & _WIRE_BITS
+        return Stamp(*self.identify(status), status.st_size, *times_ns)
+
 
 DEFAULT_LARGE_BYTES = 32 << 20
 """Files above this are copied in chunks unless a chunk size is given."""
@@ -150,5 +160,5 @@ def open_sides(
     each = capacity_of(is_first=is_first)
     return (
         Directories(sources, each, plan.identify, follow=plan.follow),
-        Directories(targets, each, plan.identify, opened=opened),
+        Directories(targets, each, plan.identify, opened=opened, written=True),
     )

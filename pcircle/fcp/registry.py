@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.items import One
+from pcircle.fcp.items import One, Stamp
+from pcircle.guards import require
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,14 +30,15 @@ Key: TypeAlias = "tuple[int, int]"
 class Inode(msgspec.Struct):
     """What its home knows of an inode: how many names have come, and what has become of it.
 
-    `number` is the source's, `made` the copy's mark; `first` the name that it was
+    `made` is the copy's mark, and `copied` what it is a copy of; `first` the name that it was
     copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
-    that are held, and for which name.
+    that are held, and for which name. `seen` names have come, of `names` at the most.
     """
 
-    number: int
     seen: int = 0
+    names: int = 0
     made: int | None = None
+    copied: Stamp | None = None
     epoch: int = 0
     seal: bytes = b""
     first: One | None = None
@@ -102,13 +104,12 @@ class Registry:
         self._most = max(self._most, 2 * len(self._at_hand))
 
     def _fetch(self, key: Key) -> Inode | None:
-        assert self._database is not None
-        text = (_text(key),)
+        database, text = require(self._database), (_text(key),)
         with _told():
-            row = self._database.execute("SELECT inode FROM inodes WHERE key = ?", text).fetchone()
+            row = database.execute("SELECT inode FROM inodes WHERE key = ?", text).fetchone()
             if row is None:
                 return None
-            self._database.execute("DELETE FROM inodes WHERE key = ?", text)
+            database.execute("DELETE FROM inodes WHERE key = ?", text)
         self._laid_off -= 1
         inode = self._at_hand[key] = self._decode(row[0])
         return inode

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.errors import Defect
-from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.counters import HARD_LINKS, Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.runtime import RankReport
 from pcircle.runtime.defect import write_report
@@ -16,11 +16,14 @@ from pcircle.ui.report import (
     FailedEntry,
     RankShare,
     by_kind,
+    error_name,
     plural,
 )
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
+
+_NOT_HELD = "the destination does not hold them"
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -33,7 +36,8 @@ class Signed(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A copy's result. Times in seconds; `entries` counts what was copied.
 
-    `not_kept` counts entries by what of them the destination could not hold.
+    `not_kept` counts entries by what of them could not be kept.
+    `special_skipped` are special files, left out without -a, which are not in `skipped`.
     `resumed` counts the entries, copied or skipped, that an earlier run has
     done; these and their bytes are in the counts, but not in the rates.
     """
@@ -55,6 +59,7 @@ class Report(msgspec.Struct, frozen=True):
     failed: int
     not_kept: dict[str, int]
     skipped: int
+    special_skipped: int
     resumed: int
     resumed_bytes: int
     elapsed_s: float
@@ -68,7 +73,8 @@ class Report(msgspec.Struct, frozen=True):
 
 def failed_entry(failure: Failure) -> FailedEntry:
     """A failure as the report has it."""
-    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason)
+    error = error_name(failure.errno, failure.kind)
+    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason, error)
 
 
 def describe_failure(failure: Failure) -> str:
@@ -77,10 +83,10 @@ def describe_failure(failure: Failure) -> str:
 
 
 def describe_losses(not_kept: dict[str, int]) -> list[str]:
-    """What the destination could not hold, a line for each kind."""
+    """What could not be kept, a line for each kind."""
     return [
         f"fcp: {kind} of {plural(count, 'entry', 'entries')} were not kept: "
-        "the destination does not hold them"
+        + ("each is a file of its own" if kind == HARD_LINKS else _NOT_HELD)
         for kind, count in not_kept.items()
     ]
 
@@ -150,6 +156,9 @@ def summary(report: Report) -> str:
     )
     if report.skipped:
         done = f"{plural(report.skipped, 'entry', 'entries')} skipped; {done}"
+    if report.special_skipped:
+        left_out = plural(report.special_skipped, "special file", "special files")
+        done = f"{left_out} skipped; {done}"
     if report.resumed:
         done = f"{done}, of which {format_count(report.resumed)} by an earlier run"
     if report.failed:

@@ -29,10 +29,14 @@ from pcircle.fcp.checkpoint import (
 from pcircle.fcp.counters import totals
 from pcircle.fcp.items import Remark
 from pcircle.fcp.journal import Counts, Keys
+from pcircle.fcp.mark import Mark, is_in_copy, new_mark
 from pcircle.fcp.plan import DIRECTORY, FILE, JournalPlan, Plan, Root
 from pcircle.fcp.resumed import Entries, History, is_litter_of, read_history, write_index
+from pcircle.trusted import Untrusted, place_of, refuse_pseudo
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
+
+_NOTHING = History(0, False, (), ())
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -62,11 +66,15 @@ class Kept(NamedTuple):
     remarks: tuple[Remark, ...]
     inside: bool
     large_bytes: int
+    mark: Mark
 
     def remove(self) -> None:
-        """The copy is complete: remove the checkpoint. OSError."""
+        """The copy is complete: remove the checkpoint and the target's mark. OSError."""
         self.guard.rest()
-        self.checkpoint.remove(keep_times=self.inside)
+        try:
+            self.mark.remove()
+        finally:
+            self.checkpoint.remove(keep_times=self.inside)
 
     def withdraw(self) -> None:
         """The copy is not to begin after all: leave no checkpoint that was made for it."""
@@ -93,6 +101,21 @@ def _is_large(root: Root, plan: Plan) -> bool:
     with suppress(OSError):
         return os.stat(path).st_size > plan.large_bytes
     return False
+
+
+def reached(wish: Wish) -> Wish:
+    """The wish, no link left in its directory's path. UsageError if one is not trusted."""
+    if wish.directory is None:
+        return wish
+    try:
+        with place_of(os.path.join(wish.directory, b"")) as place:
+            refuse_pseudo(place)
+            return msgspec.structs.replace(wish, directory=os.path.abspath(place.path))
+    except Untrusted as error:
+        shown = show(wish.directory)
+        raise UsageError(f"--checkpoint-dir '{shown}': {error.strerror}") from None
+    except OSError:
+        return wish  # to make the checkpoint will say what is wrong
 
 
 def has_checkpoint(roots: Sequence[Root], here: bytes, wish: Wish) -> bool:
@@ -134,8 +157,11 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
             options_of(plan),
             (plan.token,),
             plan.large_bytes,
+            new_mark(checkpoint.path),
         )
-        kept = _begin(checkpoint, guard, header, wish)
+        target = identities[0].target
+        marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
+        kept = _begin(checkpoint, guard, header, wish, marked)
     except BaseException as error:
         if ours:
             guard.rest()
@@ -168,45 +194,85 @@ def _make(beside: bytes, inside: bytes, wish: Wish) -> Checkpoint | None:
     return None
 
 
-def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish) -> Kept:
+def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish, marked: bytes) -> Kept:
+    """Set the checkpoint up; `marked` is the directory that has the target's mark."""
     was = checkpoint.header
-    inside = checkpoint.path == place(header.copies, None)[1]
+    stale: tuple[bytes, ...] = ()
     if was is None:  # new, or its first run ended before it began
-        remarks = _forget_damaged(checkpoint, wish) if checkpoint.has_journals() else []
-        checkpoint.write_header(header)
-        plan = JournalPlan(checkpoint.path, header.secret, 1, wish.interval_s, header.begun_ns)
-        return Kept(checkpoint, guard, plan, tuple(remarks), inside, header.large_bytes)
-    keys = Keys(was.secret)
-    history, entries = read_history(checkpoint, keys)
+        remarks = []
+        if checkpoint.has_journals():
+            remarks = _forget_damaged(checkpoint, wish)
+            Mark.remove_all(marked, checkpoint.path)
+        history = _NOTHING
+    else:
+        stale = was.tokens
+        header, history, remarks = _go_on(checkpoint, was, header, wish, Mark(marked, was.mark))
+    checkpoint.write_header(header)
+    plan = JournalPlan(
+        checkpoint.path,
+        header.secret,
+        history.run + 1,
+        wish.interval_s,
+        header.begun_ns,
+        stale,
+        history.committed,
+        header.mark,
+    )
+    inside = checkpoint.path == place(header.copies, None)[1]
+    mark = Mark(marked, header.mark)
+    return Kept(checkpoint, guard, plan, tuple(remarks), inside, header.large_bytes, mark)
+
+
+def _go_on(
+    checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, mark: Mark
+) -> tuple[Header, History, list[Remark]]:
+    """The header that counts from now on, and what was done; its index is written.
+
+    Of what is not trusted nothing is left, nor the secret by which it would be read if its
+    removal were lost with the power. UsageError if the copy must not begin.
+    """
+    history, entries = _NOTHING, Entries(bytearray(), {})
+    if was.version == VERSION:
+        history, entries = read_history(checkpoint, Keys(was.secret))
     if not (wish.resume or wish.restart):
         raise UsageError(
             f"an interrupted copy has left the checkpoint '{show(checkpoint.path)}' "
             f"({how_far(history.counts)}): --resume goes on from it, --restart begins anew"
         )
-    if wish.restart:
+    if not wish.restart and was.version == VERSION:
+        refuse_other(was, header, checkpoint.path)
+    tokens = (*was.tokens, *header.tokens)
+    remarks = [] if wish.restart else [Remark(checkpoint.path, line) for line in history.trouble]
+    distrust = "" if wish.restart else _distrust(was, mark, history)
+    if distrust:
+        remarks.append(Remark(checkpoint.path, distrust))
+    if wish.restart or distrust:
         _forget(checkpoint)
-        entries = Entries(bytearray(), {})
-        history = History(0, False, (), ())
-        was = msgspec.structs.replace(
-            was, copies=header.copies, options=header.options, large_bytes=header.large_bytes
-        )
-    refuse_other(was, header, checkpoint.path)
-    write_index(checkpoint, entries)
-    stale = was.tokens
-    checkpoint.write_header(msgspec.structs.replace(was, tokens=(*stale, *header.tokens)))
-    remarks = [Remark(checkpoint.path, line) for line in history.trouble]
+        mark.remove()
+        run = 0 if wish.restart else history.run
+        history, entries = _NOTHING._replace(run=run), Entries(bytearray(), {})
+        now = msgspec.structs.replace(header, begun_ns=was.begun_ns, tokens=tokens)
+    else:
+        now = msgspec.structs.replace(was, tokens=tokens)
     if history.committed:
-        remarks.append(Remark(checkpoint.path, f"is gone on from: {how_far(history.counts)}"))
-    plan = JournalPlan(
-        checkpoint.path,
-        was.secret,
-        history.run + 1,
-        wish.interval_s,
-        was.begun_ns,
-        stale,
-        history.committed,
-    )
-    return Kept(checkpoint, guard, plan, tuple(remarks), inside, was.large_bytes)
+        text = f"is gone on from: {how_far(history.counts)}"
+        remarks.append(Remark(checkpoint.path, text))
+    write_index(checkpoint, entries)
+    return now, history, remarks
+
+
+def _distrust(was: Header, mark: Mark, history: History) -> str:
+    """Why nothing that was recorded is trusted; empty if it is."""
+    if was.version != VERSION:
+        return "was made by another version of fcp: it is not used, and all is copied again"
+    # What was not committed is not used anyhow, and the run may have ended before the mark.
+    if history.committed and not mark.stands():
+        target = show(mark.directory)
+        return (
+            f"is not used: '{target}' is not the one that was copied to, or its mark was removed; "
+            "all is copied again"
+        )
+    return ""
 
 
 def how_far(counts: Counts) -> str:

@@ -26,6 +26,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from pcircle.encoding import text_of
 from pcircle.fcp.checkpoint import Checkpoint
 from pcircle.fcp.journal import (
     COMMIT,
@@ -191,6 +192,32 @@ def write_index(checkpoint: Checkpoint, entries: Entries) -> None:
     )
 
 
+class Standing(NamedTuple):
+    """What is known of a directory that an earlier run has done.
+
+    `record` is that of the directory as it is now; `spoiled` tells that there is none, because
+    it is another one, or somebody has put something there or removed it since.
+    """
+
+    record: Subtree | None = None
+    spoiled: bool = False
+
+
+class Listing:
+    """What is in a directory of the target, but for directories: hashes of the names."""
+
+    def __init__(self, hashes: bytes) -> None:
+        import numpy as np
+
+        self._hashes = np.unique(np.frombuffer(hashes, dtype="<u8"))
+
+    def has(self, hashes: bytes) -> bool:
+        """Whether names are all there, given as hashes in a row."""
+        import numpy as np
+
+        return bool(np.isin(np.frombuffer(hashes, dtype="<u8"), self._hashes).all())
+
+
 class Partial:
     """What is done of a directory that is not done as a whole."""
 
@@ -232,9 +259,9 @@ class Resumed:
         finally:
             os.close(fd)
 
-    def subtree(self, root: int, path: bytes) -> Subtree | None:
-        """The record of a directory that is done with all below it."""
-        return next(self._of(Subtree, self._keys.directory(root, path)), None)
+    def subtrees(self, root: int, path: bytes) -> list[Subtree]:
+        """The records of a directory that is done with all below it, one of each run or none."""
+        return list(self._of(Subtree, self._keys.directory(root, path)))
 
     def partial(
         self, root: int, path: bytes, trust: Callable[[Names], bool] | None = None
@@ -265,6 +292,10 @@ class Resumed:
     def inodes(self, file_system: int, inode: int) -> Iterator[Inode]:
         """The copies of an inode of several names that were made, one in each run or none."""
         return self._of(Inode, self._keys.inode(file_system, inode))
+
+    def names(self, names: Sequence[bytes]) -> bytes:
+        """As of `Keys.names`."""
+        return self._keys.names(names)
 
     def is_stale(self, name: bytes) -> bool:
         """Whether a name in the target is of a temporary file of an earlier run."""
@@ -342,7 +373,7 @@ def still(text: bytes, partial: Partial, keys: Keys) -> bytes:
 
 def without_checkpoint(blocks: Iterable[Block], directory_fd: int, path: bytes) -> Iterator[Block]:
     """The blocks of a directory without the checkpoint at `path`, should a source hold it."""
-    own = os.fsdecode(os.path.basename(path))
+    own = text_of(os.path.basename(path))
     for block in blocks:
         if own in block.directories:
             with suppress(OSError):  # it is gone, or was never there

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from pcircle.fcp.items import Done, Failure
+from pcircle.fcp.items import Done, Failure, Skipped
 from pcircle.fcp.journal import Part
 from pcircle.fcp.plain import NOT_PLAIN, SOURCE_FLAGS
 from pcircle.fs.directories import HOLDER
@@ -86,10 +86,26 @@ class Signatures:
         self._algorithm = algorithm(name)
         self._shown = shown
         self._failed: set[int] = set()
+        self._lacking: set[int] = set()
 
     def failed(self, failure: Failure) -> None:
         """An entry could not be copied."""
         self._failed.add(failure.root)
+
+    def skipped(self, skipped: Skipped) -> None:
+        """A special file was left out of a tree."""
+        self._lacking.add(skipped.root)
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether something has no signature because special files were left out."""
+        return bool(self._lacking)
+
+    def why(self, root: int) -> str:
+        """Why a root has no signature."""
+        if root in self._lacking and root not in self._failed:
+            return "special files in it were skipped: add -a to copy and sign them"
+        return "entries of it failed"
 
     def results(
         self, result: Done | None, *, failures: int, entries: int
@@ -107,6 +123,6 @@ class Signatures:
         entries_found = entries_of(b"".join(result.runs), size)
         texts = {int(name): text_of(self._algorithm, e[-size:]) for name, e in entries_found}
         return [
-            (shown, None if root in self._failed else texts.get(root))
+            (shown, None if root in self._failed | self._lacking else texts.get(root))
             for root, shown in enumerate(self._shown)
         ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
+
+import xxhash
 
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
@@ -15,15 +18,19 @@ from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
 from pcircle.fcp.journal import Counts, Names
 from pcircle.fcp.limits import Limits, limits_of
+from pcircle.fcp.mark import is_in_copy, leave
 from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
 from pcircle.fcp.recorder import Disk, Recorder
-from pcircle.fcp.resumed import Partial, Resumed
+from pcircle.fcp.resumed import Listing, Partial, Resumed, Standing
 from pcircle.fcp.signing import copy_signer
-from pcircle.fcp.special import copy_special
+from pcircle.fcp.special import Skipper, copy_special
+from pcircle.fcp.target import Names as TemporaryNames
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
-from pcircle.fs.xattrs import lift_flags
+from pcircle.fs.trouble import kind_of, told
+from pcircle.fs.xattrs import generation, lift_flags
+from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.signature import Signer
 
@@ -53,13 +60,15 @@ class Site:
         self.disk: Disk | None = self.recorder or (Disk(shared) if plan.verify else None)
         opened = None if self.disk is None else self.disk.opened
         self.sources, self.targets = open_sides(plan, opened, beside is None)
-        self.extras = Extras(plan.keep, self.counters)
+        self.skipper = Skipper(plan, self.counters)
+        # The number tells temporary names apart, of all threads of all ranks.
+        temporary = TemporaryNames(plan, rank + size * number)
+        self.extras = Extras(plan.keep, self.counters, temporary)
         self.limits: Limits | None = limits_of(plan, size) if beside is None else beside.limits
         self.signer: Signer | None = None
         if plan.sign is not None:
             self.signer = copy_signer(plan.sign, None if beside is None else beside.signer)
-        # The number tells temporary names apart, of all threads of all ranks.
-        means = plan, self.counters, rank + size * number, self.extras, self.limits
+        means = plan, self.counters, self.extras, self.limits
         kind = HashingCopier if plan.verify else Copier
         self.copier = kind(*means, self.signer)
         self.waiting: Waiting | None = None
@@ -84,40 +93,78 @@ class Site:
         if self.waiting is not None and self.waiting.names(where, names, counts, entries, here):
             return  # it is recorded when it is verified
         if self.recorder is not None:
-            made = self.copy_inode(*where[:2])
+            made = self.copy_mark(*where[:2])
             self.recorder.names(*where[:2], names, counts, made, entries)
 
-    def partial(self, root: int, path: bytes) -> Partial | None:
+    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
+        """What follows is made in the copy of this directory, which is open."""
+        self.extras.enter(target_fd)
+        self.enter_names(root, path, made=place.made)
+
+    def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
+        """Names that follow are in the copy of this directory, which this run has `made` or not."""
+        self.copier.names.collisions.enter(self.sources, root, path, made=made)
+
+    def partial(self, root: int, path: bytes, listing: Listing | None = None) -> Partial | None:
         """What an earlier run has done of a directory; if it is signed, its entries are the item's.
 
-        NoSpace if these can't be kept.
+        With a `listing` of the copy, what is not there is not done. NoSpace if entries can't be
+        kept.
         """
         if self.resumed is None:
             return None
-        made = self.copy_inode(root, path)
+        made = self.copy_mark(root, path)
 
         def trust(record: Names) -> bool:
             # In a directory that was made anew nothing of what was in the old one is done.
             same = bool(made) and record.made == made
+            same = same and (listing is None or listing.has(record.hashes))
             return same and (self.signer is None or self._keep_entries(record))
 
         return self.resumed.partial(root, path, trust)
 
-    def copy_inode(self, root: int, path: bytes) -> int:
-        """The inode of a directory's copy; 0 if there is none."""
+    def copy_mark(self, root: int, path: bytes) -> int:
+        """What a directory's copy is known again by: 63 bits of its inode; 0 if there is none."""
         try:
             with self.targets.lease(root, path) as lease:
-                return lease.identity[1]
+                inode = struct.pack("<QQ", lease.identity[1], generation(lease.fd))
         except OSError:
             return 0
+        return xxhash.xxh3_64_intdigest(inode) >> 1
+
+    def copy_status(self, root: int, path: bytes) -> os.stat_result | None:
+        """The status of a directory's copy; None if there is none."""
+        try:
+            with self.targets.lease(root, path) as lease:
+                return os.fstat(lease.fd)
+        except OSError:
+            return None
+
+    def standing(self, root: int, path: bytes) -> Standing:
+        """What an earlier run has done of a directory with all below it, and still is so."""
+        records = [] if self.resumed is None else self.resumed.subtrees(root, path)
+        if not records:
+            return Standing()
+        now = self.copy_status(root, path)  # it is opened: over NFS a mere `stat` may be old
+        if now is not None:
+            for record in records:
+                if (record.made, record.changed) == (now.st_ino, now.st_ctime_ns):
+                    return Standing(record)
+        return Standing(spoiled=True)
+
+    def leave_mark(self, root: int) -> None:
+        """Before anything is recorded of a root, see to it that its target will be known again."""
+        journal = self.plan.journal
+        if journal is not None:
+            path = b"" if is_in_copy(self.plan.roots) else HOLDER
+            with suppress(OSError), self.targets.lease(root, path) as lease:
+                leave(journal.mark, lease.fd)
 
     def _keep_entries(self, record: Names) -> bool:
         """Take over the entries of a record; false if they are not what it tells of."""
-        assert self.signer is not None
-        assert self.recorder is not None
-        keys = self.recorder.keys
+        keys, signer = require(self.recorder).keys, require(self.signer)
         try:
-            self.signer.keep(record.entries, lambda names: keys.are_of(names, record.hashes))
+            signer.keep(record.entries, lambda names: keys.are_of(names, record.hashes))
         except ValueError:
             return False
         return True
@@ -193,5 +240,5 @@ class Site:
         base = self.plan.roots[root]
         entry = path if base.kind == DIRECTORY else b""
         shown = os.path.join(base.source_shown, entry) if entry else base.source_shown
-        reason = error.strerror or str(error)
-        return Failure(shown, doing or self.copier.doing, error.errno or 0, reason, root, entry)
+        doing = doing or self.copier.doing
+        return Failure(shown, doing, *told(error), root, entry, kind_of(error))

@@ -1,7 +1,10 @@
-"""FIFOs, sockets and devices: made anew with the same number, never opened.
+"""FIFOs, sockets and devices: with -a made anew with the same number, never opened.
 
 There is nothing to read in them; opening one may block, or do something. Who
 may not make a device gets a failure of that entry.
+
+Without -a those in a tree are left out, as other tools do, and that is said once
+for each kind; one that is given as SRC is a failure.
 """
 
 from __future__ import annotations
@@ -10,13 +13,51 @@ import os
 import stat
 
 from pcircle.fcp import target
-from pcircle.fcp.existing import Existing, Taken
+from pcircle.fcp.counters import Counters
+from pcircle.fcp.existing import Existing, Taken, file_stays
 from pcircle.fcp.extras import Extras, held_by_path
-from pcircle.fcp.files import Changed, Copier
+from pcircle.fcp.files import Copier
+from pcircle.fcp.items import Item, Skipped
 from pcircle.fcp.plan import Plan
+from pcircle.fcp.target import Names
+from pcircle.fs.directories import join_path
 from pcircle.fs.metadata import settle_file
+from pcircle.fs.trouble import SPECIAL, Changed, Trouble, special_kind
+from pcircle.runtime import Here
 
 _KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
+
+
+class Skipper:
+    """Leaves special files out, counts them, and has the first of each kind told."""
+
+    def __init__(self, plan: Plan, counters: Counters) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._told: set[tuple[int, str]] = set()
+
+    def skip(self, root: int, above: bytes, name: bytes, source_fd: int, here: Here[Item]) -> None:
+        """Leave out a special file in a directory. OSError if it is no such thing any more."""
+        status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+        kind = special_kind(status.st_mode)
+        if not kind:
+            raise Changed("it is not a special file any more")
+        self._counters.special_skipped += 1
+        self._counters.sized += 1
+        # By root: a signature has to know which one lacks something.
+        if (root, kind) not in self._told:
+            self._told.add((root, kind))
+            path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
+            here.note([Skipped(path, kind, root)])
+
+
+def not_copied(source_fd: int, name: bytes) -> OSError:
+    """Why a special file that is given as SRC is not copied. OSError if it is not there."""
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+    what = special_kind(status.st_mode)
+    if not what:
+        return Changed("it is not a special file any more")
+    return Trouble(SPECIAL, f"it is a {what}: add -a to copy it")
 
 
 def copy_special(
@@ -39,8 +80,7 @@ def copy_special(
     kind = stat.S_IFMT(status.st_mode)
     if kind not in _KINDS:
         raise Changed("it is not a special file any more")
-    several = plan.keep.links and status.st_nlink > 1 and not claimed
-    if several and status.st_dev == os.fstat(source_fd).st_dev:  # as of files
+    if not claimed and copier.is_one_of_several(status, source_fd):
         return status
     copier.doing = "create the copy of"
     mode = kind | target.creation_mode(status, plan)
@@ -50,8 +90,9 @@ def copy_special(
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
+            copier.names.collisions.check(target_fd, name)
             # The very same thing, of an earlier run, need not be made anew.
-            alike = _alike(plan, status, target_fd, name)
+            alike = _alike(plan, status, target_fd, name, copier.names)
             if alike is None:
                 target.replaceable(target_fd, name)
             if alike is None or alike.st_nlink > 1:  # its other names must not get this owner
@@ -62,9 +103,9 @@ def copy_special(
             made = True
         if plan.keep.any:
             copier.doing = "set the attributes of the copy of"
-            held = extras.of_name(source_fd, source) if extras.any else None
+            held = extras.of_name(source_fd, source, alone=not made) if extras.any else None
             with held_by_path(target_fd, written, kind) as path:
-                extras.account(settle_file(path, status, plan.keep, held))
+                extras.account(settle_file(path, status, plan.keep, held), target_fd)
         if written != name:
             copier.doing = "put in place the copy of"
             os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
@@ -79,13 +120,21 @@ def copy_special(
 
 
 def _alike(
-    plan: Plan, status: os.stat_result, target_fd: int, name: bytes
+    plan: Plan, status: os.stat_result, target_fd: int, name: bytes, names: Names
 ) -> os.stat_result | None:
     """The status of what has the name if it is the same thing. Taken if it is to stay."""
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
-    same = stat.S_IFMT(now.st_mode) == stat.S_IFMT(status.st_mode)
-    same = same and now.st_rdev == status.st_rdev
+    same = is_same_special(status, now)
     existing = Existing() if plan.is_ours(now) else plan.existing
     if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
         raise Taken
+    plain = stat.S_ISREG(now.st_mode) or stat.S_ISLNK(now.st_mode)
+    if plain and file_stays(existing, status, now, target.kept_times(plan, target_fd, names)):
+        raise Taken
     return now if same else None
+
+
+def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
+    """Whether two files are both the same FIFO, socket or device but for their names."""
+    kind = stat.S_IFMT(a.st_mode)
+    return kind in _KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)

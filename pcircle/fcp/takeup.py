@@ -12,42 +12,58 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
+from typing import Any
 
+from pcircle.encoding import to_scan
 from pcircle.fcp import target
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import Copier
+from pcircle.fcp.items import Stamp
 from pcircle.fcp.journal import Begun, Part
-from pcircle.fcp.resumed import Resumed
+from pcircle.fcp.resumed import Listing, Resumed
 from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
 
+_LISTED_AT_ONCE = 4096
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> bool:
+def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> tuple[bool, Listing]:
     """Remove from a directory of the target the temporary files that nobody will finish.
 
-    True if there are others, which may be gone on with.
+    True if there are others, which may be gone on with; and what else is there.
     """
     left = False
-    for name in _stale(resumed, directory_fd):
+    stale, listing = _list(resumed, directory_fd)
+    for name in stale:
         if resumed.is_begun(root, path, name):
             left = True
         else:
             _remove(name, directory_fd)
-    return left
+    return left, listing
 
 
 def sweep_all(resumed: Resumed, directory_fd: int) -> None:
     """Remove all of them: nobody has gone on with these, say because the source is another now."""
-    for name in _stale(resumed, directory_fd):
+    for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
 
-def _stale(resumed: Resumed, directory_fd: int) -> list[bytes]:
-    with os.scandir(directory_fd) as entries:
-        names = [os.fsencode(e.name) for e in entries if e.name.startswith(".fcp-")]
-    return [name for name in names if resumed.is_stale(name)]
+def _list(resumed: Resumed, directory_fd: int) -> tuple[list[bytes], Listing]:
+    """The temporary names in a directory of the target, and what is there."""
+    stale: list[bytes] = []
+    hashes = bytearray()
+    # mypy knows of no scan of either kind.
+    scan: Any = os.scandir(to_scan(directory_fd))
+    with scan as entries:
+        while some := list(islice(entries, _LISTED_AT_ONCE)):
+            others = [each for each in some if not each.is_dir(follow_symlinks=False)]
+            names = [os.fsencode(each.name) for each in others]
+            stale += filter(resumed.is_stale, names)
+            # What is recorded as done of a directory's names are no directories.
+            hashes += resumed.names(names)
+    return stale, Listing(bytes(hashes))
 
 
 def _remove(name: bytes, directory_fd: int) -> None:
@@ -75,7 +91,7 @@ def open_again(holder_fd: int, name: bytes, *, flags: bool) -> None:
 
 def temporary_of(
     begun: Sequence[tuple[Begun, list[Part]]],
-    source: os.stat_result,
+    source: Stamp,
     directory_fd: int,
     name: bytes,
 ) -> tuple[bytes, os.stat_result, list[Part]] | None:
@@ -90,13 +106,13 @@ def temporary_of(
             status = os.stat(record.temporary, dir_fd=directory_fd, follow_symlinks=False)
         except OSError:
             continue
-        same = record.source == (source.st_ino, source.st_size, source.st_mtime_ns)
+        same = record.source == source.version
         ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
         # An inode number may be had again: what others could have made is not gone on with.
         private = status.st_uid == os.geteuid() and status.st_nlink == 1
         private = private and not status.st_mode & 0o022
         ours = ours and (private or record.temporary == name)
-        if chosen is None and same and ours and status.st_size == source.st_size and parts:
+        if chosen is None and same and ours and status.st_size == source.size and parts:
             chosen = record.temporary, status, parts
         elif ours and record.temporary != name:
             target.discard(record.temporary, directory_fd, (status.st_dev, status.st_ino))
@@ -122,15 +138,16 @@ def take_up(
     begun: Sequence[tuple[Begun, list[Part]]],
     names: tuple[int, bytes, int, bytes],
     divide: Callable[[int, os.stat_result, int], list[tuple[int, int]]],
+    stamp: Callable[[os.stat_result], Stamp],
 ) -> BegunFile | None:
     """Go on with a large file that was begun; None if it must be begun anew.
 
     `names` are the directories and names of source and target, `divide` gives
-    the ranges that are to be copied, and OSError, as of `Copier.begin`.
+    the ranges that are to be copied, and OSError, as of `Copier.begin`; `stamp` as of `Plan`.
     """
     source_fd, source, target_fd, name = names
     with copier.opened(source_fd, source) as (fd, status):
-        found = temporary_of(begun, status, target_fd, name)
+        found = temporary_of(begun, stamp(status), target_fd, name)
         if found is None:
             return None
         written, made, parts = found

@@ -19,12 +19,16 @@ from typing import TypeAlias
 
 import xxhash
 
+from pcircle.acls import read_list
 from pcircle.errors import NoSpace
-from pcircle.fcp.existing import Taken, file_stays
+from pcircle.fcp.collisions import Collisions
+from pcircle.fcp.existing import Existing, Taken, file_stays
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
+from pcircle.fcp.precision import Precision
 from pcircle.fs.metadata import settle_as_replaced, settle_file
-from pcircle.fs.naming import give_free_name
-from pcircle.fs.xattrs import Held
+from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
+from pcircle.fs.trouble import SAME_FILE, Changed, Trouble
+from pcircle.fs.xattrs import Held, Refused
 
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -33,16 +37,35 @@ _PROBE_BYTES = 1 << 16
 
 
 class Names:
-    """Temporary names: short, so that they fit beside names of any length; unique in a job."""
+    """Temporary names: short, so that they fit beside names of any length; unique in a job.
 
-    def __init__(self, token: bytes, rank: int) -> None:
-        self._prefix = b".fcp-%s-%x-" % (token, rank)
+    `precision` is what files of such names have shown of how times are kept, `collisions` what is
+    known of names that are taken for others.
+    """
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self._prefix = b".fcp-%s-%x-" % (plan.token, rank)
         self._count = 0
+        self._renames = True
+        self.collisions = Collisions(plan)
+        self.precision = Precision(self.next)
 
     def next(self) -> bytes:
         """A name that was not given before."""
         self._count += 1
         return self._prefix + b"%x" % self._count
+
+    def give_free(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Rename to a name that is free, in one call where there is one. FileExistsError."""
+        if self._renames:
+            try:
+                return rename_to_free(written, name, directory_fd)
+            except OSError as error:
+                # EPERM: so some containers answer to calls that they do not know.
+                if error.errno not in (*NO_SUCH_RENAME, errno.EPERM):
+                    raise
+                self._renames = False
+        give_free_name(written, name, directory_fd)
 
 
 class Creation:
@@ -51,13 +74,32 @@ class Creation:
     `written` is its name until it is finished, the temporary one or its own.
     `old` is the status of the file that it will replace. `identity` is known
     once it was asked for, with the file open. `held` are the attributes that
-    it is to have from its source. Its chunks begin at multiples of `unit_bytes`.
+    it is to have from its source, `access` the access control list of `old`, if
+    that matters. `rewritten` tells that it was there before, and what it has of
+    these is to go. Its chunks begin at multiples of `unit_bytes`.
     """
 
-    __slots__ = ("created_mode", "fd", "held", "identity", "name", "old", "unit_bytes", "written")
+    __slots__ = (
+        "access",
+        "created_mode",
+        "fd",
+        "held",
+        "identity",
+        "name",
+        "old",
+        "rewritten",
+        "unit_bytes",
+        "written",
+    )
 
     def __init__(
-        self, fd: int, name: bytes, written: bytes, old: os.stat_result | None, created_mode: int
+        self,
+        fd: int,
+        name: bytes,
+        written: bytes,
+        old: os.stat_result | None,
+        created_mode: int,
+        access: bytes | None = None,
     ) -> None:
         self.fd = fd
         self.name = name
@@ -66,6 +108,8 @@ class Creation:
         self.created_mode = created_mode
         self.identity: tuple[int, int] | None = None
         self.held: Held | None = None
+        self.access = access
+        self.rewritten = False
         self.unit_bytes = CHUNK_UNIT_BYTES
 
     def identify(self) -> tuple[int, int]:
@@ -141,10 +185,44 @@ def _create_temporary(
     directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names, make: Make
 ) -> Creation:
     old = replaceable(directory_fd, name)
-    # Other ranks will open it for writing, so the owner must be allowed to.
-    mode = 0o600 if old is not None else creation_mode(source, plan) | 0o600
+    if old is not None:
+        names.collisions.check(directory_fd, name)
+    access = _access_of(old, directory_fd, name, plan)
+    mode = _temporary_mode(old, source, plan)
     written = names.next()
-    return Creation(make(written, mode, directory_fd), name, written, old, mode)
+    return Creation(make(written, mode, directory_fd), name, written, old, mode, access)
+
+
+def _temporary_mode(old: os.stat_result | None, source: os.stat_result, plan: Plan) -> int:
+    """The mode of a temporary file: it is nobody else's if it stands in for a file."""
+    if old is not None and stat.S_ISREG(old.st_mode):
+        return 0o600
+    # Other ranks will open it for writing, so the owner must be allowed to.
+    return creation_mode(source, plan) | 0o600
+
+
+def _access_of(
+    old: os.stat_result | None, directory_fd: int, name: bytes, plan: Plan
+) -> bytes | None:
+    """The access control list that a file is to have from the one that it replaces."""
+    if plan.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
+        return None
+    with suppress(FileNotFoundError):  # it has just been removed
+        return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
+    return None
+
+
+def taken_up(
+    directory_fd: int, name: bytes, written: bytes, source: os.stat_result, plan: Plan
+) -> Creation:
+    """A file that an earlier run has created, not open. OSError if it must not get its name."""
+    if written == name:
+        creation = Creation(-1, name, name, None, creation_mode(source, plan))
+        creation.rewritten = True
+        return creation
+    old = replaceable(directory_fd, name)
+    access = _access_of(old, directory_fd, name, plan)
+    return Creation(-1, name, written, old, _temporary_mode(old, source, plan), access)
 
 
 def _create_in_place(
@@ -164,6 +242,7 @@ def _create_in_place(
     try:
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
     except FileExistsError:
+        names.collisions.check(directory_fd, name)
         if plan.existing.stays and not _is_ours(plan, directory_fd, name):
             raise Taken from None
     old = replaceable(directory_fd, name)
@@ -184,7 +263,9 @@ def _create_in_place(
     except OSError:
         os.close(fd)
         raise
-    return Creation(fd, name, name, None, creation_mode(source, plan))
+    creation = Creation(fd, name, name, None, creation_mode(source, plan))
+    creation.rewritten = True
+    return creation
 
 
 def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
@@ -194,20 +275,21 @@ def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
     _refuse_source(old, source)
     if old.st_nlink > 1:
-        raise FileExistsError(errno.EEXIST, "it was given another name meanwhile")
+        raise Changed("it was given another name meanwhile")
     if plan.keep.mode:
-        # Whom the source will not let read must not read meanwhile.
-        os.fchmod(fd, old.st_mode & source.st_mode & 0o777 | 0o600)
+        # Whom the source will not let read must not read meanwhile. Nobody whom an access
+        # control list names does, as the group's bits are its mask.
+        os.fchmod(fd, 0o600)
     os.ftruncate(fd, 0)
 
 
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
     if (old.st_dev, old.st_ino) == (source.st_dev, source.st_ino):
-        raise FileExistsError(errno.EEXIST, "it and its copy are the same file")
+        raise Trouble(SAME_FILE, "it and its copy are the same file")
 
 
 def stays(
-    plan: Plan, source_fd: int, source: bytes, directory_fd: int, name: bytes
+    plan: Plan, source_fd: int, source: bytes, directory_fd: int, name: bytes, names: Names
 ) -> os.stat_result | None:
     """The status of what has the name, if it is to stay; None if a copy is to be made.
 
@@ -218,25 +300,50 @@ def stays(
     except FileNotFoundError:
         return None
     _refuse(old, special_too=not plan.existing.stays)
+    names.collisions.check(directory_fd, name)
     if plan.is_ours(old):
         return None
     if plan.existing.stays:
         return old
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
-    kept = plan.keep.timestamps
-    return old if file_stays(plan.existing, status, old, times_kept=kept) else None
+    return (
+        old
+        if file_stays(plan.existing, status, old, kept_times(plan, directory_fd, names))
+        else None
+    )
 
 
-def still_replaceable(creation: Creation, source: os.stat_result, plan: Plan, fd: int) -> None:
+def is_alike(
+    plan: Plan, source: os.stat_result, old: os.stat_result, directory_fd: int, names: Names
+) -> bool:
+    """Whether two files are of one size and time, as `--skip-same` has it."""
+    return file_stays(Existing(same=True), source, old, kept_times(plan, directory_fd, names))
+
+
+def kept_times(
+    plan: Plan, directory_fd: int, names: Names
+) -> Callable[[int, os.stat_result], bool] | None:
+    """What `file_stays` wants to know of a directory's file system."""
+    if not plan.keep.timestamps:
+        return None
+    return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
+
+
+def still_replaceable(
+    creation: Creation, source: os.stat_result, plan: Plan, fd: int, names: Names
+) -> None:
     """Before a copy that took its time gets its name: OSError, Taken if what is there now stays."""
     if plan.existing.stays:
         return  # `publish` finds out
     now = replaceable(fd, creation.name)
-    if now is None or creation.written == creation.name or not plan.existing.decides:
+    if now is None or creation.written == creation.name:
+        return
+    names.collisions.check(fd, creation.name)
+    if not plan.existing.decides:
         return
     if plan.is_ours(now):
         return
-    if file_stays(plan.existing, source, now, times_kept=plan.keep.timestamps):
+    if file_stays(plan.existing, source, now, kept_times(plan, fd, names)):
         raise Taken
 
 
@@ -257,36 +364,34 @@ def _refuse(old: os.stat_result, *, special_too: bool) -> None:
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
 
 
-def settle(creation: Creation, source: os.stat_result, plan: Plan) -> set[str]:
+def settle(creation: Creation, source: os.stat_result, plan: Plan) -> list[Refused]:
     """Give the file its attributes: the source's that are kept, else those of what it replaces.
 
-    Returns the kinds that could not be kept. Inode flags come later, see `Copier`.
+    Returns what could not be kept. Inode flags come later, see `Copier`.
     """
     keep, old, fd = plan.keep, creation.old, creation.fd
     if old is not None and stat.S_ISREG(old.st_mode):
-        settle_as_replaced(fd, old, keep)
+        settle_as_replaced(fd, old, creation.access, keep)
     elif not keep.mode and creation.created_mode != creation_mode(source, plan):
-        # Created with more for the owner than the source has, or for a link closed to others.
-        wanted = creation_mode(source, plan)
-        if old is not None:
-            wanted &= ~plan.umask
-        else:
-            wanted = stat.S_IMODE(os.fstat(fd).st_mode) & ~(0o600 & ~wanted)
-        os.fchmod(fd, wanted)
-    return settle_file(fd, source, keep, creation.held) if keep.any else set()
+        # Created with more for the owner than the source has.
+        more = 0o600 & ~creation_mode(source, plan)
+        os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~more)
+    return settle_file(fd, source, keep, creation.held) if keep.any else []
 
 
-def publish(creation: Creation, directory_fd: int, plan: Plan) -> None:
+def publish(creation: Creation, directory_fd: int, plan: Plan, names: Names) -> None:
     """Give a complete, closed file its own name; Taken if that must not be replaced."""
     if creation.written == creation.name:
         return
-    if plan.existing.stays:
+    if plan.existing.stays or creation.old is None:
+        give = give_free_name if plan.existing.stays else names.give_free
         try:
-            give_free_name(creation.written, creation.name, directory_fd)
+            give(creation.written, creation.name, directory_fd)
         except FileExistsError:
+            names.collisions.check(directory_fd, creation.name)
             now = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
-            _refuse(now, special_too=False)
-            if not plan.is_ours(now):
+            _refuse(now, special_too=not plan.existing.stays)
+            if plan.existing.stays and not plan.is_ours(now):
                 raise Taken from None
         else:
             return
@@ -320,19 +425,23 @@ def discard(name: bytes, directory_fd: int, identity: tuple[int, int] | None = N
         os.unlink(name, dir_fd=directory_fd)
 
 
-def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
+def stop_if_full(
+    error: OSError, directory_fd: int, names: Names, wanted_bytes: int = _PROBE_BYTES
+) -> None:
     """Raise NoSpace if the target's file system is full, over quota or read-only.
 
     One full storage target or a full attribute gives the same errors without
-    the rest being full, so it is tried with a file of its own first.
+    the rest being full, so it is tried with a file of its own first, of the
+    size that was wanted, if that is more than a little.
     """
     if error.errno not in _FULL:
         return
+    wanted_bytes = max(wanted_bytes, _PROBE_BYTES)
     probe = names.next()
     try:
         fd = os.open(probe, CREATE, 0o600, dir_fd=directory_fd)
         try:
-            written = os.write(fd, bytes(_PROBE_BYTES))
+            written = os.write(fd, bytes(wanted_bytes))
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -341,7 +450,7 @@ def stop_if_full(error: OSError, directory_fd: int, names: Names) -> None:
         if again.errno in _FULL:
             raise NoSpace(again.strerror) from error
         return
-    if written < _PROBE_BYTES:
+    if written < wanted_bytes:
         raise NoSpace(error.strerror) from error
 
 

@@ -38,12 +38,13 @@ from pcircle.fcp.verify import Verifier
 from pcircle.fcp.waiting import LONGEST_WAIT_S
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.lists import Lists
+from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
 
 
 class Forwarded(NamedTuple):
-    """In place of the result of an item that another rank does."""
+    """In place of the result of an item that another item, perhaps of another rank, does."""
 
 
 class CopyTask(PartedTask[Item, Done]):
@@ -129,8 +130,7 @@ class CopyTask(PartedTask[Item, Done]):
             if isinstance(item, Singles):
                 return self._batches.singles(item, here)
             if isinstance(item, Verify | Reread):
-                assert self._verifier is not None
-                return self._verifier.verify(item, here)
+                return require(self._verifier).verify(item, here)
             return self._process_linked(item, here)
         except NoSpace as error:
             number = _root(item)
@@ -144,23 +144,21 @@ class CopyTask(PartedTask[Item, Done]):
             return self._links.claim(item, here)
         if isinstance(item, First):
             return self._links.first(item, here)
-        return self._links.link(item, here)
+        done = self._links.link(item, here)
+        return Forwarded() if done is None else done
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, Forwarded):
             return merged
         if isinstance(own, Directory):
-            assert isinstance(item, Tree)
-            return self._trees.complete(item, own, merged, here)
+            return self._trees.complete(require_type(Tree, item), own, merged, here)
         if isinstance(own, LargeFile):
-            assert isinstance(item, Large)
-            return self._large.complete(item, own, merged, here)
+            return self._large.complete(require_type(Large, item), own, merged, here)
         if isinstance(item, First):
             if own:
                 self._links.first_ended(item, merged, here)
             return Done(runs=merged.runs, signed=merged.signed)
-        assert isinstance(own, Done)
-        done = self.merge(own, merged)
+        done = self.merge(require_type(Done, own), merged)
         if isinstance(item, One) and done.cause is not None:
             return msgspec.structs.replace(done, made=None)  # nothing to link to
         if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
@@ -168,9 +166,10 @@ class CopyTask(PartedTask[Item, Done]):
         return done
 
     def merge(self, a: Done, b: Done) -> Done:
-        made = a.made if b.made is None else b.made
+        copy = a if b.made is None else b
         counts = add_counts(a.counts, b.counts)
-        done = Done(a.cause or b.cause, made, max(a.epoch, b.epoch), counts)
+        epoch = max(a.epoch, b.epoch)
+        done = Done(a.cause or b.cause, copy.made, epoch, counts, copied=copy.copied)
         signer = self._site.signer
         return done if signer is None else signer.gather(done, a, b)
 

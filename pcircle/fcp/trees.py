@@ -7,7 +7,6 @@ others can steal.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -16,11 +15,11 @@ from typing import NamedTuple
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.choose import chosen_blocks, is_left_empty
+from pcircle.fcp.counters import totals
 from pcircle.fcp.extras import path_of
-from pcircle.fcp.files import special
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Portion, Tree, pack, unpack
-from pcircle.fcp.resumed import Partial, remaining, still, without_checkpoint
+from pcircle.fcp.resumed import Partial, Standing, remaining, still, without_checkpoint
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.choosing import choosing
@@ -30,7 +29,9 @@ from pcircle.fs.lists import Lists, Picked, groups
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
+from pcircle.fs.trouble import LOOP, Changed, Trouble
 from pcircle.fs.xattrs import Held
+from pcircle.guards import require
 from pcircle.runtime import Here
 
 _FEW_NAMES = 64  # copied by the item that scanned them
@@ -45,6 +46,7 @@ class Directory(NamedTuple):
     created: bool
     held: Held | None = None
     begun: bool = False  # by an earlier run: something in it that was not finished
+    finished_ns: int = 0  # when an earlier run changed it last, which has done it
     layout: bytes | None = None  # that it hands down
     done: Done = Done()  # what its own item has done for it
 
@@ -68,15 +70,19 @@ class Trees:
             with self._open_source(item) as source:
                 status = os.fstat(source.fd)
                 doing = "create the copy of directory"
+                standing = self._site.standing(item.root, item.path)
                 created = self._make_directory(item, status)
+                if not item.path:
+                    self._site.leave_mark(item.root)
                 with self._site.targets.lease(item.root, item.path) as lease:
                     own = self._between(source.fd, status, lease, created)
-                    partial, begun = (None, False) if created else self._take_up(item, lease)
-                    own = own._replace(begun=begun)
+                    partial = None
+                    if not created:
+                        own, partial = self._take_up(item, lease, own, standing)
                     if not created and self._is_made(item):
                         own = own._replace(created=True)
                     doing = "read directory"
-                    place = self._place(item, source, lease)
+                    place = self._place(item, source, lease, made=created)
                     self._descend(item, place, source.fd, lease.fd, here, partial)
         except OSError as error:
             self._site.counters.weight += 0.0 if here.spawned else item.weight
@@ -96,9 +102,8 @@ class Trees:
         layout = self._site.copier.layouts.of_directory(source_fd)
         if not extras.any:
             return Directory(status, lease.identity, created, layout=layout)
-        if created:
-            extras.made_directory(lease.fd)
-        held = extras.of_directory(source_fd)
+        inherited = created and extras.made_directory(lease.fd)
+        held = extras.of_directory(source_fd, alone=inherited or not created)
         return Directory(status, lease.identity, created, held, layout=layout)
 
     def _open_source(self, item: Tree) -> Lease:
@@ -110,7 +115,7 @@ class Trees:
             lease = self._site.sources.lease(item.root, item.path, readable=True)
         if lease.identity == item.above.copy:
             with lease:
-                raise OSError(errno.ELOOP, "it is the copy that is being made")
+                raise Trouble(LOOP, "it is the copy that is being made")
         if self._site.plan.follow:
             try:
                 refuse_cycle(item, lease, self._site.sources, self._site.targets)
@@ -143,13 +148,19 @@ class Trees:
             above, name = HOLDER, root.target_name
         else:
             return False
-        mode = 0o700 if self._site.plan.keep.mode else (status.st_mode & 0o1777) | 0o700
+        # As with cp, the umask is for writing of others also where a default list is handed down.
+        mode = status.st_mode & 0o1777 & ~(self._site.plan.umask & 0o022) | 0o700
+        if self._site.plan.keep.mode:
+            mode = 0o700
         known = None if item.above is None else item.above.target
         with self._site.targets.lease(item.root, above, known) as holder:
             self._announce(item, status, name, holder.fd)
             try:
                 os.mkdir(name, mode, dir_fd=holder.fd)
             except FileExistsError:
+                made = item.above is not None and item.above.made
+                self._site.enter_names(item.root, above, made=made)
+                self._site.copier.names.collisions.check(holder.fd, name)
                 if self._site.resumed is not None and self._is_ours(holder.fd, name):
                     open_again(holder.fd, name, flags=self._site.plan.keep.flags)
                 return False
@@ -158,12 +169,12 @@ class Trees:
                 raise
         return True
 
-    def _place(self, item: Tree, source: Lease, lease: Lease) -> Place:
+    def _place(self, item: Tree, source: Lease, lease: Lease, *, made: bool) -> Place:
         number = self._file_system(item, source)
         copy, epoch = lease.identity, self._site.epoch
         if item.above is not None:
             copy, epoch = item.above.copy, max(epoch, item.above.epoch)
-        return Place(source.identity, lease.identity, copy, number, epoch)
+        return Place(source.identity, lease.identity, copy, number, epoch, made)
 
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
         """Whether a directory that is there was changed by this job, rather than by others."""
@@ -175,16 +186,25 @@ class Trees:
         resumed = self._site.resumed
         return resumed is not None and resumed.is_made(item.root, item.path)
 
-    def _take_up(self, item: Tree, lease: Lease) -> tuple[Partial | None, bool]:
-        """Of a directory that an earlier run has begun: what is done of it, the litter removed.
-
-        And whether there is something that was begun.
-        """
+    def _take_up(
+        self, item: Tree, lease: Lease, own: Directory, standing: Standing
+    ) -> tuple[Directory, Partial | None]:
+        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
         resumed = self._site.resumed
         if resumed is None:
-            return None, False
-        begun = not lease.searched and sweep(resumed, item.root, item.path, lease.fd)
-        return self._site.partial(item.root, item.path), begun
+            return own, None
+        if standing.record is not None:  # all that it had by then is there
+            # What could not be kept of it must be counted again.
+            if not totals(standing.record.counts).not_kept:
+                own = own._replace(finished_ns=standing.record.changed)
+            return own, self._site.partial(item.root, item.path)
+        if lease.searched:
+            return own, None  # nobody can tell what is there
+        begun, listing = sweep(resumed, item.root, item.path, lease.fd)
+        own = own._replace(begun=begun)
+        if standing.spoiled:
+            return own, None
+        return own, self._site.partial(item.root, item.path, listing)
 
     def _announce(self, item: Tree, status: os.stat_result, name: bytes, holder_fd: int) -> None:
         """Have it known to a later run that a directory was made by us, should it matter."""
@@ -224,7 +244,7 @@ class Trees:
             each = share / len(block)
             self._spawn_directories(item, block, place, each, here)
             if not self._site.plan.keep.special:
-                self._refuse_specials(item, block, each, here)
+                self._skip_specials(item, block, each, source_fd, here)
             names = len(block) - len(block.directories)
             if block.last and names <= _FEW_NAMES:
                 self._copy(item, block, each, place, (source_fd, target_fd), here)
@@ -251,13 +271,12 @@ class Trees:
     ) -> None:
         """Of a directory of which much is listed: spawn what is below, and what is in it."""
         site = self._site
-        assert self._lists is not None
         keys = None if site.recorder is None else site.recorder.keys
         if partial is not None:
             site.counters.resume(partial.counts)
         line = below(item, place) if site.plan.follow else b""
         bare = Tree(item.root, item.path, 0.0, item.above, None, item.ancestors)
-        for weight, part in self._lists.shares(only, item.weight):
+        for weight, part in require(self._lists).shares(only, item.weight):
             if here.stopping:
                 return
             if isinstance(part, bytes):
@@ -265,7 +284,7 @@ class Trees:
                 here.spawn([Portion(bare, text, weight, place)])
                 continue
             block = Block()
-            block.directories.append(os.fsdecode(part.name))
+            block.add_directory(part.name)
             self._choose(block, item.path)
             if not block:
                 site.counters.weight += weight
@@ -288,7 +307,7 @@ class Trees:
                 each = item.weight / max(1, len(block))
                 self._spawn_directories(tree, block, place, each, here)
                 if not self._site.plan.keep.special:
-                    self._refuse_specials(tree, block, each, here)
+                    self._skip_specials(tree, block, each, source.fd, here)
                 self._copy(tree, block, each, place, (source.fd, lease.fd), here)
         except OSError as error:
             self._site.counters.weight += item.weight
@@ -360,35 +379,24 @@ class Trees:
             batches.append(self._batch_of(item, ((), (), some), each, place))
         here.spawn(batches)
 
-    def _refuse_specials(self, item: Tree, block: Block, each: float, here: Here[Item]) -> None:
+    def _skip_specials(
+        self, item: Tree, block: Block, each: float, source_fd: int, here: Here[Item]
+    ) -> None:
         for name in unpack(pack(block.specials)):
             self._site.counters.weight += each
-            self._site.fail(item.root, join_path(item.path, name), "copy", special(), here)
+            try:
+                self._site.skipper.skip(item.root, item.path, name, source_fd, here)
+            except OSError as error:
+                self._site.fail(item.root, join_path(item.path, name), "copy", error, here)
         block.specials.clear()
 
     def complete(self, item: Tree, own: Directory, merged: Done, here: Here[Item]) -> Done:
         """All that is below is done: the directory gets its attributes."""
-        keep = self._site.plan.keep
-        missing = _missing(own.source, self._site.plan.umask) if own.created else 0
-        sync = self._site.plan.existing.sync
-        doing = "set the attributes of the copy of"
+        self._site.copier.doing = "set the attributes of the copy of"
         try:
-            if keep.any or missing or sync or own.begun or own.layout is not None:
-                with self._site.targets.lease(item.root, item.path, own.identity) as lease:
-                    if own.begun and self._site.resumed is not None:
-                        sweep_all(self._site.resumed, lease.fd)
-                    if own.layout is not None:
-                        self._site.copier.layouts.give_directory(lease, own.layout)
-                    self._settle(lease, own)
-                    if missing and not keep.mode:
-                        os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
-                    self._site.extras.protect(lease.fd, own.held)
-                    if sync:
-                        doing = "bring to disk the copy of"
-                        sync_directory(lease.fd, searched=lease.searched)
-                        self._sync_root(item, own)
+            self._finish(item, own)
         except OSError as error:
-            self._site.fail(item.root, item.path, doing, error, here, sized=True)
+            self._site.fail(item.root, item.path, None, error, here, sized=True)
             return Done()
         done = Done()
         signer = self._site.signer
@@ -398,11 +406,36 @@ class Trees:
                     item.root, item.path, done, signer.gather(done, own.done, merged)
                 )
             except ValueError as twice:
-                why = OSError(errno.ESTALE, str(twice))
+                why = Changed(str(twice))
                 self._site.fail(item.root, item.path, "sign directory", why, here, sized=True)
                 return done
         self._site.counters.directories += 1
         return done
+
+    def _finish(self, item: Tree, own: Directory) -> None:
+        """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
+        keep = self._site.plan.keep
+        missing = _missing(own.source, self._site.plan.umask) if own.created else 0
+        sync = self._site.plan.existing.sync
+        own_work = keep.any or missing or sync or own.begun or own.layout is not None
+        if not (own_work or own.finished_ns):
+            return
+        with self._site.targets.lease(item.root, item.path, own.identity) as lease:
+            if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
+                self._site.counters.resumed += 1
+                return  # an earlier run has finished it, and nothing was changed since
+            if own.begun and self._site.resumed is not None:
+                sweep_all(self._site.resumed, lease.fd)
+            if own.layout is not None:
+                self._site.copier.layouts.give_directory(lease, own.layout)
+            self._settle(lease, own)
+            if missing and not keep.mode:
+                os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+            self._site.extras.protect(lease.fd, own.held)
+            if sync:
+                self._site.copier.doing = "bring to disk the copy of"
+                sync_directory(lease.fd, searched=lease.searched)
+                self._sync_root(item, own)
 
     def _settle(self, lease: Lease, own: Directory) -> None:
         keep = self._site.plan.keep
@@ -410,7 +443,14 @@ class Trees:
             settle_searched(lease.fd, own.source, keep)
             return
         target = path_of(lease.fd) if lease.searched else lease.fd
-        self._site.extras.account(settle_file(target, own.source, keep, own.held))
+        refused = settle_file(target, own.source, keep, own.held)
+        if refused:
+            try:
+                self._site.extras.account(refused, lease.fd)
+            finally:
+                if keep.timestamps:  # a probe for room has moved them
+                    times = own.source.st_atime_ns, own.source.st_mtime_ns
+                    os.utime(target, ns=times)
 
     def _sync_root(self, item: Tree, own: Directory) -> None:
         """Bring to disk the name of a root that was made."""

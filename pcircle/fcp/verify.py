@@ -26,7 +26,6 @@ from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.extras import Extras, path_of
-from pcircle.fcp.files import Changed
 from pcircle.fcp.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
 from pcircle.fcp.items import (
     VERIFYING,
@@ -45,7 +44,9 @@ from pcircle.fcp.plain import ONE_READ_BYTES, SOURCE_FLAGS
 from pcircle.fcp.site import Site
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.directories import join_path
+from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
+from pcircle.guards import require
 from pcircle.runtime import Here
 
 _NEVER_LARGE_BYTES = 1 << 62
@@ -53,11 +54,11 @@ _PAGE_BYTES = 64 << 10  # of any machine
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Differs(OSError):
+class Differs(Trouble):
     """What is read back is not what was copied."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EBADMSG, "what is read back is not what was copied")
+        super().__init__(MISMATCH, "what is read back is not what was copied")
 
 
 class Stopped(Exception):
@@ -76,9 +77,8 @@ class Verifier:
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, journal=None
         )
         counters = Counters()  # nobody's: what is copied again was counted already
-        self._extras = Extras(plan.keep, counters)
-        self._again = HashingCopier(again, counters, site.rank, self._extras, site.limits)
-        self._again.names = site.copier.names
+        self._extras = Extras(plan.keep, counters, site.copier.names)
+        self._again = HashingCopier(again, counters, self._extras, site.limits)
         self._stream = Stream()
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
@@ -94,7 +94,7 @@ class Verifier:
     # ---- files -----------------------------------------------------------------
 
     def _names(self, item: Verify, here: Here[Item]) -> Done:
-        names, made = unpack(item.names), None
+        names, again = unpack(item.names), Done()
         cause: Failure | None = None
         digests = [
             item.digests[at : at + DIGEST_BYTES] for at in range(0, len(item.digests), DIGEST_BYTES)
@@ -103,34 +103,34 @@ class Verifier:
             if here.stopping:
                 raise Stopped
             try:
-                made = self._file(item, name, Seen(size, digest), here)
+                again = self._file(item, name, Seen(size, digest), here)
             except (OSError, NoSpace) as error:
                 cause = self._fail(item, name, error, here)
         recorder = self._site.recorder
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
-            made_in = self._site.copy_inode(item.root, item.path)
+            made_in = self._site.copy_mark(item.root, item.path)
             recorder.names(item.root, item.path, done, item.counts, made_in, item.entries)
-        return Done(cause, made)
+        return msgspec.structs.replace(again, cause=cause)
 
-    def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> int | None:
-        """Verify a file; the mark of its copy if that was made again."""
+    def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> Done:
+        """Verify a file; which copy it is and of what, if it was made again."""
         site = self._site
         own = site.target_name(item.root, item.path, name)
         with site.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._reads, lease.fd, own, seen)):
-                return None
+                return Done()
             path = join_path(item.path, name)
             if self._is_there(partial(self._reads, lease.fd, own, seen)):
                 self._remark(item.root, path, "was read back wrong once, then right", here)
-                return None
-            made = self._copy_again(item, name, seen.digest, lease.fd, own)
+                return Done()
+            again = self._copy_again(item, name, seen.digest, lease.fd, own)
         self._remark(item.root, path, "did not hold what was copied, and was copied again", here)
-        return made
+        return again
 
     def _copy_again(
         self, item: Verify, name: bytes, digest: bytes, target_fd: int, own: bytes
-    ) -> int:
+    ) -> Done:
         site, identity = self._site, None
         try:
             old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
@@ -141,6 +141,7 @@ class Verifier:
         try:
             with site.sources.lease(item.root, item.path, source_of(item.place)) as source:
                 self._extras.enter(target_fd)
+                self._again.names.collisions.leave()
                 if site.plan.keep.flags:
                     lift_flags(target_fd, own)
                 self._again.take()
@@ -155,7 +156,8 @@ class Verifier:
             if identity is not None:
                 target.discard(own, target_fd, identity)
             raise
-        return target.mark_of(made)
+        opened = require(self._again.status)  # nothing stays as it is
+        return Done(made=target.mark_of(made), copied=site.plan.stamp(opened))
 
     def _fail(
         self, item: Verify, name: bytes, error: OSError | NoSpace, here: Here[Item]
@@ -221,11 +223,11 @@ class Verifier:
     def _part_reads(
         self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool], digest: bytes
     ) -> bool:
-        """Whether a part of a large file reads as it should. ESTALE if it is another file."""
+        """Whether a part of a large file reads as it should. Changed if it is another file."""
         fd = _open(directory_fd, chunk.temporary)
         try:
             if self._site.plan.identify(os.fstat(fd)) != chunk.target:
-                raise OSError(errno.ESTALE, "its copy was replaced while it was made")
+                raise Changed("its copy was replaced while it was made")
             offset, end = chunk.offset, chunk.offset + chunk.length
             first = offset // _PAGE_BYTES * _PAGE_BYTES
             behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES
@@ -273,8 +275,10 @@ def _as_failure(error: OSError | NoSpace) -> OSError:
     if isinstance(error, Differs):
         return error
     reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
-    number = error.errno if isinstance(error, OSError) else errno.ENOSPC
-    return OSError(number, f"{Differs().strerror}, and it can't be copied again: {reason}")
+    text = f"{Differs().strerror}, and it can't be copied again: {reason}"
+    if isinstance(error, Trouble):
+        return Trouble(kind_of(error), text)
+    return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)
 
 
 def _open(directory_fd: int, name: bytes) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
 from pcircle import __version__
@@ -85,7 +84,6 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run fprof; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     return run(parser, arguments, BARE, _carry_out, speaks=not detect(os.environ).rank)
 
 

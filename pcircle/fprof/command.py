@@ -92,7 +92,8 @@ class ProfileProgram(Program):
                 raise UsageError("--files-from: what is listed is in one PATH, a directory")
             from pcircle.fs.lists import read_paths, sort
 
-            paths = read_paths(options.files_from, show, null=options.null, whole=False)
+            note = None if options.quiet else self.complain
+            paths = read_paths(options.files_from, show, null=options.null, whole=False, note=note)
             self._lists = sort([(0, paths)])
         plan = Plan(
             roots=roots,
@@ -183,9 +184,9 @@ def check_outputs(options: Options) -> None:
     """Refuse, before any work, what could not be written after it: UsageError."""
     _check_files(options)
     if options.plot is not None:
-        from pcircle.fprof import plot
+        from pcircle.ui import pictures
 
-        plot.check(options.plot)
+        pictures.check(options.plot)
     if options.csv is not None:
         from pcircle.fprof import csvout
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from pcircle.ui import progress
 from pcircle.ui.errorlog import LogFile, encode
 from pcircle.ui.names import show
 from pcircle.ui.pace import Pace
-from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, error_name, failures_by_kind
 
 _PERIOD_S = 0.2
 
@@ -39,7 +38,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
     path: str
     doing: str
-    errno: int
+    errno: int | None
     error: str
     reason: str
     root: int
@@ -68,7 +67,7 @@ class Console(Observer[Done]):
         self._outputs = outputs
         self._log = log
         self._trouble = False  # of the log
-        self._by_errno: Counter[int] = Counter()
+        self._by_kind: Counter[tuple[int | None, str]] = Counter()
         self._failures: list[FailedEntry] = []
         self._began_s = time.monotonic()
         self._pace = Pace()
@@ -83,10 +82,11 @@ class Console(Observer[Done]):
     def notice(self, source: int, values: Sequence[Any]) -> None:
         failures = [value for value in values if isinstance(value, Failure)]
         for failure in failures:
-            self._by_errno[failure.errno] += 1
+            self._by_kind[failure.errno, failure.kind] += 1
             path = show(failure.path)
             if len(self._failures) < FAILURES_KEPT:
-                kept = FailedEntry(path, failure.doing, failure.errno, failure.reason)
+                error = error_name(failure.errno, failure.kind)
+                kept = FailedEntry(path, failure.doing, failure.errno, failure.reason, error)
                 self._failures.append(kept)
             self._progress.note(f"fprof: cannot {failure.doing} '{path}': {failure.reason}")
         if self._log is not None and not self._trouble:
@@ -138,8 +138,8 @@ class Console(Observer[Done]):
                 reasons.append(wrong)
         if total.failed or total.unreadable or self._trouble:
             code = worst((code, EntriesFailed.exit_code))
-        if self._by_errno:
-            self._progress.note(f"fprof: {failures_by_kind(self._by_errno)}")
+        if self._by_kind:
+            self._progress.note(f"fprof: {failures_by_kind(self._by_kind)}")
         for reason in reasons:
             self._progress.note(f"fprof: {'defect: ' if code == Defect.exit_code else ''}{reason}")
         run = Run(
@@ -184,7 +184,7 @@ def _line(failure: Failure) -> bytes:
         path=show(failure.path),
         doing=failure.doing,
         errno=failure.errno,
-        error=errno.errorcode.get(failure.errno, ""),
+        error=error_name(failure.errno, failure.kind),
         reason=failure.reason,
         root=failure.root,
         entry=encode(failure.entry),

@@ -12,6 +12,7 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fprof.report import Report
+from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
@@ -19,7 +20,7 @@ from pcircle.ui.names import show
 def check(directory: str) -> None:
     """Make the directory, where it is missing. UsageError if that can't be done."""
     try:
-        os.makedirs(directory, exist_ok=True)
+        make_directory(os.fsencode(directory))
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "it can't be written"
     except OSError as error:
         problem = error.strerror or str(error)

@@ -8,13 +8,15 @@ have been there, too small to be known; it is then told as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from pcircle.fprof.bins import rebin, standard_edges
 from pcircle.fprof.groups import groups, moment, shown_path
 from pcircle.fprof.profile import KINDS, DirectoryRow, Profile
+from pcircle.guards import require
 from pcircle.ui import table
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
@@ -82,8 +84,8 @@ def compare(old: Profile, new: Profile, names: tuple[str, str], version: str) ->
         tool="fprof",
         version=version,
         exit_code=0,
-        old=show(names[0].encode("utf-8", "surrogateescape")),
-        new=show(names[1].encode("utf-8", "surrogateescape")),
+        old=show(os.fsencode(names[0])),
+        new=show(os.fsencode(names[1])),
         old_taken=moment(old.taken_s),
         new_taken=moment(new.taken_s),
         kinds=tuple(_changes(*({kind: p.kinds[kind] for kind in KINDS} for p in (old, new)))),
@@ -122,8 +124,7 @@ def _directories(old: Profile, new: Profile) -> Iterator[DirectoryChange]:
             what = "new" if whole[id(old)] else "new or grown"
         elif now is None:
             what = "gone" if whole[id(new)] else "gone or shrunk"
-        there = now or was
-        assert there is not None
+        there = require(now or was)
         profile = new if now is not None else old
         a, b = (_numbers(row) for row in (was, now))
         more = [y - x for x, y in zip(a, b, strict=True)]
@@ -190,6 +191,5 @@ def _more(count: int) -> str:
     return f"and {format_count(count - _ROWS)} more\n" if count > _ROWS else ""
 
 
-def _signed(number: int, form: object) -> str:
-    assert callable(form)
+def _signed(number: int, form: Callable[[int], object]) -> str:
     return ("+" if number > 0 else "") + str(form(number))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.errors import StoppedEarly
+from pcircle.guards import require
 
 if TYPE_CHECKING:
     import sqlite3
@@ -102,14 +103,13 @@ class Inodes:
         self._missing.clear()
 
     def _fetch(self, key: tuple[int, int]) -> int | None:
-        assert self._database is not None
-        text = (_text(key),)
+        database, text = require(self._database), (_text(key),)
         with _told():
-            found = self._database.execute("SELECT missing FROM inodes WHERE key = ?", text)
+            found = database.execute("SELECT missing FROM inodes WHERE key = ?", text)
             row = found.fetchone()
             if row is None:
                 return None
-            self._database.execute("DELETE FROM inodes WHERE key = ?", text)
+            database.execute("DELETE FROM inodes WHERE key = ?", text)
         self._laid_off -= 1
         missing: int = row[0]
         return missing

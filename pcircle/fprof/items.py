@@ -69,15 +69,17 @@ Item: TypeAlias = Tree | Batch | Lines | Claims
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """An entry that could not be looked at: what was tried, on which path, and why.
 
-    `path` is as the user knows it, `entry` the path below root number `root`.
+    `path` is as the user knows it, `entry` the path below root number `root`. Where the
+    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
     """
 
     path: bytes
     doing: str
-    errno: int
+    errno: int | None
     reason: str
     root: int
     entry: bytes
+    kind: str = ""
 
 
 Sum: TypeAlias = tuple[int, int, int]

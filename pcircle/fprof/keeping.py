@@ -32,7 +32,7 @@ def tell_kept(options: Options) -> int:
     if detect(os.environ).rank:
         return 0
     check_outputs(options)
-    *_, merged = accumulate((saved.read(os.fsdecode(path)) for path in options.paths), merge)
+    *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
     missing = sorted(options.wishes.facets() - set(merged.facets))
     if missing:
         raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")

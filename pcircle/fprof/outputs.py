@@ -5,7 +5,6 @@ A result that can't be written is a failure: it is said, and makes the exit code
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +19,7 @@ from pcircle.fprof.report import Report, Run, make
 from pcircle.fprof.text import render
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
+from pcircle.writing import write_stream
 
 Note = Callable[[str], None]
 
@@ -108,9 +108,5 @@ def _speaks_unicode(stream: TextIO) -> bool:
 
 def _write_text(stream: TextIO | None, parts: Callable[..., Iterable[str]]) -> None:
     """Write parts with empty lines between them. OSError if that can't be done."""
-    if stream is None:  # it was closed when this process began
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    stream.flush()
-    left = memoryview("\n".join(parts(unicode=_speaks_unicode(stream))).encode())
-    while left:
-        left = left[os.write(stream.fileno(), left) :]
+    unicode = stream is not None and _speaks_unicode(stream)
+    write_stream(stream, "\n".join(parts(unicode=unicode)).encode())

@@ -1,43 +1,27 @@
-"""A picture of a profile by matplotlib: sizes by number and bytes, their sums, ages by sizes.
+"""A picture of a profile: sizes by number and bytes, their sums, ages by sizes.
 
-matplotlib is an extra (`pip install 'pcircle[plot]'`): it is looked for when a picture is asked
-for, before the walk, and imported when it is drawn. The page of `--html` needs nothing and shows
-more.
+It is drawn by matplotlib, see `pcircle.ui.pictures`. The page of `--html` needs no package and
+shows more.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import warnings
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any
 
-from pcircle.errors import UsageError
 from pcircle.fprof.page import Heat
 from pcircle.fprof.report import Report
-from pcircle.ui import jsonout
+from pcircle.ui import pictures
 from pcircle.units import format_size
 
-ENDINGS = (".png", ".svg", ".pdf")
 _SIZE_INCHES = (11, 8)
 _BLUE, _ORANGE = "#2a6fc9", "#c2571a"
 
 
-def check(path: str) -> None:
-    """Refuse what could not be drawn: UsageError."""
-    if os.path.splitext(path)[1].lower() not in ENDINGS:
-        raise UsageError(f"--plot: a name that ends with one of {', '.join(ENDINGS)}")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install 'pcircle[plot]'")
-
-
 def write(report: Report, heat: Heat, path: str) -> None:
     """Draw the picture into a file. OSError if that can't be done."""
-    figure = import_module("matplotlib.figure").Figure(figsize=_SIZE_INCHES, layout="constrained")
+    figure = pictures.new_figure(_SIZE_INCHES)
     figure.suptitle(", ".join(report.roots), parse_math=False)
     (number, size), (sums, ages) = figure.subplots(2, 2)
     bins = report.sizes.bins
@@ -46,12 +30,7 @@ def write(report: Report, heat: Heat, path: str) -> None:
     _bars(size, labels, [each.bytes_share for each in bins], "bytes by size of file")
     _sums(sums, labels, report)
     _heat(ages, heat)
-    picture = io.BytesIO()
-    with warnings.catch_warnings():
-        # Of letters in names that its font does not have.
-        warnings.simplefilter("ignore", UserWarning)
-        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=110)
-    jsonout.put(picture.getvalue(), path)
+    pictures.save(figure, path)
 
 
 def _ticks(axes: Any, labels: list[str]) -> None:

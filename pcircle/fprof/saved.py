@@ -29,6 +29,7 @@ from pcircle.fprof.profile import (
     Profile,
 )
 from pcircle.fprof.tables import OTHER_WIDTH
+from pcircle.trusted import reading
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
@@ -72,11 +73,11 @@ def write(profile: Profile, path: str) -> None:
     jsonout.put(head + body, path, durable=True)
 
 
-def read(path: str) -> Profile:
+def read(path: str | bytes) -> Profile:
     """A profile from a file. UsageError if there is none in it, or one of a newer version."""
     name = show(os.fsencode(path))
     try:
-        with open(path, "rb") as file:
+        with open(reading(os.fsencode(path)), "rb") as file:
             data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read '{name}': {error.strerror}") from None

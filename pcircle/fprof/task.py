@@ -50,6 +50,8 @@ from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, Listings, blocks, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.trouble import kind_of, told
+from pcircle.guards import require_type
 from pcircle.runtime import Here, PartedTask
 
 if TYPE_CHECKING:
@@ -183,13 +185,13 @@ class ProfileTask(PartedTask[Item, Done]):
             if not isinstance(item, Batch) or not parts:
                 return Done(done.slots)
             return Done({item.slot: narrow(total_of(parts))})
-        assert isinstance(item, Tree)
+        tree = require_type(Tree, item)
         for slot, part in merged.slots.items():
             opened[slot].add(wide(part))
         while len(opened) > 1:
-            part = self._complete(item.root, opened.pop())
+            part = self._complete(tree.root, opened.pop())
             opened[-1].add(part)
-        return Done({item.slot: narrow((*opened[0].sums, 0))})
+        return Done({tree.slot: narrow((*opened[0].sums, 0))})
 
     # ---- lists -----------------------------------------------------------------
 
@@ -595,5 +597,4 @@ class ProfileTask(PartedTask[Item, Done]):
         base = self._plan.roots[root]
         entry = b"" if base.name else path
         shown = os.path.join(base.shown, entry) if entry else base.shown
-        reason = error.strerror or str(error)
-        here.note([Failure(shown, doing, error.errno or 0, reason, root, entry)])
+        here.note([Failure(shown, doing, *told(error), root, entry, kind_of(error))])

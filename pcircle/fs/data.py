@@ -49,6 +49,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
+from pcircle.writing import write_at
+
 BUFFER_BYTES = 512 << 10
 BLOCK_BYTES = 4096
 """What is aligned to this may be cloned, and may become a hole if it is zero."""
@@ -250,27 +252,3 @@ class Mover:
 def pair_of(source_fd: int, target_fd: int) -> Pair:
     """The devices of two open files."""
     return os.fstat(source_fd).st_dev, os.fstat(target_fd).st_dev
-
-
-def write_at(fd: int, data: memoryview | bytes, offset: int) -> None:
-    """Write all of `data` at an offset, however many calls that takes."""
-    written = os.pwrite(fd, data, offset)
-    while written < len(data):
-        data = _rest(data, written)
-        offset += written
-        written = os.pwrite(fd, data, offset)
-
-
-def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data` at the file's position, however many calls that takes."""
-    written = os.write(fd, data)
-    while written < len(data):
-        data = _rest(data, written)
-        written = os.write(fd, data)
-
-
-def _rest(data: memoryview | bytes, written: int) -> memoryview:
-    """What is still to be written. OSError if nothing was: to try again might have no end."""
-    if not written:
-        raise OSError(errno.ENOSPC, "nothing more could be written")
-    return memoryview(data)[written:]

@@ -29,6 +29,9 @@ from typing import NamedTuple
 
 from lru import LRU
 
+from pcircle.fs.trouble import Changed
+from pcircle.trusted import PseudoDirectories, directory
+
 HOLDER = b"."
 """The path of the directory in which a root has its name."""
 
@@ -106,7 +109,9 @@ class Directories:
     A directory that may be searched, but not read, is opened for its path
     alone: what is in it can be reached by name. With `follow` directories may
     be reached through symbolic links. `opened` is told each directory that is
-    opened, and its status.
+    opened, and its status. Where they are `written` to, the ways to the roots lead
+    through no link that another user could have made, and none is on procfs, sysfs
+    or devtmpfs: Untrusted.
     """
 
     def __init__(
@@ -117,9 +122,11 @@ class Directories:
         *,
         follow: bool = False,
         opened: Callable[[int, os.stat_result], None] | None = None,
+        written: bool = False,
     ) -> None:
         self._bases = bases
         self._tell = opened
+        self._pseudo = PseudoDirectories() if written else None
         self._identify = identify
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
@@ -136,7 +143,7 @@ class Directories:
         """Lease the descriptor of a directory.
 
         With `identity`, as `identify` gives it, it must be that very directory; with
-        `readable` it can be scanned. OSError as of `open`, ESTALE if it is
+        `readable` it can be scanned. OSError as of `open`, Changed if it is
         another one.
         """
         with self._lock:
@@ -144,7 +151,7 @@ class Directories:
             if readable and opened.searched:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if identity is not None and opened.identity != identity:
-                raise OSError(errno.ESTALE, "the directory was replaced by another one")
+                raise Changed("the directory was replaced by another one")
             opened.leases += 1
             return Lease(self, opened)
 
@@ -235,6 +242,12 @@ class Directories:
         return opened
 
     def _open_at(self, name: bytes, dir_fd: int | None, follow: int) -> _Open:
+        if self._pseudo is not None and dir_fd is None:
+            above = directory(name)
+            try:
+                return self._open_at(b".", above, 0)
+            finally:
+                os.close(above)
         searched = False
         try:
             fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
@@ -243,6 +256,8 @@ class Directories:
             searched = True
         try:
             status = os.fstat(fd)
+            if self._pseudo is not None:
+                self._pseudo.refuse(status)
             opened = _Open(fd, status, self._identify(status), searched=searched)
             if self._tell is not None:
                 self._tell(fd, status)

@@ -7,8 +7,8 @@ does not. A pattern without a slash and without `**` is matched against the
 name alone; one with a slash inside against the end of the path; one that
 begins with a slash against the whole path below the root. One that ends in a
 slash is for directories only, and one that ends in `/***` is for a directory
-and all that is in it. A backslash takes the meaning from the next character,
-but only in a pattern that has a wildcard.
+and all that is in it (in `/***/`: all directories). A backslash takes the
+meaning from the next character, but only in a pattern that has a wildcard.
 
 All rules become one alternation for directories and one for the rest. Python
 tries alternatives in order, so that the one that matched is the first rule
@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.fs.inputs import open_input
+from pcircle.guards import require
 
 _ANY = b"(?s:.*)"  # `**`
 _WITHIN = b"[^/]*"  # `*`
@@ -110,8 +112,7 @@ class Chooser:
         found = self._match[directory](path)
         if found is None:
             return True
-        assert found.lastindex is not None
-        return self._includes[directory][found.lastindex - 1]
+        return self._includes[directory][require(found.lastindex) - 1]
 
 
 class _Pattern:
@@ -121,10 +122,10 @@ class _Pattern:
         wild = any(sign in text for sign in (b"*", b"[", b"?"))
         self._crosses = b"**" in text
         self._begins_crossing = text.startswith(b"**")
-        self._ends_crossing = text.endswith(b"***")
         self.directories = len(text) > 1 and text.endswith(b"/")
         if self.directories:
             text = text[:-1]
+        self._ends_crossing = text.endswith(b"***")
         self._slashes = text.count(b"/")
         self.name_only = not self._slashes and not self._crosses
         self._anchored = text.startswith(b"/")
@@ -255,7 +256,7 @@ def rules_of(
         include = kind == "include"
         try:
             if from_file:
-                with open(text, "rb") as stream:
+                with open_input(text) as stream:
                     found = list(read_rules(stream.read(), include=include, null=null))
             else:
                 found = [read_rule(text, include=include)]

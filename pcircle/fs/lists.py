@@ -18,20 +18,25 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from itertools import islice
+from typing import IO, NamedTuple
 
 import msgspec
 import xxhash
 
+from pcircle.encoding import text_of
 from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fs.inputs import open_input
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
-from pcircle.fs.sorting import RUN_BYTES, pieces, sorted_records
+from pcircle.fs.sorting import RUN_BYTES, TOGETHER, pieces, sorted_records
+from pcircle.writing import write_all
 
 _SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10
 _PORTION_NAMES = 512
 _SLASH, _NUL = b"/", b"\0"
+_COMMENT = (b"#", b";")
 
 
 def record_of(path: bytes, *, whole: bool = False) -> bytes:
@@ -51,20 +56,29 @@ def record_of(path: bytes, *, whole: bool = False) -> bytes:
 
 
 def read_paths(
-    name: str, show: Callable[[bytes], str], *, null: bool, whole: bool
+    name: str,
+    show: Callable[[bytes], str],
+    *,
+    null: bool,
+    whole: bool,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
 
-    `show` makes a text of a path. UsageError if it can't be read, or if one is
-    not below the root.
+    Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
+    the end how many there were. `show` makes a text of a path. UsageError if it can't be read,
+    or if one is not below the root.
     """
     end = _NUL if null else b"\n"
     file_shown = show(os.fsencode(name))
+    comments = 0
     try:
-        with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
+        with open_input(name, dash=True) as stream:
             for number, path in enumerate(pieces(stream, end), 1):
                 try:
-                    if path:
+                    if not null and path.startswith(_COMMENT):
+                        comments += 1
+                    elif path:
                         yield record_of(path, whole=whole)
                 except ValueError as error:
                     where = f"'{show(path)}' (number {number} in '{file_shown}')"
@@ -72,6 +86,12 @@ def read_paths(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
+    if comments and note is not None:
+        lines = "1 line" if comments == 1 else f"{comments:,} lines"
+        note(
+            f"--files-from: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
+            "name such a file './#name'"
+        )
 
 
 class Part(NamedTuple):
@@ -87,7 +107,7 @@ class Lists:
     `digest` stands for all of it. OSError.
     """
 
-    def __init__(self, stream: BinaryIO, parts: Sequence[Part]) -> None:
+    def __init__(self, stream: IO[bytes], parts: Sequence[Part]) -> None:
         size = stream.tell()
         stream.flush()
         self._text = mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
@@ -157,12 +177,15 @@ def _sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     import tempfile  # few runs have a list, and it takes long to import
 
     parts = []
-    with tempfile.TemporaryFile(prefix="pcircle-list-") as stream:
+    end = 0
+    with tempfile.TemporaryFile(prefix="pcircle-list-", buffering=0) as stream:
         for root, records in lists:
-            begin, record = stream.tell(), b""
-            for record in _once(sorted_records(records, _SORT_BYTES)):
-                stream.write(record + _SLASH)
-            parts.append(Part(root, None if record == _NUL else Listed(b"", begin, stream.tell())))
+            begin, last = end, b""
+            found = _once(sorted_records(records, _SORT_BYTES))
+            while some := list(islice(found, TOGETHER)):
+                last = some[-1]
+                end += write_all(stream.fileno(), _SLASH.join(some) + _SLASH)
+            parts.append(Part(root, None if last == _NUL else Listed(b"", begin, end)))
         return Lists(stream, tuple(parts))
 
 
@@ -268,7 +291,7 @@ class Picked(Block):
         super().__init__()
         self.last = True
         for group in groups(text, 0, len(text)):
-            name = os.fsdecode(group.name)
+            name = text_of(group.name)
             self.below[name] = group.inner()
             if group.deeper and not group.whole:
                 self.directories.append(name)

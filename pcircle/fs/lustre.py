@@ -46,6 +46,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pcircle.guards import require
+from pcircle.mounts import type_of_device
+
 ATTRIBUTE: Final = "lustre.lov"
 DELAY: Final = os.O_NOCTTY | os.O_ASYNC
 """To create a file with, that is to be given a layout."""
@@ -264,8 +267,7 @@ def _mirrors(components: Sequence[Component]) -> list[list[Component]]:
 
 
 def _fresh_component(part: Component) -> Component:
-    stripes = part.stripes
-    assert stripes is not None
+    stripes = require(part.stripes)
     if stripes.pattern & DATA_ON_METADATA:
         # It is one piece, with no stripes to count and no pool to take them from.
         stripes = Stripes(DATA_ON_METADATA, stripes.stripe_bytes)
@@ -332,20 +334,9 @@ def is_lustre(path: bytes) -> bool:
         if error.errno == errno.EOPNOTSUPP:
             return False
     # What can't be reached at all is on no file system that would matter.
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as mounts:
-        return type_of(mounts.read(), os.stat(path).st_dev) == b"lustre"
+    with suppress(OSError):
+        return type_of_device(os.stat(path).st_dev) == b"lustre"
     return False
-
-
-def type_of(mountinfo: bytes, device: int) -> bytes | None:
-    """The type of the file system with this device number, by a list as of proc(5)."""
-    wanted_device = b"%d:%d" % (os.major(device), os.minor(device))
-    for line in mountinfo.splitlines():
-        fields = line.split()
-        # Between the options and the type are optional fields, ended by a dash.
-        if len(fields) > 6 and fields[2] == wanted_device and b"-" in fields[6:-1]:
-            return fields[fields.index(b"-", 6) + 1]
-    return None
 
 
 def default_of_file_system(path: bytes) -> bytes | None:

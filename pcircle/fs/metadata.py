@@ -4,7 +4,10 @@ Owner first, because changing it clears the set-user-id bits and capabilities;
 then extended attributes and access control lists; then the mode, which brings
 the bits back; then the times, which everything before would move; inode flags
 last of all (`pcircle.fs.xattrs`), since they may forbid the rest.
-Until then a file that is to have a preserved mode is 0600 and nobody else's.
+Until then a file that is to have a preserved mode is 0600 and nobody else's. An
+access control list that it has inherited is without effect as long, since the
+group's bits are its mask; it is replaced before the mode would give it effect.
+What was there before is closed to all but its owner before that is changed.
 
 Changing the owner needs privilege. Without it, as with cp, the group alone is
 tried, no failure is reported, and the set-user-id and set-group-id bits are
@@ -19,14 +22,15 @@ import stat
 
 import msgspec
 
-from pcircle.fs.xattrs import ACL, Held, give_attributes, mode_without_acl
+from pcircle.acls import give_access, without_group
+from pcircle.fs.xattrs import Held, Refused, give_attributes, give_lists
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
-    """Which attributes of the source a copy keeps.
+    """Which attributes of the source a copy keeps. `mode` and `acl` are only kept together.
 
     `special` tells that FIFOs, sockets and devices are copied, `stripe` that
     Lustre layouts are kept if both sides are on Lustre; `..._demanded` that an
@@ -55,25 +59,37 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
 def settle_file(
     fd: int | bytes, source: os.stat_result, keep: Keep, held: Held | None = None
-) -> set[str]:
+) -> list[Refused]:
     """Give an open file, or what a path leads to, the attributes to keep but for inode flags.
 
-    Returns the kinds of which something could not be kept. OSError if
-    something can't be set.
+    Returns what could not be kept. OSError if something can't be set.
     """
-    lost: set[str] = set()
+    refused: list[Refused] = []
     mode = stat.S_IMODE(source.st_mode)
-    if keep.ownership and not _chown_file(fd, source):
-        mode &= ~_ID_BITS
+    if keep.ownership:
+        if keep.mode and held is not None and held.alone:
+            _close_to_others(fd, source)
+        if not _chown_file(fd, source):
+            mode &= ~_ID_BITS
     if held is not None:
-        lost = give_attributes(fd, held)
-        if ACL in lost:
-            mode = mode_without_acl(mode, held)
+        refused = give_attributes(fd, held)
+        if keep.acl:
+            directory = stat.S_ISDIR(source.st_mode)
+            mode = give_lists(fd, held, mode, refused, directory=directory)
     if keep.mode:
         os.chmod(fd, mode)
     if keep.timestamps:
         os.utime(fd, ns=(source.st_atime_ns, source.st_mtime_ns))
-    return lost
+    return refused
+
+
+def _close_to_others(fd: int | bytes, source: os.stat_result) -> None:
+    """Before a file that is there gets another owner: its rights were meant for the old one's."""
+    now = os.stat(fd)
+    mode = stat.S_IMODE(now.st_mode)
+    same = (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
+    if not same and mode & ~stat.S_IRWXU:
+        os.chmod(fd, mode & source.st_mode & stat.S_IRWXU)
 
 
 def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
@@ -116,18 +132,22 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
         os.chmod(b".", mode, dir_fd=dir_fd)
 
 
-def settle_as_replaced(fd: int, old: os.stat_result, keep: Keep) -> None:
+def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep: Keep) -> None:
     """Give an open file the owner and the mode of the one that it replaces, but for what is kept.
 
-    Whoever may not give it to the old owner or group gives these no rights either.
+    With the mode goes the `access` control list of the old one. Whoever may not
+    give it to the old owner or group gives these no rights either.
     """
     mode = stat.S_IMODE(old.st_mode)
     if not keep.ownership and not _chown_file(fd, old):
         mode &= ~_ID_BITS
         if os.fstat(fd).st_gid != old.st_gid:
-            mode &= ~stat.S_IRWXG
+            if access is not None:
+                access = without_group(access)
+            else:
+                mode &= ~stat.S_IRWXG
     if not keep.mode:
-        os.fchmod(fd, mode)
+        give_access(fd, mode, access)
 
 
 def _chown_name(name: bytes, dir_fd: int, source: os.stat_result) -> bool:

@@ -14,7 +14,9 @@ import errno
 import os
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
-_NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""How a rename that does not replace fails where there is none."""
+
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _CLAIM = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -42,7 +44,7 @@ def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
     try:
         rename_to_free(written, name, directory_fd)
     except OSError as error:
-        if error.errno not in _NO_SUCH_RENAME:
+        if error.errno not in NO_SUCH_RENAME:
             raise
         claim_and_rename(written, name, directory_fd)
 

@@ -15,9 +15,10 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pcircle.fs.lustre import type_of
+from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
+from pcircle.mounts import type_of_device
 
 if TYPE_CHECKING:
     from pcircle.fs.listed import Listed
@@ -60,21 +61,13 @@ class Listings:
         """What is known of the file system that has this number on this node."""
         known = self._known.get(device)
         if known is None:
-            known = self._known[device] = file_system(_type_of(device))
+            known = self._known[device] = file_system(type_of_device(device))
         return known
 
 
 def file_system(type_: bytes | None) -> FileSystem:
     """What is known of file systems of a type; of an unknown one nothing."""
     return FileSystem(type_ in _TELLING, type_ not in _MEMORY)
-
-
-def _type_of(device: int) -> bytes | None:
-    try:
-        with open("/proc/self/mountinfo", "rb") as mounts:
-            return type_of(mounts.read(), device)
-    except OSError:
-        return None
 
 
 class Block:
@@ -93,6 +86,13 @@ class Block:
         self.last = False
         self.below: dict[str, Listed | None] = {}
 
+    def add_directory(self, name: bytes, below: Listed | None = None) -> None:
+        """Add a directory, and what is wanted of it."""
+        text = text_of(name)
+        self.directories.append(text)
+        if below is not None:
+            self.below[text] = below
+
     def __len__(self) -> int:
         return len(self.files) + len(self.links) + len(self.directories) + len(self.specials)
 
@@ -104,11 +104,13 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     """
     block = Block()
     until_s = time.monotonic() + _BLOCK_S
-    with os.scandir(directory_fd) as entries:
+    # mypy knows of no scan of either kind.
+    scan: Any = os.scandir(to_scan(directory_fd))
+    with scan as entries:
         while some := list(islice(entries, _LOOK_EVERY)):
             # Most are files, and a comprehension sorts these out faster than a loop does.
             files = [entry.name for entry in some if entry.is_file(follow_symlinks=False)]
-            block.files += files
+            block.files += files if IS_EXACT else map(exact, files)
             if len(files) < len(some):
                 _add_others(block, some)
             if len(block) >= BLOCK_ENTRIES or time.monotonic() > until_s:
@@ -119,15 +121,15 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     yield block
 
 
-def _add_others(block: Block, entries: Sequence[os.DirEntry[str]]) -> None:
+def _add_others(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
     """Add what is no regular file."""
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            block.directories.append(entry.name)
+            block.directories.append(exact(entry.name))
         elif entry.is_symlink():
-            block.links.append(entry.name)
+            block.links.append(exact(entry.name))
         elif not entry.is_file(follow_symlinks=False):
-            block.specials.append(entry.name)
+            block.specials.append(exact(entry.name))
 
 
 def encoded(names: Sequence[str]) -> list[bytes]:

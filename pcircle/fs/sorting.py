@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
-from typing import BinaryIO
+from itertools import islice
+from typing import IO
+
+from pcircle.writing import write_all
 
 RUN_BYTES = 32 << 20
 _READ_BYTES = 1 << 20
 MOST_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
 END = b"/"
+TOGETHER = 4096
+"""Records that are written at once."""
 
 
 class Sorter:
@@ -22,7 +27,7 @@ class Sorter:
 
     def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
-        self._runs: list[BinaryIO] = []
+        self._runs: list[IO[bytes]] = []
         self._some: list[bytes] = []
         self._size = 0
 
@@ -36,9 +41,11 @@ class Sorter:
     def _put_away(self) -> None:
         import tempfile  # takes long to import
 
-        run = tempfile.TemporaryFile(prefix="pcircle-sort-")  # noqa: SIM115
+        run = tempfile.TemporaryFile(prefix="pcircle-sort-", buffering=0)  # noqa: SIM115
         self._runs.append(run)
-        run.writelines(record + END for record in sorted(self._some))
+        records = iter(sorted(self._some))
+        while some := list(islice(records, TOGETHER)):
+            write_all(run.fileno(), END.join(some) + END)
         run.seek(0)
         self._some.clear()
         self._size = 0
@@ -67,7 +74,7 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
         sorter.close()
 
 
-def pieces(stream: BinaryIO, end: bytes) -> Iterator[bytes]:
+def pieces(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
     """What stands in a file, piece by piece, each ended by `end`. OSError.
 
     ValueError if a piece is longer than it may be.

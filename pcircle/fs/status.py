@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from pcircle.guards import require
+
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
@@ -144,8 +146,7 @@ def _found(form: Form, records: int) -> Calls | None:
 
 def _agrees(calls: Calls) -> bool:
     """Whether a record is what it is taken for."""
-    form, call = calls.form, calls.keeping
-    assert call is not None
+    form, call = calls.form, require(calls.keeping)
     if call(_AT_FDCWD, b"/", *form.before, calls.places[0], *form.after):
         return False
     fields = _fields(os.stat("/"))

@@ -1,20 +1,20 @@
 """Extended attributes, access control lists and inode flags, from one open file to another.
 
-POSIX ACLs are the attributes `system.posix_acl_access` and `..._default`; to
-copy their bytes is to copy the lists, with owners by number. The other
-namespaces are copied as far as the user may write them: `user`, `trusted` and
-`security` for root. What a namespace's or a file system's rules forbid is no
-error here; it is returned as a kind of thing that could not be kept, and the
-caller decides.
+The namespaces are copied as far as the user may write them: `user`, `trusted`
+and `security` for root; access control lists (`pcircle.acls`) are
+attributes as well. What a namespace's or a file system's rules forbid, or what
+is larger than a file system takes, is no error here; it is returned as refused,
+and the caller decides. A full disk refuses with the same errors.
 
-A file without any costs one call to list them. They are read in one step and
-given in another, since what is copied by many ranks, and every directory, gets
-them long after the source was looked at.
+A file without any costs one call to list them, or to ask for the one list. They
+are read in one step and given in another, since what is copied by many ranks,
+and every directory, gets them long after the source was looked at.
 
 Left out on purpose: `security.selinux`, which the target's policy sets, and
 `lustre.*`, `system.nfs4_acl` and the like, which describe where a file is
-stored and not what it is. Lustre shows some of that to root as `trusted` too;
-layouts are kept by `pcircle.fs.lustre`.
+stored and not what it is. Lustre shows some of that to root as `trusted` too,
+and XFS its access control lists, which would be kept past all that is said of
+these; layouts are kept by `pcircle.fs.lustre`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,23 @@ import fcntl
 import os
 import stat
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-_ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
-_ACLS = (_ACCESS, _DEFAULT)
+from pcircle.acls import (
+    ACCESS,
+    DEFAULT,
+    drop_default,
+    hands_down,
+    mode_with,
+    mode_without,
+    read_list,
+    replace_list,
+)
+from pcircle.encoding import attributes
+
+_LISTS = (ACCESS, DEFAULT)
 _COPIED = ("user.", "trusted.", "security.")
 _OF_LUSTRE = ("lov", "lma", "lmv", "dmv", "link", "fid", "hsm", "som", "lfsck_bitmap", "lfsck_ns")
 _NOT_COPIED = frozenset(
@@ -36,6 +48,8 @@ _NOT_COPIED = frozenset(
         "security.selinux",
         "security.evm",
         "security.ima",
+        "trusted.SGI_ACL_FILE",
+        "trusted.SGI_ACL_DEFAULT",
         *(f"trusted.{name}" for name in _OF_LUSTRE),
     )
 )
@@ -51,13 +65,15 @@ _REFUSED = frozenset(
         errno.ERANGE,
     )
 )
-_NO_ATTRIBUTE = frozenset((errno.ENODATA, errno.EOPNOTSUPP))
+# Of a full disk, and of what is larger than an attribute may be.
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
 # asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The size in the number is that of a
 # long, the argument is an int.
 _GET, _SET = (2 << 29, 4 << 29) if os.uname().machine.startswith("ppc") else (2 << 30, 1 << 30)
 _NUMBER = struct.calcsize("l") << 16 | ord("f") << 8
+_GET_VERSION = _GET | struct.calcsize("l") << 16 | ord("v") << 8 | 1
 _GET_FLAGS, _SET_FLAGS = _GET | _NUMBER | 1, _SET | _NUMBER | 2
 _FLAGS = (0x01, 0x08, 0x40, 0x80, 0x20, 0x10)
 """Secure deletion, synchronous, no dump, no atime, append only, immutable: what a user sets."""
@@ -65,77 +81,135 @@ _FLAG_BITS = sum(_FLAGS)
 FORBIDDING = 0x20 | 0x10
 """Append only and immutable: neither may be renamed nor linked."""
 
-_ACL_HEADER = struct.Struct("<I")
-_ACL_ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
-_ACL_OWNING_GROUP = 0x04
-
 ACL = "access control lists"
 XATTR = "extended attributes"
 FLAGS = "inode flags"
 
 
 class Held(NamedTuple):
-    """What a source has of these: attributes by name, and inode flags.
+    """What a source has of these: attributes and access control lists by name, and inode flags.
 
     With `alone` a target keeps no access control list that the source has
-    not: it may have inherited one.
+    not: it may have inherited one, or was there before.
     """
 
     values: list[tuple[str, bytes]]
     flags: int = 0
     alone: bool = False
 
+    def acl(self, name: str) -> bytes | None:
+        """One of the access control lists, None if there is none."""
+        return next((value for held, value in self.values if held == name), None)
+
+
+class Refused(NamedTuple):
+    """Something that could not be kept. Of an attribute its name, and the error if there was one.
+
+    `size_bytes` are those of all attributes that were to be given, this one the last of them.
+    """
+
+    kind: str
+    name: str = ""
+    error: OSError | None = None
+    size_bytes: int = 0
+
+    @property
+    def may_be_full(self) -> bool:
+        """Whether a full disk may be the reason as well."""
+        return self.error is not None and self.error.errno in _NO_ROOM
+
 
 def kind_of(name: str) -> str | None:
     """The kind of an attribute, None if such are not copied."""
-    if name in _ACLS:
+    if name in _LISTS:
         return ACL
     return XATTR if name.startswith(_COPIED) and name not in _NOT_COPIED else None
 
 
 def read_attributes(
-    source: int | bytes, *, xattr: bool, acl: bool, follow: bool = True
+    source: int | bytes, *, xattr: bool, lists: Sequence[str], follow: bool = True
 ) -> list[tuple[str, bytes]]:
-    """The attributes to keep of an open file or of a path. OSError if they can't be read."""
-    try:
-        names = os.listxattr(source, follow_symlinks=follow)
-    except OSError as error:
-        if error.errno not in _NOT_LISTED:
-            raise
-        return []
+    """The attributes to keep of an open file or of a path, and these access control lists of it.
+
+    OSError if they can't be read.
+    """
+    names: Sequence[str] = lists
+    if xattr:
+        try:
+            names = attributes(source, follow=follow)
+        except OSError as error:
+            if error.errno not in _NOT_LISTED:
+                raise
     found = []
     for name in names:
-        kind = kind_of(name)
-        if not (xattr if kind == XATTR else acl and kind == ACL):
-            continue
-        try:
-            found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
-        except OSError as error:
-            if error.errno != errno.ENODATA:  # removed since it was listed
-                raise
+        if name in _LISTS:
+            value = read_list(source, name, follow=follow) if name in lists else None
+            if value is not None:
+                found.append((name, value))
+        elif kind_of(name) == XATTR:
+            try:
+                found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
+            except OSError as error:
+                if error.errno != errno.ENODATA:  # removed since it was listed
+                    raise
     return found
 
 
-def give_attributes(target: int | bytes, held: Held) -> set[str]:
-    """Give an open file, or what a path leads to, the attributes of a source.
+def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
+    """Give an open file, or what a path leads to, the attributes of a source, but for its lists.
 
-    Returns the kinds of which something could not be kept. OSError if the
-    target is full or broken.
+    Returns what could not be kept. OSError if the target is broken.
     """
-    lost: set[str] = set()
+    refused: list[Refused] = []
+    size = 0
     for name, value in held.values:
-        try:
-            give_attribute(target, name, value)
-        except OSError as error:
-            if error.errno not in _REFUSED:
-                raise
-            lost.add(ACL if name in _ACLS else XATTR)
-    if held.alone:
-        present = {name for name, _ in held.values}
-        for name in _ACLS:
-            if name not in present:
-                drop_acl(target, name)
-    return lost
+        if name not in _LISTS:
+            size += len(name) + len(value)
+            _try(target, (name, value), XATTR, size, refused)
+    return refused
+
+
+def give_lists(
+    target: int | bytes, held: Held, mode: int, refused: list[Refused], *, directory: bool
+) -> int:
+    """Give it the access control lists of a source of that mode; returns the mode to give it then.
+
+    What could not be kept is added to `refused`. OSError if the target is
+    broken, or a list can't be removed that it must not have.
+    """
+    access = held.acl(ACCESS)
+    size = sum(len(name) + len(value) for name, value in held.values)
+    if access is not None and _try(target, (ACCESS, access), ACL, size, refused):
+        mode = mode_with(mode, access)
+    else:
+        if access is not None:
+            mode = mode_without(mode, access)
+        # A file has mostly inherited one; a directory that was there mostly has none.
+        if held.alone and not (directory and read_list(target) is None):
+            replace_list(target, mode)
+    if directory:
+        default = held.acl(DEFAULT)
+        given = default is not None and _try(target, (DEFAULT, default), ACL, size, refused)
+        if held.alone and not given and hands_down(target):
+            drop_default(target)
+    return mode
+
+
+def _try(
+    target: int | bytes,
+    attribute: tuple[str, bytes],
+    kind: str,
+    size: int,
+    refused: list[Refused],
+) -> bool:
+    try:
+        give_attribute(target, *attribute)
+    except OSError as error:
+        if error.errno not in _REFUSED | _NO_ROOM:
+            raise
+        refused.append(Refused(kind, attribute[0], error, size))
+        return False
+    return True
 
 
 def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
@@ -152,41 +226,6 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
             os.setxattr(target, name, value)
         finally:
             os.chmod(target, mode)
-
-
-def drop_acl(target: int | bytes, name: str = _DEFAULT) -> None:
-    """Remove an access control list, if there is one. OSError if it can't be removed."""
-    try:
-        os.removexattr(target, name)
-    except OSError as error:
-        # How "there is none" is said differs between file systems.
-        if error.errno not in _NO_ATTRIBUTE and has_acl(target, name):
-            raise
-
-
-def has_acl(target: int | bytes, name: str = _DEFAULT) -> bool:
-    """Whether there is an access control list; the default one is what a directory hands down."""
-    try:
-        return len(os.getxattr(target, name)) > 0
-    except OSError:
-        return False  # none, or a file system without
-
-
-def mode_without_acl(mode: int, held: Held) -> int:
-    """The mode for a file whose access control list could not be kept.
-
-    The group's bits of such a source's mode are the list's mask: the rights
-    of all that it names. The group itself must not get more than it had.
-    """
-    for name, value in held.values:
-        if name != _ACCESS:
-            continue
-        tag: int
-        rights: int
-        for tag, rights, _ in _ACL_ENTRY.iter_unpack(value[_ACL_HEADER.size :]):
-            if tag == _ACL_OWNING_GROUP:
-                return mode & ~(~rights << 3 & stat.S_IRWXG)
-    return mode
 
 
 def read_flags(fd: int) -> int:
@@ -215,6 +254,14 @@ def give_flags(fd: int, flags: int) -> bool:
                 _set_flags(fd, rest | flag)
                 rest |= flag
     return False
+
+
+def generation(fd: int) -> int:
+    """What tells an inode from earlier ones of its number; 0 where that is not told."""
+    with suppress(OSError):
+        number: int = struct.unpack_from("I", fcntl.ioctl(fd, _GET_VERSION, bytes(8)))[0]
+        return number
+    return 0
 
 
 def _flags(fd: int) -> int:

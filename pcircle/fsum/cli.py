@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
 from pcircle import __version__
@@ -59,6 +58,7 @@ def parser() -> Parser:
     ).add_argument
     add("--check", metavar="MANIFEST", help="name what is not as the manifest says")
     add("--quick", action="store_true", help="so, but trust files of the same size and time")
+    add("--strict", action="store_true", help="with --check: fail on bad lines of a checksum list")
     add("--update", metavar="MANIFEST", help="write it anew; only what has changed is read")
     add("--rot", metavar="MANIFEST", help="name files that nobody wrote to and that differ")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare manifests, and read nothing else")
@@ -75,7 +75,6 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run fsum; returns the exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     return run(parser, arguments, {}, _carry_out, speaks=not detect(os.environ).rank)
 
 

@@ -18,7 +18,7 @@ from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
-from pcircle.signature import algorithm
+from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
 from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
@@ -69,6 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
+    strict: bool = False
 
 
 class SumProgram(Program):
@@ -80,6 +81,7 @@ class SumProgram(Program):
         self._options = options
         self._log: LogFile | None = None
         self._expected: Sequence[Listed] = ()  # on rank 0
+        self._bad_lines = 0  # among them
         self._lists: Lists | None = None  # on rank 0
         self._output: bytes | None = None
         self._parts: bytes | None = None  # the file that a manifest grows from
@@ -89,8 +91,13 @@ class SumProgram(Program):
         Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
         options = self._options
+        if not options.whole and options.against is None:
+            try:
+                algorithm(options.algorithm or DEFAULT)
+            except ValueError as error:
+                raise UsageError(f"--algorithm: {error}") from None
+        plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
         if options.output is not None:
             plan = self._prepare_output(options.output, plan)
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
@@ -141,7 +148,8 @@ class SumProgram(Program):
         if listed and plan.roots[0].name:
             raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
         if options.files_from is not None:
-            self._lists = _listed(options, options.files_from, plan)
+            note = None if options.quiet else self.complain
+            self._lists = _listed(options, options.files_from, plan, note)
         if against is not None:
             from pcircle.fsum.publishing import own_files
 
@@ -154,22 +162,21 @@ class SumProgram(Program):
         options = self._options
         if options.against is None:
             return None, options.algorithm or "xxh128", False
-        from pcircle.fsum.publishing import is_manifest, read_digests, read_manifest
+        from pcircle.fsum.publishing import read_against
+        from pcircle.signature.manifest import Manifest
 
-        if is_manifest(options.against):
-            old = read_manifest(options.against)
-            if options.algorithm not in (None, old.algorithm.name):
+        found = read_against(options.against, options.algorithm, options.mode)
+        if isinstance(found, Manifest):
+            if options.algorithm not in (None, found.algorithm.name):
                 shown = show(options.against)
-                raise UsageError(f"--algorithm: '{shown}' has digests of {old.algorithm.name}")
-            return old, old.algorithm.name, False
-        if options.mode != "check":
-            raise UsageError(f"--{options.mode}: '{show(options.against)}' is no manifest")
+                raise UsageError(f"--algorithm: '{shown}' has digests of {found.algorithm.name}")
+            return found, found.algorithm.name, False
         if options.filters or options.files_from is not None or options.one_file_system:
             raise UsageError("--check: of a list of digests all is checked, and nothing left out")
         if options.chunk_bytes is not None:
             raise UsageError(_WHOLE_CHUNKS)
-        name, self._expected = read_digests(options.against, options.algorithm)
-        return None, name, True
+        self._expected, self._bad_lines = found.lines, found.bad
+        return None, found.algorithm, True
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=Plan)
@@ -180,6 +187,7 @@ class SumProgram(Program):
             whole = WholeTask(decided, rank, self._expected, lists)
             self.close = whole.close
             return whole
+        ensure_usable(decided.algorithm, rank)
         task = SumTask(decided, rank, size, lists)
         self.close = task.close
         return task
@@ -195,6 +203,8 @@ class SumProgram(Program):
             json=options.json,
             log=self._log,
             output=self._output,
+            bad_lines=self._bad_lines,
+            strict=options.strict,
         )
 
 
@@ -238,6 +248,7 @@ def sum_typed(typed: argparse.Namespace) -> int:
         against=None if against is None else os.fsencode(against),
         mode=mode,
         whole=typed.format == "coreutils",
+        strict=typed.strict,
     )
     if options.whole and (output or against):
         raise UsageError("--format=coreutils: such a list is printed; and read whatever is said")
@@ -260,6 +271,8 @@ def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
         raise UsageError(f"--{given[0]} and --{given[1]} exclude each other")
     if typed.quick and given != ["check"]:
         raise UsageError("--quick: it is a way to --check")
+    if typed.strict and given != ["check"]:
+        raise UsageError("--strict: requires --check")
     if not given:
         return None, "check"
     return getattr(typed, given[0]), "quick" if typed.quick else given[0]
@@ -270,13 +283,14 @@ def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
     return (b".",) if old is None else (old.root.name,)
 
 
-def _listed(options: Options, name: str, plan: Plan) -> Lists:
+def _listed(options: Options, name: str, plan: Plan, note: Callable[[str], None] | None) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     from pcircle.fs.lists import read_paths, sort
 
     if len(plan.roots) != 1 or plan.roots[0].name:
         raise UsageError("--files-from: its paths are below PATH, which must be one directory")
-    return sort([(0, read_paths(name, show, null=options.null, whole=options.deep))])
+    paths = read_paths(name, show, null=options.null, whole=options.deep, note=note)
+    return sort([(0, paths)])
 
 
 def _diff(typed: argparse.Namespace) -> int:
@@ -304,7 +318,7 @@ def _run(options: Options) -> int:
 
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:
-            algorithm(options.algorithm or "xxh128")
+            check_name(options.algorithm or DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     program = SumProgram(options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import time
 from collections import Counter
@@ -25,6 +23,7 @@ from pcircle.fsum.report import (
     Report,
     Signed,
     Told,
+    bad_lines,
     describe,
     describe_failure,
     failed_entry,
@@ -32,6 +31,7 @@ from pcircle.fsum.report import (
     summary,
     verdict,
 )
+from pcircle.guards import require
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
@@ -41,7 +41,8 @@ from pcircle.ui.errorlog import LogFile, encode
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
-from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, error_name, failures_by_kind, shares
+from pcircle.writing import write_stream
 
 if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
@@ -55,7 +56,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
     path: str
     doing: str
-    errno: int
+    errno: int | None
     error: str
     reason: str
     root: int
@@ -76,9 +77,13 @@ class Console(Observer[Done]):
         json: str | None,
         log: LogFile | None,
         output: bytes | None = None,
+        bad_lines: int = 0,
+        strict: bool = False,
     ) -> None:
         self._plan = plan
         self._output = output
+        self._bad_lines = bad_lines  # of a checksum list
+        self._strict = strict
         self._digests: Sorter | None = None  # of whole files
         if plan.whole:
             from pcircle.fs.sorting import Sorter  # most runs need none
@@ -91,7 +96,7 @@ class Console(Observer[Done]):
         self._json = json
         self._log = log
         self._trouble = False  # of the log
-        self._by_errno: Counter[int] = Counter()
+        self._by_kind: Counter[tuple[int | None, str]] = Counter()
         self._failed_roots: set[int] = set()
         self._failures: list[FailedEntry] = []
         self._began_s = time.monotonic()
@@ -113,7 +118,7 @@ class Console(Observer[Done]):
         self._differences += [value for value in values if isinstance(value, Difference)]
         failures = [value for value in values if isinstance(value, Failure)]
         for failure in failures:
-            self._by_errno[failure.errno] += 1
+            self._by_kind[failure.errno, failure.kind] += 1
             self._failed_roots.add(failure.root)
             if len(self._failures) < FAILURES_KEPT:
                 self._failures.append(failed_entry(failure))
@@ -171,10 +176,12 @@ class Console(Observer[Done]):
             code = self._end_manifests(code, total, outcome, reasons)
         elif self._differences:
             code = worst((code, IntegrityError.exit_code))
-        if total.failed or self._trouble:
+        if self._bad_lines and (self._strict or not self._quiet):
+            self._progress.note(f"fsum: {bad_lines(self._bad_lines)}")
+        if total.failed or self._trouble or (self._bad_lines and self._strict):
             code = worst((code, EntriesFailed.exit_code))
-        if self._by_errno:
-            self._progress.note(f"fsum: {failures_by_kind(self._by_errno)}")
+        if self._by_kind:
+            self._progress.note(f"fsum: {failures_by_kind(self._by_kind)}")
         for reason in dict.fromkeys(reasons):
             self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
@@ -189,9 +196,8 @@ class Console(Observer[Done]):
         root = None if code or outcome.result is None else root_of(plan, outcome.result)
         if plan.parts is not None:
             complete = root is not None and not total.failed
-            assert self._output is not None
             try:
-                publish(plan, self._output, root if complete else None, total.signed)
+                publish(plan, require(self._output), root if complete else None, total.signed)
             except OSError as error:
                 reasons.append(f"the manifest can't be written: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
@@ -261,6 +267,7 @@ class Console(Observer[Done]):
             failures=tuple(self._failures),
             ranks=tuple(map(rank_share, outcome.reports)),
             differences=describe(self._differences),
+            bad_lines=self._bad_lines,
         )
 
     def _tell(self, report: Report) -> int:
@@ -331,13 +338,8 @@ def _lines(differences: Iterable[Told]) -> Iterator[bytes]:
 
 def _write(stream: TextIO | None, lines: Iterator[bytes]) -> None:
     """Write results. OSError if that can't be done."""
-    if stream is None:  # it was closed when the process began
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    stream.flush()
     while some := b"".join(islice(lines, _TOGETHER)):
-        left = memoryview(some)
-        while left:
-            left = left[os.write(stream.fileno(), left) :]
+        write_stream(stream, some)
 
 
 def _line(failure: Failure) -> bytes:
@@ -345,7 +347,7 @@ def _line(failure: Failure) -> bytes:
         path=show(failure.path),
         doing=failure.doing,
         errno=failure.errno,
-        error=errno.errorcode.get(failure.errno, ""),
+        error=error_name(failure.errno, failure.kind),
         reason=failure.reason,
         root=failure.root,
         entry=encode(failure.entry),

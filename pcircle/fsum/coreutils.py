@@ -3,6 +3,10 @@
     DIGEST  NAME            two blanks, or a blank and a star
     SHA256 (NAME) = DIGEST  as with --tag
 
+Lists are read as these tools read them: blanks may come first, a line that begins with # is a
+comment, one blank between digest and name is as good as two where all lines have it so, and lines
+that are none of these are counted.
+
 A name with a newline, a carriage return or a backslash has these escaped, and
 its line begins with a backslash. A digest is of the whole file, so it is made
 from the first byte to the last by one process.
@@ -19,11 +23,19 @@ from pcircle.signature.algorithms import Hasher
 NAMES = ("xxh128", "md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")
 """The digests that there is a tool of this kind for."""
 
-_LINE = re.compile(rb"(\\?)([0-9a-fA-F]{32,128}) [ *](.+)", re.DOTALL)
-_TAG = re.compile(rb"(\\?)([A-Za-z0-9-]+) \((.+)\) = ([0-9a-fA-F]{32,128})", re.DOTALL)
+_LINE = re.compile(rb"[ \t]*(\\?)([0-9a-fA-F]{32,128})[ \t](.+)", re.DOTALL)
+_TAG = re.compile(
+    rb"[ \t]*(\\?)([A-Za-z0-9]+) ?\((.*)\)[ \t]*=[ \t]*([0-9a-fA-F]{32,128})", re.DOTALL
+)
+_ESCAPED = re.compile(rb"(?:[^\\\0]|\\[\\nr])*")
+_NOT_A_LINE = "not a checksum line"
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
 _MEANT = {code: char for char, code in _ESCAPES.items()}
-_TAGS = {"XXH128": "xxh128", "BLAKE2b": "blake2b"}
+_TAGS = {
+    b"XXH128": "xxh128",
+    b"BLAKE2b": "blake2b",
+    **{name.upper().encode(): name for name in NAMES if name.startswith(("md5", "sha"))},
+}
 _OF_LENGTH = {32: ("md5", "xxh128"), 40: ("sha1",), 56: ("sha224",), 64: ("sha256",)} | {
     96: ("sha384",),
     128: ("sha512", "blake2b"),
@@ -57,45 +69,84 @@ def line_of(digest: bytes, path: bytes) -> bytes:
     return b"%b%b  %b" % (b"\\" if escaped != path else b"", digest, escaped)
 
 
-def read_line(line: bytes) -> Listed:
-    """What a line says. ValueError if it says nothing."""
-    name = None
+def read_line(line: bytes, *, reverse: bool = False) -> Listed:
+    """What a line says. ValueError if it is none.
+
+    With `reverse` it is of a list with one blank between digest and name.
+    """
     match = _LINE.fullmatch(line)
     if match is not None:
         escaped, digest, path = match.groups()
-    else:
-        match = _TAG.fullmatch(line)
-        if match is None:
-            raise ValueError("it is not the line of a digest")
-        escaped, tag, path, digest = match.groups()
-        name = _TAGS.get(tag.decode(), tag.decode().lower().replace("-", ""))
-    if escaped:
-        path = re.sub(rb"\\[\\nr]", lambda match: _MEANT[match[0]], path)
-    return Listed(digest.lower(), path, name)
+        if not reverse:
+            if not _has_mark(path):
+                raise ValueError(_NOT_A_LINE)
+            path = path[1:]
+        return Listed(digest.lower(), _unescaped(path, escaped), None)
+    match = _TAG.fullmatch(line)
+    if match is None or match[2] not in _TAGS:
+        raise ValueError(_NOT_A_LINE)
+    escaped, tag, path, digest = match.groups()
+    return Listed(digest.lower(), _unescaped(path, escaped), _TAGS[tag])
 
 
-def read_list(text: Iterator[bytes], wanted: str | None) -> tuple[str, list[Listed]]:
-    """The lines of a list, and their algorithm; `wanted` is which it should be.
+def _has_mark(rest: bytes) -> bool:
+    """Whether a blank or a star stands between the blank behind a digest and a name."""
+    return len(rest) > 1 and rest[:1] in b" *"
 
-    ValueError, with the number of the line, if one makes no sense.
+
+def _unescaped(path: bytes, escaped: bytes) -> bytes:
+    """A name that was escaped if its line says so. ValueError for an escape that there is not."""
+    if not escaped:
+        return path.partition(b"\0")[0]  # which is where the tools see its end
+    if _ESCAPED.fullmatch(path) is None:
+        raise ValueError("invalid escape in a file name")
+    return re.sub(rb"\\[\\nr]", lambda match: _MEANT[match[0]], path)
+
+
+class Digests(NamedTuple):
+    """A list: its algorithm, what its lines say, and how many say nothing."""
+
+    algorithm: str
+    lines: list[Listed]
+    bad: int
+
+
+def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
+    """Read a list as sha256sum does; `wanted` is the algorithm that it should be of.
+
+    Comments and empty lines are skipped, other lines that make no sense counted. ValueError,
+    with the number of the first of these, if no line makes sense.
     """
-    found = []
+    found: list[Listed] = []
+    bad, reason = 0, "it holds no checksum line"
+    reverse: bool | None = None  # what the first line that shows it is; no list has both
     for number, line in enumerate(text, 1):
-        line = line.rstrip(b"\n").removesuffix(b"\r")
+        if line.startswith(b"#"):
+            continue
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
         if not line:
             continue
+        if reverse is None and (match := _LINE.fullmatch(line)) is not None:
+            fitting = _OF_LENGTH.get(len(match[2]), ())
+            if fitting and wanted in (None, *fitting):
+                reverse = not _has_mark(match[3])
         try:
-            listed = read_line(line)
+            listed = read_line(line, reverse=bool(reverse))
             candidates = _OF_LENGTH.get(len(listed.digest), ())
-            wanted = wanted or listed.algorithm
-            if wanted is None and len(candidates) > 1:
-                raise ValueError(f"say with -a which it is: {' or '.join(candidates)}")
-            wanted = wanted or next(iter(candidates), None)
-            if wanted not in candidates or listed.algorithm not in (None, wanted):
-                raise ValueError(f"it is not a digest of {wanted}")
+            known = wanted or listed.algorithm
+            if known not in (None, *candidates) or listed.algorithm not in (None, known):
+                raise ValueError(f"not a digest of {known}")
+            if not candidates:
+                raise ValueError(_NOT_A_LINE)
         except ValueError as error:
-            raise ValueError(f"line {number}: {error}") from None
+            reason = reason if bad else f"line {number}: {error}"
+            bad += 1
+            continue
+        if known is None and len(candidates) > 1:
+            choice = " or ".join(candidates)
+            raise ValueError(f"line {number}: say with -a which it is: {choice}")
+        wanted = known or candidates[0]
         found.append(listed)
-    if wanted is None:
-        raise ValueError("line 1: there is none")
-    return wanted, found
+    if not found or wanted is None:
+        raise ValueError(reason)
+    return Digests(wanted, found, bad)

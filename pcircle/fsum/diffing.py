@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pcircle.fs.directories import join_path
 from pcircle.fsum.items import Difference
+from pcircle.guards import require
 from pcircle.signature.manifest import Entry, Manifest
 
 
@@ -22,8 +23,7 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
         path = paths.pop()
         deeper = []
         for was, now in _side_by_side(old, new, path):
-            entry = now or was
-            assert entry is not None
+            entry = require(now or was)
             inner = join_path(path, entry.name)
             shown = inner + (b"/" if entry.kind == b"d" else b"")
             if was is None:

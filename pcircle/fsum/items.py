@@ -81,15 +81,17 @@ Item: TypeAlias = Tree | Portion | Batch | Large | Chunk
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """An entry that could not be signed: what was tried, on which path, and why.
 
-    `path` is as the user knows it, `entry` the path below root number `root`.
+    `path` is as the user knows it, `entry` the path below root number `root`. Where the
+    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
     """
 
     path: bytes
     doing: str
-    errno: int
+    errno: int | None
     reason: str
     root: int
     entry: bytes
+    kind: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):

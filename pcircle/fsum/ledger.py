@@ -23,6 +23,7 @@ from pcircle.fs.globs import Chooser
 from pcircle.fs.scan import Block
 from pcircle.fsum.items import Difference
 from pcircle.fsum.plan import Plan
+from pcircle.guards import require
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 from pcircle.signature.manifest import Entry, Manifest, Part, Section, unpack
@@ -294,8 +295,7 @@ class Page:
         return join_path(self._path, entry.name) + (b"/" if entry.kind == b"d" else b"")
 
     def _step(self) -> None:
-        assert self._old is not None
-        self._next = next(self._old, None)
+        self._next = next(require(self._old), None)
 
 
 def has_rotted(old: Entry, new: Entry) -> bool:

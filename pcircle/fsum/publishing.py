@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import os
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
+from stat import S_IMODE, S_ISREG
 
 import msgspec
 
+from pcircle import acls
 from pcircle.errors import UsageError
 from pcircle.fs.roots import Root
-from pcircle.fsum.coreutils import Listed, read_list
+from pcircle.fsum.coreutils import Digests, read_list
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted
 from pcircle.fsum.plan import Own, Plan
+from pcircle.guards import require
 from pcircle.signature import algorithm, entries_of
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
+from pcircle.trusted import (
+    create,
+    place_of,
+    reading,
+    refuse_foreign,
+    refuse_pseudo,
+    replace,
+    writing,
+)
 from pcircle.ui.names import show
+from pcircle.writing import WholeFile
 
 _BEGIN = b"pcmanifest "
 
@@ -35,23 +49,23 @@ def read_manifest(path: bytes) -> Manifest:
     return manifest
 
 
-def is_manifest(path: bytes) -> bool:
-    """Whether a file begins as a manifest does; else it may be a list of digests."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(1) in (b"", b"p")
-    except OSError:
-        return True  # to read it will say what is wrong
+def read_against(path: bytes, algorithm: str | None, mode: str) -> Manifest | Digests:
+    """What is in a file: a manifest, or for --check a list of digests, perhaps through a pipe.
 
-
-def read_digests(path: bytes, algorithm: str | None) -> tuple[str, list[Listed]]:
-    """A list of digests, and which they are. UsageError if it makes no sense."""
+    UsageError if it can't be believed, or if no line makes sense.
+    """
     try:
-        with open(path, "rb") as stream:
-            return read_list(stream, algorithm)
+        with open(reading(path), "rb") as stream:
+            begin = stream.readline(len(_BEGIN))
+            if not _BEGIN.startswith(begin):
+                if mode != "check":
+                    raise UsageError(f"--{mode}: '{show(path)}' is no manifest")
+                line = begin if begin.endswith(b"\n") else begin + stream.readline()
+                return read_list(chain([line], stream), algorithm)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None
+    return read_manifest(path)
 
 
 def destination_of(output: bytes, here: bytes) -> bytes:
@@ -59,18 +73,17 @@ def destination_of(output: bytes, here: bytes) -> bytes:
     shown = show(output)
     if output == b"-":
         raise UsageError("--output: a manifest is a file; one of that name is './-'")
-    path = os.path.join(here, output)
-    if os.path.islink(path):
-        path = os.path.realpath(path)
     try:
-        mode = os.stat(os.path.join(here, output)).st_mode
-    except OSError:
-        mode = stat.S_IFREG  # to make the parts will say what is wrong, if anything is
-    if stat.S_ISDIR(mode) or not os.path.basename(path):
-        raise UsageError(f"--output: '{shown}' is a directory")
-    if not stat.S_ISREG(mode):
-        raise UsageError(f"--output: '{shown}' is there and no regular file")
-    return path
+        with place_of(os.path.join(here, output)) as place:
+            if not place.name or place.is_directory:
+                raise UsageError(f"--output: '{shown}' is a directory")
+            if place.descriptor or not (place.status is None or S_ISREG(place.status.st_mode)):
+                raise UsageError(f"--output: '{shown}' is there and no regular file")
+            refuse_pseudo(place)
+            refuse_foreign(place)
+            return place.path
+    except OSError as error:
+        raise UsageError(f"--output: cannot write '{shown}': {error.strerror}") from None
 
 
 def refuse_data(destination: bytes, plan: Plan) -> None:
@@ -88,7 +101,7 @@ def refuse_data(destination: bytes, plan: Plan) -> None:
 
 def _may_be_replaced(destination: bytes) -> bool:
     try:
-        with open(destination, "rb") as stream:
+        with open(reading(destination), "rb") as stream:
             return stream.read(len(_BEGIN)) in (b"", _BEGIN)
     except FileNotFoundError:
         return True
@@ -101,12 +114,17 @@ def place_for(destination: bytes) -> bytes:
     holder = os.path.dirname(destination)
     place = os.path.join(holder, b".fsum-" + os.urandom(4).hex().encode())
     try:
-        fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        old = os.stat(destination)
+    except OSError:  # there is none: the mode of a new file will do
+        old = None
+    try:
+        fd = create(place, 0o666 if old is None else 0o600)
     except OSError as error:
         reason = error.strerror
         raise UsageError(f"--output: cannot write '{show(destination)}': {reason}") from None
-    with suppress(OSError):  # there was none, or it is another's: the mode of a new file will do
-        os.fchmod(fd, stat.S_IMODE(os.stat(destination).st_mode))
+    if old is not None:
+        with suppress(OSError):  # then it is nobody else's
+            acls.give_access(fd, S_IMODE(old.st_mode), acls.read_list(destination))
     os.close(fd)
     return place
 
@@ -128,18 +146,19 @@ def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) ->
 
     The temporary file that it becomes is there already, with the mode of a new file.
     """
-    assert plan.parts is not None
-    places = [b"%b-%d" % (plan.parts, rank) for rank in range(plan.ranks)]
+    parts = require(plan.parts)
+    places = [b"%b-%d" % (parts, rank) for rank in range(plan.ranks)]
     present = [place for place in places if os.path.exists(place + b".text")]
     try:
         if root is not None:
             path = os.path.abspath(os.path.join(plan.directory, plan.roots[0].shown))
-            with open(plan.parts, "wb") as stream:
+            fd = writing(parts, os.O_TRUNC)
+            with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
                 named = root._replace(name=path)
                 assemble(present, stream, plan.algorithm, named, entries)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.rename(plan.parts, destination)
+            replace(parts, destination)
     finally:
         clear(plan)
 
@@ -166,8 +185,7 @@ def against_root(plan: Plan, root: Entry, *, told: bool) -> list[Difference]:
 
     Directories tell by themselves; `told` is whether any has.
     """
-    assert plan.against is not None
-    old = Manifest(plan.against).root
+    old = Manifest(require(plan.against)).root
     if plan.mode == "rot":
         return [Difference("corrupt", b".")] if has_rotted(old, root) else []
     same = (old.kind, old.digest) == (root.kind, root.digest)

@@ -10,7 +10,6 @@ the beginning has no digest.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import stat
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
@@ -31,13 +31,6 @@ _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
 _LOOK_EVERY_S = 0.02  # counts are told
 _KIND_BITS = 0o170000
-
-
-class Changed(OSError):
-    """The file was not the same from the beginning of its reading to the end."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__(errno.ESTALE, how)
 
 
 def check_same(before: os.stat_result, after: os.stat_result) -> None:

@@ -11,7 +11,7 @@ from pcircle.fsum.counters import totals
 from pcircle.fsum.items import Difference, Failure
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, RankShare, by_kind, plural
+from pcircle.ui.report import FailedEntry, RankShare, by_kind, error_name, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
@@ -42,7 +42,10 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What was signed. Times in seconds; `entries` counts what has a digest."""
+    """What was signed. Times in seconds; `entries` counts what has a digest.
+
+    `bad_lines` are those of a checksum list that say nothing.
+    """
 
     schema: int
     tool: str
@@ -64,6 +67,7 @@ class Report(msgspec.Struct, frozen=True):
     failures: tuple[FailedEntry, ...]
     ranks: tuple[RankShare, ...]
     differences: tuple[Told, ...] = ()
+    bad_lines: int = 0
 
 
 def describe(found: Sequence[Difference]) -> tuple[Told, ...]:
@@ -81,9 +85,15 @@ def verdict(found: Sequence[Told], failed: int) -> str:
     return f"{'what could be read' if failed else 'all'} is as the manifest says"
 
 
+def bad_lines(count: int) -> str:
+    """How many lines of a checksum list are none."""
+    return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
+
+
 def failed_entry(failure: Failure) -> FailedEntry:
     """A failure as the report has it."""
-    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason)
+    error = error_name(failure.errno, failure.kind)
+    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason, error)
 
 
 def describe_failure(failure: Failure) -> str:

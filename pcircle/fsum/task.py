@@ -23,6 +23,7 @@ from pcircle.fs.directories import HOLDER, Lease, affordable_threads, join_path
 from pcircle.fs.listed import Listed
 from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, blocks
+from pcircle.fs.trouble import Changed, kind_of, told
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import (
     Batch,
@@ -37,7 +38,8 @@ from pcircle.fsum.items import (
     Tree,
 )
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
-from pcircle.fsum.reader import FLAGS, Changed, Reader, check_same
+from pcircle.fsum.reader import FLAGS, Reader, check_same
+from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
@@ -175,16 +177,14 @@ class SumTask(PartedTask[Item, Done]):
         if isinstance(own, Forwarded):
             return merged
         if isinstance(own, Scanned):
-            assert isinstance(item, Tree)
             gathered = self._signer.gather(Done(), own.done, merged)
-            return self._end_directory(item, own.status, gathered, here)
+            return self._end_directory(require_type(Tree, item), own.status, gathered, here)
         if isinstance(own, LargeFile):
-            assert isinstance(item, Large)
-            return self._end_large(item, own, merged, here)
-        assert isinstance(own, Done)
+            return self._end_large(require_type(Large, item), own, merged, here)
+        done = require_type(Done, own)
         if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
-            return own
-        return self.merge(own, merged)
+            return done
+        return self.merge(done, merged)
 
     # ---- directories -----------------------------------------------------------
 
@@ -277,15 +277,14 @@ class SumTask(PartedTask[Item, Done]):
 
     def _divide(self, item: Tree, only: Listed, lease: Lease, here: Here[Item]) -> None:
         """Of a directory of which much is listed: spawn what is below, and what is in it."""
-        assert self._lists is not None
-        for weight, part in self._lists.shares(only, item.weight):
+        for weight, part in require(self._lists).shares(only, item.weight):
             if here.stopping:
                 return
             if isinstance(part, bytes):
                 here.spawn([Portion(item.root, item.path, part, weight, lease.identity)])
                 continue
             block = Block()
-            block.directories.append(os.fsdecode(part.name))
+            block.add_directory(part.name)
             self._choose(block, item.path)
             if self._ledger is not None:
                 self._ledger.leave_missing(block, item.path, lease.fd)
@@ -345,8 +344,7 @@ class SumTask(PartedTask[Item, Done]):
             from pcircle.fs.lists import groups
 
             return (group.name for group in groups(only.text, 0, len(only.text)))
-        assert self._lists is not None
-        return (group.name for group in self._lists.below(only))
+        return (group.name for group in require(self._lists).below(only))
 
     def _end_directory(
         self,
@@ -365,9 +363,8 @@ class SumTask(PartedTask[Item, Done]):
                 with self._ledger.page(item.path, status, here.note, meant) as page:
                     done = self._signer.directory(item.root, item.path, Done(), merged, page.see)
                     page.close(self._signer.digest_of(done))
-        except ValueError as twice:
-            why = OSError(errno.ESTALE, str(twice))
-            self._fail(item.root, item.path, "sign directory", why, here, sized=True)
+        except ValueError as why:
+            self._fail(item.root, item.path, "sign directory", Changed(str(why)), here, sized=True)
             return Done()
         self.counters.directories += 1
         return done
@@ -578,8 +575,8 @@ class SumTask(PartedTask[Item, Done]):
         base = self._plan.roots[root]
         entry = b"" if base.name else path
         shown = os.path.join(base.shown, entry) if entry else base.shown
-        reason = error.strerror or str(error)
-        return Failure(shown, doing or self._reader.doing, error.errno or 0, reason, root, entry)
+        what = doing or self._reader.doing
+        return Failure(shown, what, *told(error), root, entry, kind_of(error))
 
 
 def _split(packed: bytes) -> list[bytes]:

@@ -21,12 +21,14 @@ from pcircle.fs.listed import Listed
 from pcircle.fs.lists import Lists, Picked
 from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block, blocks
+from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fsum.coreutils import Listed as Line
 from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Failure, Identity
 from pcircle.fsum.plan import Plan
-from pcircle.fsum.reader import FLAGS, Changed, check_same
+from pcircle.fsum.reader import FLAGS, check_same
+from pcircle.guards import require
 from pcircle.runtime import Here, PartedTask
 
 _PIECE_BYTES = 512 << 10
@@ -173,8 +175,7 @@ class WholeTask(PartedTask[Item, bool]):
 
     def _divide(self, item: Folder, only: Listed, identity: Identity, here: Here[Item]) -> None:
         """Of a directory of which much is listed: spawn what is below, and what is in it."""
-        assert self._lists is not None
-        for weight, part in self._lists.shares(only, item.weight):
+        for weight, part in require(self._lists).shares(only, item.weight):
             self.counters.scans_due += 1
             if isinstance(part, bytes):
                 change = msgspec.structs.replace
@@ -182,7 +183,7 @@ class WholeTask(PartedTask[Item, bool]):
                 here.spawn([change(item, weight=weight, only=text, portion=True)])
                 continue
             block = Block()
-            block.directories.append(os.fsdecode(part.name))
+            block.add_directory(part.name)
             self._choose(block, item.path)
             if not block:
                 self.counters.scans_done += 1
@@ -284,7 +285,8 @@ class WholeTask(PartedTask[Item, bool]):
         try:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
-                raise Changed("it is not a regular file")
+                what = special_kind(before.st_mode) or "directory"
+                raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
             at = 0
             while True:
                 if before.st_size > _PIECE_BYTES and not at % _AHEAD_BYTES:
@@ -325,6 +327,5 @@ class WholeTask(PartedTask[Item, bool]):
         self.counters.failed += 1
         if not sized:
             self.counters.sized += 1
-        reason = error.strerror or str(error)
-        number = error.errno or 0
-        here.note([Failure(self._shown(root, path), doing, number, reason, root, path)])
+        shown = self._shown(root, path)
+        here.note([Failure(shown, doing, *told(error), root, path, kind_of(error))])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from pcircle.writing import write_all
+
 
 def write_report(error: BaseException, doing: str) -> str:
     """Write the error with its traceback to a new file; returns a sentence that names it."""
@@ -17,8 +19,11 @@ def write_report(error: BaseException, doing: str) -> str:
     summary = f"{type(error).__name__}: {error}"
     try:
         descriptor, path = tempfile.mkstemp(prefix="pcircle-defect-", suffix=".txt")
-        with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
-            file.write(f"{facts}while {doing}\n\n{text}")
+        try:
+            whole = f"{facts}while {doing}\n\n{text}"
+            write_all(descriptor, whole.encode(errors="backslashreplace"))
+        finally:
+            os.close(descriptor)
     except OSError as trouble:
         return f"{summary} (no report could be written: {trouble})\n{text}"
     return f"{summary}; a report is in {path}"

@@ -38,6 +38,7 @@ from pcircle.circle.instructions import (
 from pcircle.circle.messages import Account, Up
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
+from pcircle.guards import require
 from pcircle.runtime.defect import write_report
 from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
@@ -148,8 +149,7 @@ class Rank:
             self._pool.drain()
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
-                assert signals.code is not None
-                engine.abort(signals.code, f"stopped by {signals.pending.name}", _now_s())
+                engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
             self._stopping = self._stopping or bool(engine.reasons)
             if self._tuner is not None:
                 engine.workers = self._tuner.look(_now_s())
@@ -191,9 +191,8 @@ class Rank:
             # The job is aborting: the value goes nowhere, but the ticket must be handed back.
             self._engine.finished(ticket, None, _now_s())
         else:
-            ended = self._engine.completed if phase == "joining" else self._engine.finished
             try:
-                ended(ticket, future.result(), _now_s())
+                self._engine.finished(ticket, future.result(), _now_s())
             except Exception as mishap:
                 self._fail(mishap, f"merging the result of {item!r}")
         self._perform()

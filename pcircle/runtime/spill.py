@@ -11,6 +11,9 @@ from __future__ import annotations
 import os
 from typing import IO
 
+from pcircle.guards import require
+from pcircle.writing import write_at
+
 
 class SpillFile:
     """Numbered byte strings on disk. OSError when the temporary directory can't take them."""
@@ -27,22 +30,18 @@ class SpillFile:
             import tempfile  # few queues ever spill, and it takes long to import
 
             self._file = tempfile.TemporaryFile(prefix="pcircle-queue-", buffering=0)  # noqa: SIM115
-        offset, view = self._end, memoryview(data)
-        while view:
-            written = os.pwrite(self._file.fileno(), view, offset)
-            offset += written
-            view = view[written:]
+        write_at(self._file.fileno(), data, self._end)
         self._places[number] = (self._end, len(data))
         self._order.append((number, self._end))
-        self._end = offset
+        self._end += len(data)
 
     def fetch(self, number: int) -> bytes:
         """Read a segment back and forget it."""
-        assert self._file is not None
+        fd = require(self._file).fileno()
         offset, length = self._places[number]
         parts: list[bytes] = []
         while length:
-            part = os.pread(self._file.fileno(), length, offset)
+            part = os.pread(fd, length, offset)
             if not part:
                 raise OSError(f"the spilled segment {number} is cut short")
             parts.append(part)

@@ -157,7 +157,8 @@ class Task(ABC, Generic[I, R]):
         """All that `item` spawned is complete: its result, of its `own` and its children's.
 
         Runs on a worker thread of the rank that processed the item; may note and resume
-        other items, not spawn.
+        other items. If it spawns, what it returns is `own` of another call, with the results
+        of what it spawned, and the item is complete after that.
         """
         return self.merge(own, merged)
 

@@ -7,12 +7,21 @@ imported when an algorithm is asked for, since most runs ask for none.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from pcircle import optional
+from pcircle.errors import StoppedEarly
+
 DEFAULT = "xxh128"
 _HASHLIB = ("sha256", "sha512", "blake2b")
+# Long enough for all of its code for large input.
+_TRIAL_OF_BLAKE3 = """
+from blake3 import blake3
+hasher = blake3(bytes(1 << 20))
+hasher.update(bytes(100))
+hasher.digest()
+"""
 
 
 class Hasher(Protocol):
@@ -35,12 +44,27 @@ class Algorithm(NamedTuple):
 
 
 def names() -> tuple[str, ...]:
-    """The names that `algorithm` may know; `blake3` only where its package is installed."""
+    """The names that `algorithm` may know; `blake3` only where its package can be used."""
     return (DEFAULT, *_HASHLIB, "blake3")
 
 
+def check_name(name: str) -> None:
+    """ValueError if there is no algorithm of this name, whatever is installed here."""
+    if name not in names():
+        raise ValueError(f"'{name}' is none of {', '.join(names())}")
+
+
+def ensure_usable(name: str, rank: int) -> None:
+    """StoppedEarly where a rank can't use the algorithm, as on a node with another processor."""
+    try:
+        algorithm(name)
+    except ValueError as error:
+        raise StoppedEarly(f"rank {rank}: {error}") from None
+
+
 def algorithm(name: str) -> Algorithm:
-    """The algorithm of a name. ValueError if there is none, or it is not installed."""
+    """The algorithm of a name. ValueError if there is none, or it can't be used here."""
+    check_name(name)
     if name == DEFAULT:
         import xxhash
 
@@ -49,12 +73,10 @@ def algorithm(name: str) -> Algorithm:
         import hashlib
 
         return _of_class(name, getattr(hashlib, name))
-    if name == "blake3":
-        try:
-            return _of_class(name, importlib.import_module(name).blake3)
-        except ImportError:
-            raise ValueError("the package blake3 is not installed") from None
-    raise ValueError(f"'{name}' is none of {', '.join(names())}")
+    try:
+        return _of_class(name, optional.load(name, _TRIAL_OF_BLAKE3).blake3)
+    except ImportError as error:
+        raise ValueError(str(error)) from None
 
 
 def _of_class(name: str, new: Callable[..., Hasher]) -> Algorithm:

@@ -8,6 +8,7 @@ its digest is known.
 
 from __future__ import annotations
 
+from pcircle.guards import require_that
 from pcircle.signature.algorithms import Algorithm, Hasher
 
 BLOCK_BYTES = 4 << 20
@@ -33,14 +34,14 @@ class BlockHasher:
 
     def begin(self, offset: int) -> None:
         """Begin with a range at `offset`, a multiple of the block."""
-        assert offset % BLOCK_BYTES == 0
+        require_that(offset % BLOCK_BYTES == 0, "a range begins within a block")
         self._at = offset
         self._hasher = None
         self._digests = bytearray()
 
     def add(self, offset: int, data: memoryview | bytes) -> None:
         """What was read at an offset, which is not before the end of what came before it."""
-        assert offset >= self._at
+        require_that(offset >= self._at, "what was read comes twice")
         if offset > self._at:
             self._add_zeros(offset)
         view = memoryview(data)
@@ -53,7 +54,7 @@ class BlockHasher:
         """The digests of the blocks up to `offset`, which ends the range: the last may be short."""
         if offset > self._at:
             self._add_zeros(offset)
-        assert offset == self._at
+        require_that(offset == self._at, "more was read than the range has")
         if self._hasher is not None:
             self._digests += self._hasher.digest()
             self._hasher = None

@@ -20,6 +20,7 @@ its own, with an index beside it; in the end rank 0 puts them in order.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import re
@@ -35,6 +36,8 @@ from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.signature.algorithms import Algorithm, algorithm
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.runs import COUNT, pack_entry
+from pcircle.trusted import create, reading
+from pcircle.writing import WholeFile
 
 VERSION = b"1"
 _COPY_BYTES = 1 << 20
@@ -164,16 +167,15 @@ class Part:
 
     def close(self) -> None:
         """Others will read it now."""
-        self._flush()
-        for stream in (self._text, self._index):
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
+        with self._text, self._index:
+            self._flush()
+            for stream in (self._text, self._index):
+                stream.flush()
+                os.fsync(stream.fileno())
 
 
 def _create(path: bytes) -> BinaryIO:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
+    return io.BufferedWriter(WholeFile(create(path, 0o600), "wb"))
 
 
 def _heading(path: bytes) -> bytes:
@@ -196,7 +198,7 @@ def assemble(parts: Sequence[bytes], out: BinaryIO, name: str, root: Entry, entr
     put(b"pcmanifest %b %b\n" % (VERSION, name.encode()))
     put(b"root " + root.line())
     with ExitStack() as stack:
-        streams = [stack.enter_context(open(place + b".text", "rb")) for place in parts]
+        streams = [stack.enter_context(open(reading(place + b".text"), "rb")) for place in parts]
         for record in sorted_records(_index_records(parts)):
             begin, length, where = map(int, record.rpartition(b"\0\0")[2].split(b" "))
             stream = streams[where]
@@ -213,7 +215,7 @@ def assemble(parts: Sequence[bytes], out: BinaryIO, name: str, root: Entry, entr
 
 def _index_records(parts: Sequence[bytes]) -> Iterator[bytes]:
     for number, place in enumerate(parts):
-        with open(place + b".index", "rb") as stream:
+        with open(reading(place + b".index"), "rb") as stream:
             for record in pieces(stream, b"/"):
                 yield b"%b %d" % (record, number)
 
@@ -242,7 +244,7 @@ class Manifest:
     def __init__(self, path: bytes) -> None:
         self._path = path
         self._seen_bytes = 0
-        with open(path, "rb") as stream:
+        with open(reading(path), "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             self._text: mmap.mmap | bytes = (
                 mmap.mmap(stream.fileno(), size, prot=mmap.PROT_READ) if size else b""
@@ -283,7 +285,7 @@ class Manifest:
         that who knows the root's knows all of it.
         """
         reader = _Verifier(self._text, self.algorithm, self.root, self._seen)
-        with open(self._path, "rb") as stream:
+        with open(reading(self._path), "rb") as stream:
             number = 0
             while line := stream.readline(_LONGEST_BYTES):
                 number += 1

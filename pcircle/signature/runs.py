@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import IO, NamedTuple, TypeAlias
 
+from pcircle.guards import require
 from pcircle.signature.algorithms import Algorithm
+from pcircle.writing import write_at
 
 LOT_BYTES = 16 << 20
 _READ_BYTES = 256 << 10
@@ -158,12 +160,7 @@ class Shelf:
             return offset
 
     def _write(self, lot: bytes, offset: int) -> None:
-        assert self._file is not None
-        view = memoryview(lot)
-        while view:
-            written = os.pwrite(self._file.fileno(), view, offset)
-            offset += written
-            view = view[written:]
+        write_at(require(self._file).fileno(), lot, offset)
 
     def _sort(self, offset: int, length: int) -> None:
         """Sort a lot where it lies."""
@@ -173,9 +170,9 @@ class Shelf:
         self._write(b"".join([packed for _, packed in entries]), offset)
 
     def _parts(self, offset: int, length: int) -> Iterator[bytes]:
-        assert self._file is not None
+        fd = require(self._file).fileno()
         while length:
-            part = os.pread(self._file.fileno(), min(length, _READ_BYTES), offset)
+            part = os.pread(fd, min(length, _READ_BYTES), offset)
             if not part:
                 raise OSError("a shelved run is cut short")
             yield part

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from pcircle.errors import StoppedEarly
+from pcircle.guards import require_that
 from pcircle.signature.algorithms import Hasher, algorithm
 from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
 from pcircle.signature.digests import file_digest, file_hasher, kind_of, link_digest, node_digest
@@ -103,7 +104,7 @@ class Signer:
     def large(self, size: int, expected: int, blocks: bytes) -> None:
         """A file that was read in chunks of which `expected` blocks are no mere holes.
 
-        AssertionError if these are not all there.
+        Inconsistent if these are not all there.
         """
         each = self.algorithm.size
         parts: list[tuple[int, int, int]] = []  # first block, how many, where their digests are
@@ -113,12 +114,13 @@ class Signer:
             at += PART.size
             parts.append((first, count, at))
             at += count * each
-        assert sum(count for _, count, _ in parts) == expected, "blocks of a file are missing"
+        there = sum(count for _, count, _ in parts)
+        require_that(there == expected, "blocks of a file are missing")
         hasher = file_hasher(self.algorithm, size)
         view = memoryview(blocks)
         reached = 0
         for first, count, at in sorted(parts):
-            assert first >= reached, "blocks of a file came twice"
+            require_that(first >= reached, "blocks of a file came twice")
             self._add_holes(hasher, first - reached)
             hasher.update(view[at : at + count * each])
             reached = first + count

@@ -23,6 +23,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from pcircle.errors import Defect
+from pcircle.guards import require
 from pcircle.transport.contract import Delivery, Lost
 
 __all__ = ["Conditions", "Kill", "Network", "Program", "SimTransport", "Stall"]
@@ -409,8 +410,7 @@ class Network:
             self._push(state.due_s, _RESUME, rank, 0, None)
 
     def _step(self, rank: int, state: _Rank) -> None:
-        program = state.program
-        assert program is not None
+        program = require(state.program)
         state.waiting = state.woken = False
         self.steps += 1
         try:
@@ -445,8 +445,7 @@ class Network:
     def _kill(self, rank: int, state: _Rank, reason: str) -> None:
         if state.ended:
             return
-        assert state.program is not None
-        state.program.close()
+        require(state.program).close()
         self._end(state)
         detect_s = self.conditions.detect_s
         state.cut_s = self.now_s + detect_s * self._rng.random()

@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
+from pcircle import encoding
 from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
+from pcircle.writing import write_stream
 
 FILTERS = """\
 Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
@@ -58,9 +60,9 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write help or a version; argparse's own way drops the error if that can't be done."""
-        if file is not None and message:
-            file.write(message)
-            file.flush()
+        if message:
+            encoding = getattr(file, "encoding", None) or "utf-8"
+            write_stream(file, message.encode(encoding, "backslashreplace"))
 
     def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
         """Options and `operands` in any order; behind `--` all are operands.
@@ -123,16 +125,22 @@ def add_said(add: Callable[..., object], version: str) -> None:
 
 def run(
     parser: Callable[[], Parser],
-    arguments: Sequence[str],
+    given: Sequence[str] | None,
     bare: Mapping[str, str],
     carry_out: Callable[[argparse.Namespace], int],
     *,
     speaks: bool,
+    joined: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> int:
-    """Parse and carry out; returns the exit code. Of many ranks one `speaks`."""
+    """Parse and carry out; returns the exit code. Of many ranks one `speaks`.
+
+    Arguments that are not `given` are the process's; `joined` makes one of what belongs together.
+    """
     built = parser()
     name = built.prog
+    arguments: Sequence[str] = ()
     try:
+        arguments = joined(encoding.arguments() if given is None else given)
         try:
             if not speaks:
                 sys.stdout, standard = open(os.devnull, "w"), sys.stdout  # noqa: SIM115

@@ -13,10 +13,11 @@ import stat
 from collections.abc import Iterable
 
 from pcircle.errors import UsageError
+from pcircle.trusted import writing
 from pcircle.ui.names import show
+from pcircle.writing import write_all
 
 _PLAIN = frozenset(b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND | os.O_NOCTTY
 
 
 class LogFile:
@@ -27,9 +28,7 @@ class LogFile:
 
     def append(self, lines: Iterable[bytes]) -> None:
         """Add lines. OSError if that can't be done."""
-        data = memoryview(b"".join(lines))
-        while data:
-            data = data[os.write(self._fd, data) :]
+        write_all(self._fd, b"".join(lines))
 
     def close(self) -> None:
         """Bring all of it to disk. OSError if that can't be done."""
@@ -45,7 +44,7 @@ class LogFile:
 def open_log(path: str) -> int:
     """Open FILE for a new log; UsageError if it can't be written."""
     try:
-        fd = os.open(path, _FLAGS, 0o666)
+        fd = writing(os.fsencode(path), os.O_APPEND)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             os.ftruncate(fd, 0)
     except (OSError, ValueError) as error:

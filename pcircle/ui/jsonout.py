@@ -11,21 +11,21 @@ raw bytes would come out as base64.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from typing import BinaryIO, Protocol
 
 import msgspec
 
+from pcircle.acls import give_access, read_list
 from pcircle.errors import UsageError
+from pcircle.trusted import Place, opened, place_of, refuse_foreign, refuse_pseudo
 from pcircle.ui.names import show
+from pcircle.writing import write_all, write_stream
 
 __all__ = ["Document", "check", "encode", "put", "write"]
 
 _NAME_BYTES = 200
-# Names of descriptors that are open already; what is behind them is never to be replaced.
-_DESCRIPTOR_NAMES = (b"/dev/fd/", b"/dev/std", b"/proc/")
 
 
 class Document(Protocol):
@@ -49,17 +49,13 @@ def check(where: str) -> None:
         return
     if not where:
         raise UsageError("an empty name is no file's")
-    path = _resolved(os.fsencode(where))
-    parent = os.path.dirname(path) or b"."
-    if os.path.isdir(path):
-        problem = "is a directory"
-    elif _is_written_in_place(os.fsencode(where)):
-        # By the name that was given: what a descriptor's stands for may have none.
-        problem = "" if os.access(where, os.W_OK) else "can't be written"
-    elif not os.path.isdir(parent):
+    try:
+        with place_of(os.fsencode(where)) as place:
+            problem = _problem(place)
+    except FileNotFoundError:
         problem = "its directory does not exist"
-    else:
-        problem = _problem_of_new(path, parent)
+    except OSError as error:
+        problem = error.strerror or str(error)
     if problem:
         raise UsageError(f"{show(os.fsencode(where))}: {problem}")
 
@@ -74,10 +70,7 @@ def write(document: Document, where: str, stdout: BinaryIO | None) -> None:
     """
     data = encode(document)
     if where == "-":
-        if stdout is None:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        stdout.write(data)
-        stdout.flush()
+        write_stream(stdout, data)
     else:
         put(data, where)
 
@@ -87,57 +80,68 @@ def put(data: bytes, where: str, *, durable: bool = False) -> None:
 
     OSError if it can't be written.
     """
-    path = os.fsencode(where)
-    if _is_written_in_place(path):
-        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
-            file.write(data)
-    else:
-        _replace(_resolved(path), data, durable=durable)
+    with place_of(os.fsencode(where)) as place:
+        if _is_written_in_place(place):
+            fd = opened(place, os.O_WRONLY | os.O_APPEND)
+            try:
+                write_all(fd, data)
+            finally:
+                os.close(fd)
+        else:
+            _replace(place, data, durable=durable)
 
 
-def _problem_of_new(path: bytes, parent: bytes) -> str:
-    """Why no file could be put there; nothing if it could."""
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        pass  # nothing in the way
-    except OSError as error:  # too long a name, for one
-        return error.strerror or str(error)
-    return "" if os.access(parent, os.W_OK | os.X_OK) else "its directory can't be written"
+def _problem(place: Place) -> str:
+    """Why nothing could be written there; nothing if it could. OSError."""
+    if not place.name or place.is_directory:
+        return "is a directory"
+    if _is_written_in_place(place):
+        refuse_foreign(place)
+        behind = os.stat(place.name, dir_fd=place.fd)
+        if not stat.S_ISFIFO(behind.st_mode):
+            os.close(opened(place, os.O_WRONLY | os.O_APPEND))
+            return ""
+        # Not opened: its reader would see that it is closed again.
+        may_write = os.access(place.name, os.W_OK, dir_fd=place.fd)
+        return "" if may_write else "can't be written"
+    refuse_pseudo(place)
+    refuse_foreign(place)
+    if not os.access(b".", os.W_OK | os.X_OK, dir_fd=place.fd):
+        return "its directory can't be written"
+    holder, user = os.fstat(place.fd), os.geteuid()
+    sticky = bool(holder.st_mode & stat.S_ISVTX)
+    # There only the owners of a file and of the directory may replace it.
+    if sticky and place.status and user not in (0, place.status.st_uid, holder.st_uid):
+        return "belongs to another user, in a sticky directory"
+    return ""
 
 
-def _resolved(path: bytes) -> bytes:
-    """What a link stands for; any other path as it is, which may be in reach from here only."""
-    return os.path.realpath(path) if os.path.islink(path) else path
+def _is_written_in_place(place: Place) -> bool:
+    """Whether it is a FIFO, a device or an open descriptor, which is never to be replaced."""
+    return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
-def _is_written_in_place(path: bytes) -> bool:
-    if os.path.abspath(path).startswith(_DESCRIPTOR_NAMES):
-        return True
-    try:
-        return not stat.S_ISREG(os.stat(path).st_mode)
-    except FileNotFoundError:
-        return False
-    except OSError:  # a loop of links, a file as a directory: opening it will say which
-        return False
-
-
-def _replace(path: bytes, data: bytes, *, durable: bool) -> None:
-    """Put *data* under *path*; an existing file is replaced, its mode kept."""
-    parent, name = os.path.split(path)
+def _replace(place: Place, data: bytes, *, durable: bool) -> None:
+    """Put *data* under a name; an existing file is replaced, its mode and access list kept."""
+    refuse_pseudo(place)
+    refuse_foreign(place)
     # A name that is as long as may be has no room for more.
-    temporary = os.path.join(parent, name[:_NAME_BYTES] + b".%d.tmp" % os.getpid())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    temporary = place.name[:_NAME_BYTES] + b".%d.tmp" % os.getpid()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    old = place.status
+    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=place.fd)
     try:
-        with open(fd, "wb") as file:
-            with contextlib.suppress(FileNotFoundError):  # there was none: the umask's mode is it
-                os.fchmod(fd, stat.S_IMODE(os.stat(path).st_mode))
-            file.write(data)
+        try:
+            if old is not None:  # else the umask's mode is it
+                access = read_list(b"/proc/self/fd/%d/%b" % (place.fd, place.name), follow=False)
+                give_access(fd, stat.S_IMODE(old.st_mode), access)
+            write_all(fd, data)
             if durable:
-                file.flush()
                 os.fsync(fd)
-        os.rename(temporary, path)
+        finally:
+            os.close(fd)
+        os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the one to tell
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=place.fd)
         raise

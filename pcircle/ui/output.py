@@ -15,6 +15,8 @@ import os
 import select
 from typing import TextIO
 
+from pcircle.writing import left
+
 __all__ = ["Output"]
 
 # A terminal that was stopped with Ctrl-S, or a pipe that nobody empties, in non-blocking mode:
@@ -83,7 +85,7 @@ def _write_fully(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         try:
-            rest = rest[os.write(fd, rest) :]
+            rest = left(rest, os.write(fd, rest))
         except BlockingIOError:
             poller = select.poll()
             poller.register(fd, select.POLLOUT)

@@ -16,12 +16,16 @@ FAILURES_KEPT = 1000
 
 
 class FailedEntry(msgspec.Struct, frozen=True):
-    """A failure in the report; the path with odd bytes escaped."""
+    """A failure in the report; the path with odd bytes escaped.
+
+    `errno` is null where no system call has failed; `error` as of `error_name`.
+    """
 
     path: str
     doing: str
-    errno: int
+    errno: int | None
     reason: str
+    error: str
 
 
 class RankShare(msgspec.Struct, frozen=True):
@@ -60,15 +64,20 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{format_count(count)} {one if count == 1 else many}"
 
 
-def failures_by_kind(by_errno: Mapping[int, int]) -> str:
-    """How many failures there were of each kind, the most frequent first."""
-    kinds = sorted(by_errno.items(), key=lambda kind: (-kind[1], kind[0]))
+def error_name(number: int | None, kind: str) -> str:
+    """The system's name of an error; of a failure that it has no number for the kind."""
+    return kind or errno.errorcode.get(number or 0, "other")
+
+
+def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
+    """How many failures there were of each number and kind, the most frequent first."""
+    kinds = sorted((-count, number or 0, kind) for (number, kind), count in counted.items())
     told = [
-        f"{format_count(count)} {errno.errorcode.get(number, 'other')}"
+        f"{format_count(-count)} {error_name(number, kind)}"
         + (f" ({os.strerror(number)})" if number else "")
-        for number, count in kinds
+        for count, number, kind in kinds
     ]
-    return f"{plural(sum(by_errno.values()), 'failure', 'failures')}: {', '.join(told)}"
+    return f"{plural(sum(counted.values()), 'failure', 'failures')}: {', '.join(told)}"
 
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:

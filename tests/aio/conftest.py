@@ -1,4 +1,4 @@
-"""Both backends, for the tests that hold for either."""
+"""Schedulers and places for the tests of asynchronous file operations."""
 
 from __future__ import annotations
 
@@ -7,33 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from pcircle.aio import Files
-from pcircle.aio.scheduler import Backend
-from pcircle.aio.uring import missing
 
 from ..fcp.conftest import place
 from ..fusefs.fixture import fuse
 
-__all__ = ["backend", "fuse", "io", "place", "uring"]
-
-
-@pytest.fixture(params=["threads", "uring"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """The name of each backend that can be used here."""
-    name: Backend = request.param
-    if name == "uring":
-        request.getfixturevalue("uring")
-    return name
+__all__ = ["fuse", "io", "place"]
 
 
 @pytest.fixture
-def uring() -> None:
-    """Skips the test where the kernel, or a filter, or a missing package, refuses io_uring."""
-    if missing():
-        pytest.skip(missing())
-
-
-@pytest.fixture
-def io(backend: Backend) -> Iterator[Files]:
-    """Three operations of each kind at once."""
-    with Files(threads=3, backend=backend) as io:
+def io() -> Iterator[Files]:
+    """Three threads for each kind of operation."""
+    with Files(threads=3) as io:
         yield io

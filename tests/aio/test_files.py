@@ -16,7 +16,6 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation, composite
 from pcircle.aio import operations as ops
-from pcircle.aio.scheduler import Backend
 
 from ..fusefs.fixture import Mount
 from ..fusefs.rules import Rule
@@ -228,9 +227,7 @@ def test_composites(which: str, io: Files, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["failure", "cancel before", "cancel after"])
 @pytest.mark.parametrize("which", COMPOSITES)
-def test_whatever_ends_a_composite_leaves_nothing(
-    which: str, how: str, backend: Backend, tmp_path: Path
-) -> None:
+def test_whatever_ends_a_composite_leaves_nothing(which: str, how: str, tmp_path: Path) -> None:
     """At every step: no descriptor is left open, no temporary file, and the old file is whole."""
     step = steps = 0
     while step <= steps:
@@ -241,12 +238,8 @@ def test_whatever_ends_a_composite_leaves_nothing(
         before = _open_files()
         breaking = Breaking(COMPOSITES[which](place), step, how)
         begin = threading.Event()
-
-        def hold(begin: threading.Event = begin) -> Generator[Operation[Any], Any, None]:
-            yield Operation("hold", begin.wait, HANG_S)
-
-        with Files(threads=1, backend=backend) as io:
-            io.submit(hold())
+        with Files(threads=1) as io:
+            io.submit(Operation("hold", begin.wait, HANG_S), kind=ops.DATA)
             breaking.future = io.submit(breaking())
             begin.set()
             error = breaking.future.error(HANG_S)
@@ -267,16 +260,14 @@ def _check_place(place: Path, open_files: int) -> None:
     assert (place / "target").read_bytes() in (b"old", b"new", b"content" * 100_000)
 
 
-# What the file system is asked, in whatever order; what it can't refuse is left out.
+# The requests of FUSE that a composite operation makes and that the file system can refuse.
 REQUESTS = ("lookup", "open", "create", "read", "write", "mkdir", "rename", "setattr", "fsync")
 MANY = 1000
 
 
 @pytest.mark.parametrize("how", ["failure", "cancel", "deadline"])
 @pytest.mark.parametrize("which", COMPOSITES)
-def test_whatever_the_kernel_is_at_when_a_composite_ends(
-    which: str, how: str, backend: Backend, fuse: Mount
-) -> None:
+def test_whatever_the_kernel_is_at_when_a_composite_ends(which: str, how: str, fuse: Mount) -> None:
     """Failures that the file system has; cancels and deadlines while it takes its time."""
     mounted = fuse(direct=True)
     place = Path(os.fsdecode(mounted.path))
@@ -288,7 +279,7 @@ def test_whatever_the_kernel_is_at_when_a_composite_ends(
         before = _open_files()
         what = {"errno": "EIO"} if how == "failure" else {"delay_s": HANG_S}
         mounted.rules(Rule(ops=REQUESTS, skip=number, times=1, **what))
-        with Files(threads=1, backend=backend) as io:
+        with Files(threads=1) as io:
             future = io.submit(
                 COMPOSITES[which](place), deadline_s=0.05 if how == "deadline" else None
             )
@@ -335,13 +326,13 @@ def test_a_late_descriptor_is_closed(io: Files, tmp_path: Path) -> None:
     assert _open_files() == before
 
 
-def test_after_an_error_what_has_not_begun_is_cancelled(backend: Backend, tmp_path: Path) -> None:
+def test_after_an_error_what_has_not_begun_is_cancelled(tmp_path: Path) -> None:
     fifo = str(tmp_path / "fifo")
     os.mkfifo(fifo)
     made: list[Any] = []
 
     def break_off() -> None:
-        with Files(threads=1, backend=backend) as io:
+        with Files(threads=1) as io:
             held = io.open(fifo)  # until there is a writer
             made.extend(io.mkdir(str(tmp_path / str(number))) for number in range(50))
             threading.Timer(0.05, write).start()
@@ -358,13 +349,13 @@ def test_after_an_error_what_has_not_begun_is_cancelled(backend: Backend, tmp_pa
     assert os.listdir(tmp_path) == ["fifo"]
 
 
-def test_who_has_hung_up_does_not_hold_up_the_end(backend: Backend, fuse: Mount) -> None:
+def test_who_has_hung_up_does_not_hold_up_the_end(fuse: Mount) -> None:
     """An operation hangs: the end waits as long as it was told, and things are tidied up later."""
     mounted = fuse(direct=True)
     place = _place(Path(os.fsdecode(mounted.path)))
     before = _open_files()
     mounted.rules(Rule(ops=("read",), delay_s=HANG_S))
-    io = Files(threads=2, backend=backend)
+    io = Files(threads=2)
     copy = io.copy_file(str(place / "source"), str(place / "target"))
     alone = io.open(str(place / "source"))
     read = io.pread(alone.result(HANG_S), 10, 0)

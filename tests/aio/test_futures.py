@@ -100,7 +100,7 @@ def test_when_all_and_when_any(io: Files) -> None:
     gate.open()
     assert [type(f.error()) for f in both.result(HANG_S)] == [type(None), ValueError]
     assert when_all([]).result(0) == []
-    with pytest.raises(ValueError, match="first"):
+    with pytest.raises(ValueError, match="at least one future"):
         when_any([])
 
 

@@ -17,10 +17,8 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
-from pcircle.aio.futures import ready
 from pcircle.aio.overlap import Overlap
 from pcircle.aio.pool import Pool
-from pcircle.aio.scheduler import Backend
 
 from .test_futures import HANG_S, Gate, call
 
@@ -153,9 +151,9 @@ def test_a_value_is_not_kept_until_its_deadline(io: Files) -> None:
     assert Value.number <= 10
 
 
-def test_what_follows_is_done_after_the_end_too(backend: Backend) -> None:
+def test_what_follows_is_done_after_the_end_too() -> None:
     gate = Gate()
-    io = Files(threads=1, backend=backend)
+    io = Files(threads=1)
     held = io.submit(gate())
     before = held.then(lambda future: future.result() + " late")
     assert gate.begun.wait(HANG_S)
@@ -165,9 +163,9 @@ def test_what_follows_is_done_after_the_end_too(backend: Backend) -> None:
     assert held.then(lambda future: future.result() + " later").result(HANG_S) == "through later"
 
 
-def test_deadlines_hold_after_the_end_too(backend: Backend) -> None:
+def test_deadlines_hold_after_the_end_too() -> None:
     gate = Gate()
-    io = Files(threads=1, backend=backend)
+    io = Files(threads=1)
     held = io.submit(gate(), deadline_s=0.5)
     assert gate.begun.wait(HANG_S)
     assert not io.close(0.01)
@@ -175,9 +173,9 @@ def test_deadlines_hold_after_the_end_too(backend: Backend) -> None:
     gate.open()
 
 
-def test_submissions_from_many_threads_while_it_closes(backend: Backend) -> None:
+def test_submissions_from_many_threads_while_it_closes() -> None:
     for _ in range(10):
-        io = Files(backend=backend)
+        io = Files()
         futures: list[Future[Any]] = []
 
         def submit(io: Files = io, futures: list[Future[Any]] = futures) -> None:
@@ -243,11 +241,10 @@ def test_a_descriptor_nobody_wanted_has_no_path(io: Files, tmp_path: Path) -> No
 
 
 def test_ready_continuations_do_not_nest() -> None:
-    future: Future[int] = ready(0)
     first = last = ready_to_settle()
     for _ in range(MANY):
         last = last.then(lambda f: f.result() + 1)
-    first.settle(future.result())
+    first.settle(0)
     assert last.result(0) == MANY
 
 

@@ -1,8 +1,8 @@
-"""``python -m tests.benchmarks.backends DIR...``: blocking calls, threads and io_uring.
+"""``python -m tests.benchmarks.backends DIR...``: blocking calls and threads.
 
-Reads of a file that is in the cache, and of one that isn't, on the file system of each DIR.
-Backends take turns, and the median of the rounds is what is printed: microseconds of the clock,
-and of processors, a read. (What is asked to leave the cache stays in that of a tmpfs.)
+Reads a file that is in the cache, and one that is not, on the file system of each DIR. The
+backends take turns, and the medians of all rounds are printed: microseconds of elapsed time and of
+processor time per read. (A file on a tmpfs never leaves the cache.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from random import Random
 from statistics import median
 
-from pcircle.aio import Files, uring, when_all
+from pcircle.aio import Files, when_all
 from pcircle.aio import operations as ops
 from pcircle.ui.table import render
 
@@ -36,10 +36,10 @@ def _blocking(fd: int, places: list[int], size: int) -> None:
         os.preadv(fd, buffer, place)
 
 
-def _overlapped(threads: int | None, backend: str) -> Way:
+def _overlapped(threads: int | None) -> Way:
     def read(fd: int, places: list[int], size: int) -> None:
         buffer = [bytearray(size)]
-        with Files(threads, backend="uring" if backend == "uring" else "threads") as io:
+        with Files(threads) as io:
             futures = [io.submit(ops.readv(fd, buffer, place)) for place in places]
             for future in when_all(futures).result():
                 future.result()
@@ -49,9 +49,8 @@ def _overlapped(threads: int | None, backend: str) -> Way:
 
 WAYS: dict[str, Way] = {
     "blocking": _blocking,
-    "threads": _overlapped(None, "threads"),
-    "threads=16": _overlapped(16, "threads"),
-    "uring": _overlapped(None, "uring"),
+    "threads": _overlapped(None),
+    "threads=16": _overlapped(16),
 }
 
 
@@ -104,9 +103,6 @@ def main() -> int:
     parser.add_argument("folders", nargs="+", metavar="DIR")
     parser.add_argument("--rounds", type=int, default=7)
     typed = parser.parse_args()
-    if uring.missing():
-        print(uring.missing(), file=sys.stderr)
-        return 1
     rows = []
     for folder in typed.folders:
         rows += [_cached(folder, size, typed.rounds) for size in _CACHED]

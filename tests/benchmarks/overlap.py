@@ -42,26 +42,23 @@ def main() -> int:
             for _ in range(typed.rounds)
         ]
     values = {key: median(each[key] for each in found) for key in found[0]}
-    header = ["", "blocking", "threads", "", "uring", "", "asked"]
-    print(render(_rows(values), align="lrrrrrl", header=header))
+    header = ["", "blocking", "threads", "", "asked"]
+    print(render(_rows(values), align="lrrrl", header=header))
     return 0
 
 
 def _rows(values: dict[tuple[str, str, str], float]) -> list[list[str]]:
     rows = []
     for case, what in dict.fromkeys((case, what) for case, what, _ in values):
-        base = values.get((case, what, "blocking"))
-        cells = ["" if base is None else f"{base:,.1f}"]
-        for backend in ("threads", "uring"):
-            value = values.get((case, what, backend))
-            ratio = ""
-            if base is not None and value is not None:
-                ratio = f"{base / value if case == 'blocking' else value / base:.1f} x"
-            cells += ["" if value is None else f"{value:,.1f}", ratio]
+        base, value = (values.get((case, what, each)) for each in ("blocking", "threads"))
+        ratio = ""
+        if base is not None and value is not None:
+            ratio = f"{base / value if case == 'blocking' else value / base:.1f} x"
+        cells = ["" if each is None else f"{each:,.1f}" for each in (base, value)]
         asked = {"stream": "10 x", "blocking": "20 us, flat"}.get(case, "")
         if what.startswith("lost"):
             asked = "< 10 %"
-        rows.append([f"{case} {what}", *cells, asked])
+        rows.append([f"{case} {what}", *cells, ratio, asked])
     return rows
 
 

@@ -19,14 +19,12 @@ from typing import Any
 
 import pytest
 
-from pcircle.aio import uring
-from pcircle.fbench.plan import CASES
+from pcircle.fbench.plan import BACKENDS, CASES
 from tests.conftest import ROOT
 from tests.fcp.running import TWO, Finished, Launcher, Run, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
-BACKENDS = {"blocking", "threads"} | ({"uring"} if not uring.missing() else set())
 FBENCH = ("pcircle.fbench",)
 SMALL = ("--files", "2", "--blocks", "8", "--block-size", "64k")
 
@@ -45,10 +43,9 @@ def test_every_case(launcher: Launcher | None, place: bytes) -> None:
         document = json.load(stream)
     figures: list[dict[str, Any]] = document["figures"]
     assert {figure["case"] for figure in figures} == set(CASES)
-    assert {figure["backend"] for figure in figures} == BACKENDS
-    for case in CASES:  # side by side, wherever something can overlap
+    for case in CASES:  # side by side, except where blocking calls can't overlap anything
         there = {figure["backend"] for figure in figures if figure["case"] == case}
-        assert there >= BACKENDS - {"blocking"}
+        assert there == ({"threads"} if case in ("overlap", "continuation") else set(BACKENDS))
     assert document["clients"] == (launcher.size if launcher else 1)
     assert all(figure["value"] > 0 for figure in figures if figure["unit"] != "%")
     names = [(f["case"], f["what"], f["backend"], f["unit"]) for f in figures]
@@ -68,39 +65,6 @@ def test_what_is_asked_for_and_no_more(place: bytes) -> None:
     assert {f["value"] for f in figures if f["unit"] == "threads"} == {3}
     assert "blocks in a row" in finished.said, "the table goes beside the document"
     assert run_fbench(None, *SMALL, "-q", "--case", "metadata", place).out == b""
-
-
-def test_a_backend_that_is_not_there() -> None:
-    """Is refused if it was asked for, and else left out."""
-    without = (
-        "import sys; sys.modules['liburing'] = None; from pcircle.fbench.cli import main;"
-        "sys.exit(main())"
-    )
-    for options, code in ((("--backend", "uring"), 2), ((), 0)):
-        done = subprocess.run(
-            [sys.executable, "-c", without, *options, *SMALL, "--case", "blocking", "."],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
-        assert done.returncode == code, done.stderr
-        if code:
-            assert "--backend uring: io_uring can't be used without the package" in done.stderr
-        assert "uring" not in done.stdout
-
-
-def test_io_uring_alone(place: bytes) -> None:
-    if uring.missing():
-        pytest.skip(uring.missing())
-    options = ["--backend", "uring", "--threads", "5", "--json", "-"]
-    finished = run_fbench(None, *SMALL, *options, place)
-    assert finished.code == 0, finished.said
-    figures = json.loads(finished.out)["figures"]
-    assert {f["case"] for f in figures} == set(CASES)
-    assert {f["value"] for f in figures if f["unit"] == "threads"} == {5}
-    others = {f["case"] for f in figures if f["backend"] != "uring"}
-    assert others == {"blocking"}, "calls that block are what submissions are measured against"
-    assert os.listdir(place) == []
 
 
 def test_the_parameters_are_meant(place: bytes, fuse: Mount) -> None:
@@ -139,8 +103,9 @@ def test_a_case_that_fails(fuse: Mount) -> None:
         (["--threads", "-1", "x"], "--threads"),
         (["--jobs", "none", "x"], "--jobs"),
         (["--case", "nothing", "x"], "--case"),
+        (["--backend", "uring", "x"], "--backend"),
         (["--cases", "random", "x"], "did you mean --case"),
-        (["--plot", "x.gif", "x"], "neither .png nor .svg"),
+        (["--plot", "x.gif", "x"], ".png, .svg, .pdf"),
         (["/nowhere/at/all"], "cannot work in"),
         (["--json", "/nowhere/at/all", "."], "its directory does not exist"),
     ],
@@ -225,7 +190,7 @@ def test_a_picture(place: bytes) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         finished = run_fbench(None, "--plot", place + b"/p.svg", place)
         assert finished.code == 2
-        assert "wants matplotlib" in finished.said
+        assert "requires matplotlib" in finished.said
         return
     finished = run_fbench(None, *SMALL, "--plot", place + b"/picture.svg", place)
     assert finished.code == 0, finished.said

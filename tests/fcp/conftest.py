@@ -102,7 +102,7 @@ def mount(place: bytes) -> Iterator[Callable[..., bytes]]:
         if finished.returncode != 0:
             pytest.skip(f"{command!r} does not work here: {finished.stderr!r}")
 
-    def mount(kind: str, size_bytes: int = 0) -> bytes:
+    def mount(kind: str, size_bytes: int = 0, *options: str) -> bytes:
         if os.geteuid() != 0:
             pytest.skip("only root may mount")
         path = make_directory(place, b"mount %d" % len(mounted))
@@ -112,7 +112,8 @@ def mount(place: bytes) -> Iterator[Callable[..., bytes]]:
             image = place + b"/image %d" % len(mounted)
             write_file(image, b"")
             os.truncate(image, size_bytes)
-            run(f"mkfs.{kind}", "-q", image)
+            quiet = () if kind == "vfat" else ("-q",)
+            run(f"mkfs.{kind}", *quiet, *options, image)
             run("mount", "-o", "loop", image, path)
         mounted.append(path)
         return path

@@ -62,7 +62,7 @@ class Faults:
 
         @functools.wraps(real)
         def call(*arguments: Any, **named: Any) -> Any:
-            paths = _paths(name, arguments, named)
+            paths = paths_of(name, arguments, named)
             verdict = self._rules.judge(name, paths, *_range(name, arguments))
             if verdict.at_most_bytes >= 0:
                 arguments = _shortened(name, arguments, verdict.at_most_bytes)
@@ -76,7 +76,7 @@ class Faults:
         return call
 
 
-def _paths(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[bytes]:
+def paths_of(name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[bytes]:
     if name in ("sendfile", "copy_file_range"):
         return [_path(arguments[0], None), _path(arguments[1], None)]
     if name in ("link", "rename"):

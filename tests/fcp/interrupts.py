@@ -18,6 +18,12 @@ def checkpoints(place: bytes) -> list[bytes]:
     return [place + b"/" + n for n in os.listdir(place) if n.startswith(b".fcp-checkpoint-")]
 
 
+def temporary_in(directory: bytes) -> list[bytes]:
+    """The temporary files in a directory, but for marks and checkpoints."""
+    found = [name for name in os.listdir(directory) if name.startswith(b".fcp-")]
+    return [name for name in found if not name.startswith((b".fcp-mark-", b".fcp-checkpoint-"))]
+
+
 def interrupt(
     launcher: Launcher,
     place: bytes,
@@ -43,13 +49,22 @@ def interrupt(
 
 def is_committed(place: bytes) -> bool:
     """Whether a checkpoint in a directory has a commit of something."""
+    return max(_marks(place), default=0) > 1
+
+
+def commits(place: bytes) -> int:
+    """How many commits the ranks have marked, all together."""
+    return sum(_marks(place))
+
+
+def _marks(place: bytes) -> list[int]:
+    """How many commits each journal in a directory has."""
     try:
-        for checkpoint in checkpoints(place):
-            for name in os.listdir(checkpoint):
-                if name.startswith(b"journal-"):
-                    data = Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes()
-                    if data.count(b"fcpC") > 1:
-                        return True
+        return [
+            Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes().count(b"fcpC")
+            for checkpoint in checkpoints(place)
+            for name in os.listdir(checkpoint)
+            if name.startswith(b"journal-")
+        ]
     except FileNotFoundError:
-        pass  # it is being made, or has just ended
-    return False
+        return []  # it is being made, or has just ended

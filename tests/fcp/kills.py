@@ -8,6 +8,7 @@ counts, with nothing left beside it. A failing round is its seed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
+from tests.fcp.edited import Edited
 from tests.fcp.judge import METADATA, differences, hole_differences, rsync_differences
 from tests.fcp.running import Launcher, Run, document, run_fcp
 from tests.fcp.trees import (
@@ -49,6 +52,14 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a", "-s", "--verify"),
     ("-a", "--threads", "3"),
     ("-p", "--inplace", "--threads", "8"),
+)
+EDITED_OPTIONS: tuple[tuple[str, ...], ...] = (
+    ("-a",),
+    ("-a", "-s"),
+    ("-a", "--verify"),
+    ("-a", "--inplace"),
+    ("-a", "-s", "--verify", "--threads", "3"),
+    ("-p",),
 )
 COUNTS = ("entries", "files", "directories", "links", "special", "bytes", "found", "skipped")
 # What makes a run last some seconds, so that there is something to kill.
@@ -145,6 +156,49 @@ def play(
         _compare(place, source, options, told, said)
     remove_tree(target)
     return Round(done, early, told["resumed"], told)
+
+
+def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHERS) -> Round:
+    """A round whose source is edited all the time; AssertionError, with the seed.
+
+    What differs from every version of the source must be absent, and named.
+    """
+    rng = Random(f"edited {seed}")
+    options = rng.choice(EDITED_OPTIONS)
+    target, report, log = (os.path.join(place, name) for name in (b"copy", b"report", b"log"))
+    arguments: list[str | bytes] = [*options, "--checkpoint-interval", "0.2", "--json", report]
+    wanted = rng.choice((1, 1, 2, 3))
+    kills = early = 0
+    with Edited(os.path.join(place, b"source"), seed) as source:
+        arguments += ["-T", os.path.join(place, b"source"), target]
+        for attempt in range(wanted):
+            again = ["--resume"] if attempt else []
+            with Run(rng.choice(launchers), *again, *PACE, *arguments) as run:
+                code = _kill(run, rng)
+            assert code in (None, 0, 1), f"seed {seed}: a run ended with {code}"
+            kills += code is None
+            early += code is not None
+        finished = run_fcp(rng.choice(launchers), "--resume", *PACE, "--error-log", log, *arguments)
+    said = f"seed {seed}, {' '.join(options)}, {source.edits} edits: {finished.said}"
+    assert finished.code in (0, 1), said
+    told = document(report)
+    wrong = source.wrong(target, _failed(log))
+    assert wrong == [], f"{said}: {len(wrong)}: {wrong[:6]}"
+    assert (finished.code == 0) == (told["failed"] == 0), said
+    if "-s" in options and not told["failed"]:
+        assert told["signatures"][0]["signature"] == signature_of(target), said
+    remove_tree(target)
+    return Round(kills, early, told["resumed"], told)
+
+
+def _failed(log: bytes) -> set[bytes]:
+    """The absolute source paths of an error log's entries."""
+    with open(log, "rb") as lines:
+        entries = [json.loads(line) for line in lines]
+    return {
+        os.path.join(unquote_to_bytes(each["source"]), unquote_to_bytes(each["entry"])).rstrip(b"/")
+        for each in entries
+    }
 
 
 def _kill(run: Run, rng: Random) -> int | None:

@@ -26,7 +26,7 @@ import pytest
 HANG_S = 60.0
 FCP = ("pcircle.fcp",)
 TAG = "FCP_TEST_RUN"
-CHECKPOINT = b".fcp-checkpoint-"
+OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
 # What a launcher gives its processes: the tests may themselves run under one.
 LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_MPI_", "MPI_")
 
@@ -209,13 +209,13 @@ class Run:
     def wait_for(self, path: bytes, timeout_s: float = HANG_S) -> bool:
         """Whether `path` came to exist (a directory: with an entry in it) before the run ended.
 
-        A checkpoint is no such entry.
+        A checkpoint is no such entry, nor is its mark.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if os.path.isdir(path):
                 with os.scandir(path) as entries:
-                    if any(not os.fsencode(e.name).startswith(CHECKPOINT) for e in entries):
+                    if any(not os.fsencode(e.name).startswith(OF_CHECKPOINTS) for e in entries):
                         return True
             elif os.path.lexists(path):
                 return True

@@ -1,6 +1,8 @@
 """``python -m tests.fcp.soak``: kill copies hundreds of times; prints what came of it.
 
---kills N      stop after this many kills (default 200)
+In every other round the source, with hard links, is edited all the time.
+
+--kills N      stop after this many kills (default 300)
 --seed S       the first round's seed (default 0); a failing round names its own
 --launchers    local, mpi or all (default all where there is an mpirun)
 """
@@ -20,7 +22,7 @@ from tests.fcp.running import mpirun_command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play rounds; 0 if none went wrong, 1 and the seeds of those that did otherwise."""
     parser = argparse.ArgumentParser(prog="python -m tests.fcp.soak")
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--launchers", choices=("local", "mpi", "all"), default="all")
     typed = parser.parse_args(arguments)
@@ -41,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             place = os.path.join(room, b"%d" % seed)
             os.mkdir(place)
             try:
-                played = kills.play(place, sources, seed, chosen)
+                if seed % 2:
+                    played = kills.play_edited(place, seed, chosen)
+                else:
+                    played = kills.play(place, sources, seed, chosen)
             except AssertionError as error:
                 failed.append(seed)
                 killed += 1  # at least

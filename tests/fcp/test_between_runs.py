@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.interrupts import checkpoints, interrupt
+from tests.fcp.interrupts import checkpoints, interrupt, temporary_in
 from tests.fcp.judge import CONTENT, differences
 from tests.fcp.running import (
     FOUR,
@@ -74,8 +74,8 @@ def test_a_copy_that_was_removed_is_not_half_believed(
 def test_one_directory_that_was_removed(place: bytes) -> None:
     source, target = build_flat_tree(place + b"/flat", 6, 150, 20), place + b"/copy"
     slow(place, 1, source, target)
-    for name in os.listdir(target):
-        shutil.rmtree(os.path.join(target, name))
+    for name in os.listdir(source):
+        shutil.rmtree(os.path.join(target, name), ignore_errors=True)
         os.mkdir(os.path.join(target, name))
     copy(ONE, "--resume", source, target)
     assert differences(source, target, CONTENT) == []
@@ -229,7 +229,7 @@ def test_a_temporary_file_that_another_has_put_there_is_not_gone_on_with(
     os.chown(target, 12345, 12345)
     options = "-p", "--chunksize", "4M", "--bwlimit", "30M", "-T"
     interrupt(ONE, image, *options, source, target, when=committed_in(image, 1, 4))
-    (name,) = [each for each in os.listdir(target) if each.startswith(b".fcp-")]
+    (name,) = temporary_in(target)
     path = target + b"/" + name
     was = os.stat(path)
     os.unlink(path)

@@ -34,7 +34,15 @@ from .running import (
     some_launchers,
     without_rights,
 )
-from .trees import BLOCK_BYTES, build_flat_tree, content, make_directory, set_times, write_file
+from .trees import (
+    BLOCK_BYTES,
+    build_failing,
+    build_flat_tree,
+    content,
+    make_directory,
+    set_times,
+    write_file,
+)
 
 Mount = Callable[[str], bytes]
 LARGE_BYTES = BLOCK_BYTES + 77
@@ -299,14 +307,12 @@ def test_log_that_takes_no_more_is_a_failure(place: bytes) -> None:
     """Said once, with exit 1; the copy goes on."""
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full")
-    source = make_directory(place, b"source")
-    for number in range(5):
-        os.mkfifo(source + b"/fifo %d" % number)
+    source, target = build_failing(place, *(b"taken %d" % number for number in range(5)))
     write_file(source + b"/fine", b"fine")
-    finished = run_fcp(TWO, "--error-log", "/dev/full", source, place + b"/target")
+    finished = run_fcp(TWO, "--error-log", "/dev/full", "-T", source, target)
     assert finished.code == 1
     assert finished.said.count("cannot write the error log: No space") == 1
-    assert os.listdir(place + b"/target") == [b"fine"]
+    assert os.path.exists(target + b"/fine")
 
 
 @some_launchers
@@ -326,15 +332,17 @@ def test_failures_by_kind(launcher: Launcher, place: bytes) -> None:
 @some_launchers
 def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount) -> None:
     """What failed before the destination was full is in the log."""
-    full, source, log = mount_tmpfs("size=8m"), make_directory(place, b"source"), place + b"/log"
-    os.mkfifo(source + b"/fifo")
-    for number in range(100):
-        write_file(source + b"/%d" % number, content(number, 100_000))
+    full, log = mount_tmpfs("size=8m"), place + b"/log"
+    source = make_directory(place, b"source")
+    os.symlink(b"x", source + b"/taken")  # links of a small directory are copied before its files
+    make_directory(full, b"target/taken")
+    for number in range(50):
+        write_file(source + b"/%d" % number, content(number, 200_000))
     below = make_directory(source, b"below")
     write_file(below + b"/large", content(1, 2 * LARGE_BYTES))
-    finished = run_fcp(launcher, "--error-log", log, source, full + b"/target")
+    finished = run_fcp(launcher, "--error-log", log, "-T", source, full + b"/target")
     assert finished.code == 4, finished.said
-    assert [line["entry"] for line in _lines(log)] == ["fifo"]
+    assert [line["entry"] for line in _lines(log)] == ["taken"]
 
 
 # ---- the accounts --------------------------------------------------------------------

@@ -17,9 +17,9 @@ from functools import cache
 
 import pytest
 
-from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fs.naming import claim_and_rename, give_free_name, rename_to_free
 
+from ..fusefs.mounting import Mounted
 from .judge import CONTENT, METADATA, differences, snapshot
 from .running import (
     FOUR,
@@ -136,14 +136,8 @@ def test_skipped_is_counted_and_said(launcher: Launcher, option: str, place: byt
 def test_skip_same(launcher: Launcher, place: bytes) -> None:
     """Equal size and time: kept, even though the content differs. Any other: replaced."""
     source, target = make_directory(place, b"source"), make_directory(place, b"target")
-    cuts = {
-        b"exact": T0_NS,
-        b"microsecond": T0_NS // 1000 * 1000,
-        b"second": T0_NS // 10**9 * 10**9,
-        b"two seconds": T0_NS // (2 * 10**9) * 2 * 10**9,
-    }
     others = {b"later": T0_NS + 1, b"earlier": T0_NS - 1, b"next second": T0_NS + 10**9}
-    for name, modified_ns in (cuts | others).items():
+    for name, modified_ns in ({b"exact": T0_NS} | others).items():
         _write_at(os.path.join(source, name), b"new", T0_NS)
         _write_at(os.path.join(target, name), b"old", modified_ns)
     _write_at(source + b"/longer", b"longer", T0_NS)
@@ -153,15 +147,14 @@ def test_skip_same(launcher: Launcher, place: bytes) -> None:
         os.symlink(text, os.path.join(target, name))
     result = place + b"/result"
     copy(launcher, "-p", "-T", "--skip-same", "--json", result, source, target)
-    for name in cuts:
-        assert _read(os.path.join(target, name)) == b"old", name
+    assert _read(target + b"/exact") == b"old"
     for name in others:
         assert _read(os.path.join(target, name)) == b"new", name
     assert _read(target + b"/longer") == b"longer"
     assert os.readlink(target + b"/other link") == b"text"
-    assert document(result)["skipped"] == len(cuts) + 1
+    assert document(result)["skipped"] == 2
     copy(launcher, "-p", "-T", "--skip-same", "--json", result, source, target)
-    assert document(result)["skipped"] == len(cuts) + len(others) + 3
+    assert document(result)["skipped"] == len(others) + 4
 
 
 def test_skip_same_needs_times(place: bytes) -> None:
@@ -171,23 +164,57 @@ def test_skip_same_needs_times(place: bytes) -> None:
     assert sorted(os.listdir(place)) == [b"a"]
 
 
-def test_precision_is_read_from_the_target(place: bytes) -> None:
-    """For -u a whole second is the source's time cut short only where times are whole seconds."""
-    source = os.stat(_write_at(place + b"/source", b"a", T0_NS))
-    cut_ns = T0_NS // 10**9 * 10**9
-    old = os.stat(_write_at(place + b"/old", b"b", cut_ns))
+SECOND_NS = 10**9
+KEPT = {
+    "tmpfs": 1,
+    "ext3": SECOND_NS,
+    "vfat": 2 * SECOND_NS,
+    "fuse: two seconds, exact change times": 2 * SECOND_NS,
+    "fuse: whole change times": 1,
+}
 
-    def changed_at(time_ns: int) -> os.stat_result:
-        # The change time can't be set; stat_result can be made with any.
-        fields = {name: getattr(old, name) for name in dir(old) if name.startswith("st_")}
-        fields["st_ctime_ns"] = fields["st_atime_ns"] = time_ns
-        return os.stat_result(tuple(old), fields)
 
-    update = Existing(newer=True)
-    assert file_stays(update, source, changed_at(cut_ns), times_kept=True)
-    assert not file_stays(update, source, changed_at(cut_ns), times_kept=False)
-    assert not file_stays(update, source, changed_at(cut_ns + 1), times_kept=True)
-    assert not file_stays(update, source, changed_at(cut_ns + 1000), times_kept=True)
+@pytest.mark.parametrize("kind", list(KEPT))
+def test_times_are_compared_as_the_target_keeps_them(
+    kind: str, place: bytes, mount: Callable[..., bytes], fuse: Callable[..., Mounted]
+) -> None:
+    """A time is the source's, cut to what is kept, and to nothing coarser; found with no trace."""
+    unit_ns = KEPT[kind]
+    if kind.startswith("fuse"):
+        exact = kind.endswith("exact change times")
+        options = {"times_ns": unit_ns, "changes_ns": 1 if exact else 2 * SECOND_NS}
+        home = fuse(**options).path
+    elif kind == "tmpfs":
+        home = mount("tmpfs")
+    else:
+        home = mount(kind, 16 << 20, *(("-I", "128") if kind == "ext3" else ()))
+    sources = make_directory(place, b"sources")
+    cuts_ns = (1, 100, 1000, 10**6, SECOND_NS, 2 * SECOND_NS)
+    for option in ("--skip-same", "-u"):
+        source, target = sources + option.encode(), make_directory(home, option.encode())
+        make_directory(source)
+        for cut_ns in cuts_ns:
+            _write_at(source + b"/%d" % cut_ns, b"new", T0_NS)
+            cut = T0_NS // cut_ns * cut_ns
+            os.utime(write_file(target + b"/%d" % cut_ns, b"old"), ns=(cut, cut))
+        os.utime(source, ns=(T0_NS, T0_NS))
+        found = {cut: os.stat(target + b"/%d" % cut).st_mtime_ns for cut in cuts_ns}
+        kept = {cut for cut in cuts_ns if found[cut] == T0_NS // unit_ns * unit_ns}
+        arguments = ("--preserve=timestamps", "-T", option, "--json", place + b"/result")
+        copy(ONE, *arguments, source, target)
+        for cut_ns in cuts_ns:
+            expected = b"old" if cut_ns in kept else b"new"
+            assert _read(target + b"/%d" % cut_ns) == expected, (option, cut_ns)
+        assert document(place + b"/result")["skipped"] == len(kept)
+        # A copy of the run before is the same, in a dry run too; one that is a unit newer is not.
+        os.utime(source + b"/1", ns=(T0_NS, T0_NS + unit_ns))
+        for dry in (("--dry-run",), ()):
+            copy(ONE, *dry, *arguments, source, target)
+            foretold = document(place + b"/result")["skipped"]
+            if not dry or kind in ("tmpfs", "ext3", "vfat"):
+                assert foretold == len(cuts_ns) - 1, (option, dry)
+        assert sorted(os.listdir(target)) == sorted(b"%d" % cut for cut in cuts_ns)
+        assert os.stat(target).st_mtime_ns == T0_NS // unit_ns * unit_ns
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ from random import Random
 
 import pytest
 
+from tests.fprof.running import run_fprof
+from tests.fsum.running import run_fsum
+from tests.signed import signature_of
+
 from .interrupts import interrupt
 from .judge import METADATA, differences
 from .running import FOUR, ONE, Launcher, copy, document, every_launcher, run_fcp, some_launchers
@@ -85,6 +89,36 @@ def test_as_rsync_does(launcher: Launcher, source: bytes, place: bytes, share: f
     copy(launcher, "-a", "-0", "--files-from", listed, source, place + b"/target")
     _by_rsync(source, place + b"/expected", [b"-0", b"--files-from=" + listed])
     _compare(place + b"/expected", place + b"/target", source)
+
+
+def test_comments_are_skipped_as_by_rsync(place: bytes) -> None:
+    """Not with -0, and not behind `./`, as lists have it that `find` writes."""
+    top = make_directory(place, b"source")
+    names = [b"#c", b";c", b" #b", b"a#", b"a", b"#kept", b";kept"]
+    for name in names:
+        write_file(top + b"/" + name, name)
+    lines = [b"# comment", b"#c", b";c", b"", b" #b", b"a#", b"a", b"./#kept", b".//;kept"]
+    listed = _write_list(place, lines, b"\n")
+    finished = copy(ONE, "-a", "--files-from", listed, top, place + b"/target")
+    _by_rsync(top, place + b"/expected", [b"--files-from=" + listed])
+    _compare(place + b"/expected", place + b"/target", top)
+    assert sorted(os.listdir(place + b"/target")) == sorted(names[2:])
+    note = f"skipped 3 lines of comments (after '#' or ';') in '{os.fsdecode(listed)}'"
+    assert finished.said.count(f"fcp: --files-from: {note}; name such a file './#name'\n") == 1
+    expected = signature_of(place + b"/target")
+    for tool, options in ((run_fsum, ()), (run_fprof, ("--json", place + b"/profile"))):
+        told = tool(ONE, *options, "--files-from", listed, top)
+        assert told.code == 0
+        assert note in told.said
+        if tool is run_fsum:
+            assert told.out.decode().split()[0] == expected
+            assert note not in tool(ONE, "-q", "--files-from", listed, top).said
+    assert document(place + b"/profile")["counts"]["files"]["number"] == 5
+    os.unlink(listed)
+    listed = _write_list(place, [b"#c", b";c"])
+    finished = copy(ONE, "-a", "-0", "--files-from", listed, top, place + b"/nul")
+    assert sorted(os.listdir(place + b"/nul")) == [b"#c", b";c"]
+    assert "skipped" not in finished.said
 
 
 @some_launchers

@@ -10,10 +10,13 @@ import random
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
-from .running import FOUR, ONE, TWO, Launcher, copy, launchers, run_fcp
+from .judge import differences
+from .running import FOUR, ONE, TWO, Launcher, copy, document, launchers, run_fcp
 from .trees import MIB, content, make_directory, write_file
 
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 3], [1, 4]))
@@ -167,3 +170,106 @@ def test_followed_links_are_names_as_well(launcher: Launcher, place: bytes) -> N
     for number in range(20):
         paths = [place + b"/copy/%d/%d" % (folder, number) for folder in range(8)]
         assert len({os.stat(path, follow_symlinks=False).st_ino for path in paths}) == 1
+
+
+def by_cp(*arguments: str | bytes) -> None:
+    subprocess.run([b"cp", *map(_bytes, arguments)], check=True)
+
+
+def _bytes(word: str | bytes) -> bytes:
+    return word if isinstance(word, bytes) else word.encode()
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_a_link_and_what_it_leads_to_are_one_file(launcher: Launcher, place: bytes) -> None:
+    """With -L a file of one name has another for each link to it, as of ``cp -aL``."""
+    source = make_directory(place, b"source")
+    for number in range(40):
+        folder = make_directory(source, b"d%d" % number)
+        write_file(folder + b"/file", b"%d" % number)
+        os.symlink(b"../d%d/file" % (number * 7 % 40), folder + b"/link")
+        os.symlink(b"file", folder + b"/second")
+    big = write_file(source + b"/big", content("big", 9 * MIB))
+    os.symlink(b"big", source + b"/to big")
+    os.symlink(big, source + b"/d3/to big")
+    copy(launcher, "-aL", "--chunksize", "4M", source, place + b"/ours")
+    by_cp("-aL", source, place + b"/theirs")
+    assert groups(place + b"/ours") == groups(place + b"/theirs")
+    assert differences(place + b"/theirs", place + b"/ours") == []
+
+
+@pytest.mark.parametrize("launcher", [ONE, FOUR], ids=str)
+def test_names_that_u_keeps_are_links_as_well(launcher: Launcher, place: bytes) -> None:
+    """A name that is new, and copies that are no links yet, become links to what stays, as of cp.
+
+    But a file in the destination that is newer stays the file that it is: which one cp makes of it
+    goes by the order in which it meets them.
+    """
+    source = make_directory(place, b"source")
+    folders = [make_directory(source, b"%d" % number) for number in range(6)]
+    for number in range(20):
+        first = write_file(folders[0] + b"/%d" % number, content(number, 5000))
+        for folder in folders[1:-1]:
+            os.link(first, folder + b"/%d" % number)
+    ours, theirs = place + b"/ours", place + b"/theirs"
+    by_cp("-a", source, theirs)
+    copy(launcher, "-a", source, ours)
+    for number in range(20):
+        os.link(folders[0] + b"/%d" % number, folders[-1] + b"/%d" % number)
+        for target in (ours, theirs):
+            name = target + b"/2/%d" % number
+            os.unlink(name)
+            by_cp("-p", folders[0] + b"/%d" % number, name)
+    report = place + b"/report"
+    for _ in range(2):
+        by_cp("-auT", source, theirs)
+        copy(launcher, "-auT", "--json", report, source, ours)
+        assert groups(ours) == groups(theirs) == groups(source)
+    assert document(report)["skipped"] == 120
+    os.unlink(ours + b"/3/7")
+    write_file(ours + b"/3/7", b"newer")
+    for _ in range(2):
+        copy(launcher, "-auT", source, ours)
+        with open(ours + b"/3/7", "rb") as file:
+            assert file.read() == b"newer"
+        alone = frozenset([b"3/7"])
+        assert groups(ours) == {group - alone for group in groups(source)} | {alone}
+
+
+@contextmanager
+def overlay(place: bytes, layers: Sequence[bytes]) -> Iterator[bytes]:
+    """An overlayfs whose files are of two file systems, with names of several in both."""
+    lower = make_directory(layers[0], b"lower")
+    for number in range(10):
+        first = write_file(make_directory(lower, b"d%d" % number) + b"/f", b"%d" % number)
+        os.link(first, lower + b"/%d" % number)
+        os.symlink(place + b"/whole/d%d/f" % (number // 2), first + b" link")
+        os.link(first + b" link", lower + b"/link %d" % number, follow_symlinks=False)
+    upper, work = (make_directory(layers[1], name) for name in (b"upper", b"work"))
+    whole = make_directory(place, b"whole")
+    layout = b"lowerdir=%b,upperdir=%b,workdir=%b,xino=off" % (lower, upper, work)
+    line = [b"mount", b"-t", b"overlay", b"-o", layout, b"overlay", whole]
+    mounted = subprocess.run(line, check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no overlayfs here: {mounted.stderr!r}")
+    try:
+        for number in range(10):
+            write_file(whole + b"/%d new" % number, b"new %d" % number)
+            os.link(whole + b"/%d new" % number, whole + b"/%d too" % number)
+        yield whole
+    finally:
+        subprocess.run(["umount", whole], check=True)
+
+
+@pytest.mark.parametrize("options", [(), ("-L",)], ids=["", "followed"])
+def test_names_on_two_layers_of_overlayfs(
+    options: tuple[str, ...], place: bytes, mount: Callable[..., bytes]
+) -> None:
+    """Its files are of their layers' file systems, and may have the numbers of each other's."""
+    ours, theirs, report = (place + name for name in (b"/ours", b"/theirs", b"/report"))
+    with overlay(place, [mount("tmpfs"), mount("tmpfs")]) as whole:
+        copy(FOUR, "-a", *options, "--json", report, whole, ours)
+        by_cp("-a", *options, whole, theirs)
+    assert groups(ours) == groups(theirs)
+    assert differences(theirs, ours) == []
+    assert document(report)["not_kept"] == {}

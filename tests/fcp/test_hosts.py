@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pytest
@@ -21,7 +21,7 @@ from tests.hosts import Hosts, environment_of_ranks, hosts_in
 
 from .judge import CONTENT, differences
 from .running import HANG_S, Finished, Run, document
-from .test_hard_links import assert_same_links, build
+from .test_hard_links import assert_same_links, build, overlay
 from .trees import MIB, build_flat_tree, content, make_directory, write_file
 
 
@@ -57,6 +57,17 @@ def test_copies_are_the_same(ranks: tuple[int, ...], hosts: Hosts, place: bytes)
     shares = document(result)["ranks"]
     nodes = [node for node, number in enumerate(ranks) for _ in range(number)]
     assert [rank["node"] for rank in shares] == nodes
+
+
+def test_hard_links_that_hosts_number_differently_are_counted(
+    hosts: Hosts, place: bytes, mount: Callable[..., bytes]
+) -> None:
+    """Files of overlayfs are of other devices than their directories, which differ by host."""
+    result = place + b"/result"
+    with overlay(place, [mount("tmpfs"), mount("tmpfs")]) as whole:
+        copy(hosts, (1, 1), "-a", "--json", result, whole, place + b"/copy")
+        assert differences(whole, place + b"/copy", CONTENT) == []
+    assert document(result)["not_kept"] == {"hard links": 60}
 
 
 def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mount) -> None:

@@ -29,7 +29,7 @@ from .running import (
     run_fcp,
     some_launchers,
 )
-from .trees import build_flat_tree, build_small_tree, count, write_file
+from .trees import build_failing, build_flat_tree, build_small_tree, count, write_file
 
 NUMBER = r"\d[\d.,'_ ]*"
 SIZE = rf"{NUMBER}(B|bytes|[kKMGT]i?B)\b"
@@ -74,11 +74,8 @@ def test_json_on_standard_output(launcher: Launcher, small_tree: bytes, place: b
 
 def test_json_of_failures_holds_every_name(place: bytes) -> None:
     """Names that are not text survive JSON in some form, and never break it."""
-    source = place + b"/source"
-    os.mkdir(source)
-    for name in (b"plain", b"bad \xff", b"new\nline"):
-        os.mkfifo(os.path.join(source, name))
-    finished = run_fcp(TWO, "--json", place + b"/result", source, place + b"/copy")
+    source, target = build_failing(place, b"plain", b"bad \xff", b"new\nline")
+    finished = run_fcp(TWO, "--json", place + b"/result", "-T", source, target)
     result = document(place + b"/result")
     assert finished.code == result["exit_code"] == 1
     assert len(result["failures"]) == 3
@@ -95,11 +92,12 @@ def test_quiet_is_silent(launcher: Launcher, small_tree: bytes, place: bytes) ->
 
 
 def test_quiet_still_names_failures(place: bytes) -> None:
-    os.mkdir(place + b"/source")
-    os.mkfifo(place + b"/source/fifo")
-    finished = run_fcp(TWO, "--quiet", place + b"/source", place + b"/copy")
+    source, target = build_failing(place, b"taken")
+    os.mkfifo(source + b"/fifo")
+    finished = run_fcp(TWO, "--quiet", "-T", source, target)
     assert finished.code == 1
-    assert "source/fifo" in finished.said
+    assert "source/taken" in finished.said
+    assert "fifo" not in finished.said, "that is skipped, which is no failure"
 
 
 @some_launchers

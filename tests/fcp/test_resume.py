@@ -21,7 +21,7 @@ import pytest
 from pcircle.fcp.checkpoint import Checkpoint
 from pcircle.fcp.journal import COMMIT, Frame, Keys, Names, Subtree, read_frames, read_records
 from tests.fcp import kills
-from tests.fcp.interrupts import SLOWLY, checkpoints, interrupt, is_committed
+from tests.fcp.interrupts import SLOWLY, checkpoints, interrupt, is_committed, temporary_in
 from tests.fcp.judge import CONTENT, differences
 from tests.fcp.running import (
     FOUR,
@@ -305,7 +305,7 @@ def test_a_large_file_is_gone_on_with(place: bytes) -> None:
     write_file(source + b"/large", content("large", 64 * MIB))
     target = place + b"/copy"
     interrupt(TWO, place, "--chunksize", "4M", source, target)
-    (temporary,) = [name for name in os.listdir(target) if name.startswith(b".fcp-")]
+    (temporary,) = temporary_in(target)
     inode = os.stat(target + b"/" + temporary).st_ino
     copy(TWO, "--resume", source, target)
     assert os.stat(target + b"/large").st_ino == inode

@@ -348,6 +348,15 @@ def walk(root: bytes) -> Iterator[Visit]:
         os.close(here)
 
 
+def build_failing(place: bytes, *names: bytes) -> tuple[bytes, bytes]:
+    """A source of files and a target in which each of them has a directory in its place."""
+    source, target = make_directory(place, b"source"), make_directory(place, b"target")
+    for name in names:
+        write_file(os.path.join(source, name), b"file")
+        make_directory(target, name)
+    return source, target
+
+
 def remove_tree(root: bytes) -> None:
     """Delete `root` whatever its depth and modes; a missing root is no error."""
     if not os.path.lexists(root):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.fsum.coreutils import line_of, read_line, read_list
-from tests.fcp.running import FOUR, ONE, TWO, Launcher, without_rights
+from tests.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, without_rights
 
 from .running import run_fsum, some_launchers
 
@@ -53,6 +58,20 @@ def _tool(name: str) -> str:
     if found is None:
         pytest.skip(f"{name}, the judge, is not installed")
     return found
+
+
+def test_what_is_no_file_has_no_checksum_and_no_error_of_the_system(tree: Path) -> None:
+    log, result = tree.parent / "log", tree.parent / "result"
+    logs = ("--error-log", str(log), "--json", str(result))
+    paths = ("/dev/null", str(tree / "pipe"))
+    finished = run_fsum(TWO, "--format=coreutils", *logs, *paths)
+    assert finished.code == 1
+    assert "'/dev/null': it is a character device: only regular files have" in finished.said
+    assert f"'{tree / 'pipe'}': it is a FIFO" in finished.said
+    assert finished.said.endswith("fsum: 2 failures: 2 special file\n")
+    logged = [json.loads(line) for line in log.read_bytes().splitlines()]
+    for failure in (*json.loads(result.read_bytes())["failures"], *logged):
+        assert (failure["errno"], failure["error"]) == (None, "special file")
 
 
 @some_launchers
@@ -109,9 +128,7 @@ def test_which_algorithm_is_found_or_asked_for(tree: Path) -> None:
     assert run_fsum(ONE, "-a", "md5", "--check", str(name), str(tree)).code == 0
     wrong = run_fsum(ONE, "-a", "sha256", "--check", str(name), str(tree))
     assert wrong.code == 2
-    assert "line 1: it is not a digest of sha256" in wrong.said
-    name.write_bytes(b"d41d8cd98f00b204e9800998ecf8427e  a/f0\nwhat is this\n")
-    assert "line 2: " in run_fsum(ONE, "-a", "md5", "--check", str(name), str(tree)).said
+    assert "line 1: not a digest of sha256" in wrong.said
 
 
 def test_what_can_not_be_read_is_named(tree: Path) -> None:
@@ -138,4 +155,99 @@ def test_any_name_comes_back(name: bytes) -> None:
     assert b"\n" not in line
     assert read_line(line)[:2] == (digest, name)
     if not name.endswith(b"\r"):
-        assert read_list(iter([line + b"\n"]), None)[1][0].path == name
+        assert read_list(iter([line + b"\n"]), None).lines[0].path == name
+
+
+# ---- lists as the tools read them --------------------------------------------------------------
+
+_DIGEST = b"5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"
+_LINES = [
+    b"# comment",
+    b" # none, for the blank",
+    b"",
+    b"   ",
+    b"\r",
+    b"garbage",
+    *(
+        before + escape + digest + between + name + after
+        for before in (b"", b"  ", b"\t ")
+        for escape, name in (
+            (b"", b"a"),
+            (b"", b"long name"),
+            (b"", b"b\\n"),
+            (b"", b" c"),
+            (b"", b"*d"),
+            (b"\\", b"e\\n\\\\\\r"),
+            (b"\\", b"f\\q"),
+            (b"\\", b"g\\"),
+        )
+        for digest in (_DIGEST, _DIGEST.upper(), _DIGEST[1:], _DIGEST + b"0")
+        for between in (b"  ", b" *", b" ", b"\t ")
+        for after in (b"", b"\r", b"\0z")
+    ),
+    *(
+        escape + tag + b"(" + name + b")" + equals + _DIGEST + after
+        for escape, name in ((b"", b"h"), (b" ", b"i)j"), (b"\\", b"k\\n"), (b"\\", b"l\\q"))
+        for tag in (b"SHA256 ", b"SHA256", b"SHA256  ", b"SHA-256 ", b"MD5 ", b"sha256 ")
+        for equals in (b" = ", b"=", b"\t= ", b" ")
+        for after in (b"", b"0", b" ")
+    ),
+]
+
+
+def _by_the_tool(listed: bytes, folder: Path, *options: str) -> tuple[list[bytes], int, int]:
+    """The names that sha256sum finds in a list, how many lines are bad to it, and its code."""
+    (folder / "list").write_bytes(listed)
+    environment = {**os.environ, "LC_ALL": "C"}
+    command = [_tool("sha256sum"), *options, "-c", "list"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+    names = []
+    for line in done.stdout.split(b"\n")[:-1]:
+        escaped, name = line.startswith(b"\\"), line.removesuffix(b": FAILED open or read")
+        for sign, meant in ((b"\\n", b"\n"), (b"\\r", b"\r"), (b"\\\\", b"\\")) if escaped else ():
+            name = name.replace(sign, meant)
+        names.append(name[escaped:])
+    bad = re.search(rb"WARNING: (\d+) lines? (?:is|are) improperly formatted", done.stderr)
+    return names, int(bad[1]) if bad else 0, done.returncode
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
+    """None of the files is there, so that the tool names each that it understood."""
+    rng = Random(seed)
+    for _ in range(25):
+        some = rng.sample(_LINES, rng.choice((1, 2, 3, 8, 40)))
+        listed = b"".join(line + b"\n" for line in some)
+        names, bad, _ = _by_the_tool(listed, tmp_path)
+        try:
+            found = read_list(io.BytesIO(listed), "sha256")
+        except ValueError:
+            assert names == [], listed
+        else:
+            assert [each.path for each in found.lines] == names, listed
+            assert found.bad == bad, listed
+
+
+def test_bad_lines_are_counted_and_fail_where_asked(tree: Path) -> None:
+    (tree / "zero").write_bytes(b"0")
+    name, result = tree.parent / "list", tree.parent / "result"
+    good, bad = b"  %b  zero\n" % _DIGEST, b"\\%b  zero\\q\nplease\n" % _DIGEST
+    for listed, lines in ((b"# c\n\n" + good, 0), (b"please\n" + good, 1), (bad + good, 2)):
+        name.write_bytes(listed)
+        for options, expected in (([], 0), (["--strict"], int(lines > 0))):
+            assert _by_the_tool(listed, tree, *options) == ([b"zero: OK"], lines, expected)
+            logs = ("--json", str(result))
+            finished = run_fsum(ONE, "--check", str(name), *options, *logs, str(tree))
+            assert finished.code == expected, finished.said
+            words = {0: "", 1: "1 line is", 2: "2 lines are"}[lines]
+            assert bool(lines) == ("improperly formatted" in finished.said)
+            assert f"fsum: {words}" in finished.said
+            assert json.loads(result.read_bytes())["bad_lines"] == lines
+    line = [sys.executable, "-m", "pcircle.fsum", "--check", "/dev/stdin", str(tree)]
+    piped = subprocess.run(line, input=good, check=False, env=clean_environment())
+    assert piped.returncode == 0
+    name.write_bytes(b"# only\n" + bad)
+    refused = run_fsum(ONE, "--check", str(name), str(tree))
+    assert refused.code == 2
+    assert "line 2: invalid escape in a file name" in refused.said
+    assert run_fsum(ONE, "--strict", str(tree)).code == 2

@@ -218,7 +218,7 @@ def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Pa
 @pytest.mark.parametrize("chunk", ["4M", "1G"])
 def test_a_file_that_changes_meanwhile_is_named(chunk: str, tmp_path: Path) -> None:
     """Written to all the time, in its end, from before fsum begins until it has ended."""
-    path, stop = tmp_path / "busy", threading.Event()
+    path, log, stop = tmp_path / "busy", tmp_path / "log", threading.Event()
     path.write_bytes(bytes(40 * MIB))
 
     def write() -> None:
@@ -232,12 +232,14 @@ def test_a_file_that_changes_meanwhile_is_named(chunk: str, tmp_path: Path) -> N
     writing = threading.Thread(target=write)
     writing.start()
     try:
-        finished = run_fsum(TWO, "--chunksize", chunk, str(path))
+        finished = run_fsum(TWO, "--chunksize", chunk, "--error-log", str(log), str(path))
     finally:
         stop.set()
         writing.join()
     assert finished.code == 1, finished.said
     assert f"cannot read '{path}': it changed while it was read" in finished.said
+    failure = json.loads(log.read_bytes())
+    assert (failure["errno"], failure["error"]) == (None, "changed"), "no call has failed"
     assert finished.out == b""
 
 

@@ -26,7 +26,7 @@ def fuse(place: bytes) -> Iterator[Mount]:
         pytest.skip(reason)
     with ExitStack() as stack:
 
-        def mount(**caching: bool | float) -> Mounted:
+        def mount(**caching: bool | float | str) -> Mounted:
             number = len(os.listdir(place))
             folder = os.path.join(place, b"fuse %d" % number)
             backing = os.path.join(place, b"backing %d" % number)

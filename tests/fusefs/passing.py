@@ -17,6 +17,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from . import wire
+from .folding import Folded
 from .layouts import NAME as LAYOUT
 from .layouts import LustreStore
 from .libc import fallocate, rename2
@@ -44,6 +45,9 @@ class Caching(NamedTuple):
     keep: bool = False  # pages outlive a close, as they do on a disk
     direct: bool = False  # no page cache at all
     lustre: bool = False  # files and directories have layouts, as `LustreStore` says
+    times_ns: int = 1  # times of access and modification are cut to multiples of this
+    changes_ns: int = 1  # and change times to multiples of this
+    folding: str = ""  # names are alike but for "case", for the Unicode "form", or for "both"
 
 
 class Passing:
@@ -51,6 +55,8 @@ class Passing:
 
     def __init__(self, backing: bytes, caching: Caching) -> None:
         self.nodes = Nodes(backing)
+        self._cuts = (caching.times_ns, caching.changes_ns)
+        self._folded = Folded(caching.folding)
         self._lustre = LustreStore(self.nodes[wire.ROOT]) if caching.lustre else None
         self._side = self._lustre or SideStore()
         self._valid = divmod(round(caching.attributes_s * 1e9), 10**9)
@@ -75,7 +81,7 @@ class Passing:
         node, status = self.nodes.find(parent, name)
         seconds, rest = self._valid
         return wire.ENTRY.pack(node.number, 0, seconds, seconds, rest, rest) + wire.attributes(
-            status
+            status, *self._cuts
         )
 
     def _made(self, request: Request, name: bytes) -> bytes:
@@ -88,12 +94,19 @@ class Passing:
         return answer
 
     def _attributes(self, node: Node) -> bytes:
-        return wire.ATTR_VALID.pack(*self._valid, 0) + wire.attributes(os.fstat(node.fd))
+        return wire.ATTR_VALID.pack(*self._valid, 0) + wire.attributes(
+            os.fstat(node.fd), *self._cuts
+        )
 
     # Names.
 
+    def _place(self, number: int, name: bytes) -> tuple[Node, bytes]:
+        """A directory, and what a name in it is really called."""
+        parent = self.nodes[number]
+        return parent, self._folded.real(parent.magic, name)
+
     def _lookup(self, request: Request) -> bytes:
-        return self._entry(self.nodes[request.node], wire.strings(request.body)[0])
+        return self._entry(*self._place(request.node, wire.strings(request.body)[0]))
 
     def _forget(self, request: Request) -> bytes:
         self.nodes.forget(request.node, *wire.FORGET_IN.unpack_from(request.body))
@@ -108,12 +121,13 @@ class Passing:
 
     def _mknod(self, request: Request) -> bytes:
         (name,), (mode, device, mask, _) = _named(request, wire.MKNOD_IN)
-        os.mknod(name, mode & ~mask, device, dir_fd=self.nodes[request.node].fd)
+        parent, name = self._place(request.node, name)
+        os.mknod(name, mode & ~mask, device, dir_fd=parent.fd)
         return self._made(request, name)
 
     def _mkdir(self, request: Request) -> bytes:
         (name,), (mode, mask) = _named(request, wire.MKDIR_IN)
-        parent = self.nodes[request.node]
+        parent, name = self._place(request.node, name)
         os.mkdir(name, mode & ~mask, dir_fd=parent.fd)
         answer = self._made(request, name)
         if self._lustre is not None:
@@ -123,21 +137,24 @@ class Passing:
 
     def _symlink(self, request: Request) -> bytes:
         name, text = wire.strings(request.body)
-        os.symlink(text, name, dir_fd=self.nodes[request.node].fd)
+        parent, name = self._place(request.node, name)
+        os.symlink(text, name, dir_fd=parent.fd)
         return self._made(request, name)
 
     def _link(self, request: Request) -> bytes:
         (name,), (old,) = _named(request, wire.LINK_IN)
-        parent = self.nodes[request.node]
+        parent, name = self._place(request.node, name)
         os.link(self.nodes[old].magic, name, dst_dir_fd=parent.fd, follow_symlinks=True)
         return self._entry(parent, name)
 
     def _unlink(self, request: Request) -> bytes:
-        os.unlink(wire.strings(request.body)[0], dir_fd=self.nodes[request.node].fd)
+        parent, name = self._place(request.node, wire.strings(request.body)[0])
+        os.unlink(name, dir_fd=parent.fd)
         return b""
 
     def _rmdir(self, request: Request) -> bytes:
-        os.rmdir(wire.strings(request.body)[0], dir_fd=self.nodes[request.node].fd)
+        parent, name = self._place(request.node, wire.strings(request.body)[0])
+        os.rmdir(name, dir_fd=parent.fd)
         return b""
 
     def _rename(self, request: Request) -> bytes:
@@ -149,7 +166,7 @@ class Passing:
         return self._renamed(request.node, old, to, new, flags)
 
     def _renamed(self, number: int, old: bytes, to: int, new: bytes, flags: int) -> bytes:
-        source, target = self.nodes[number], self.nodes[to]
+        (source, old), (target, new) = self._place(number, old), self._place(to, new)
         rename2(source.fd, old, target.fd, new, flags)
         self.nodes.moved(target, new)
         self.nodes.moved(source, old)  # an exchange
@@ -268,7 +285,7 @@ class Passing:
 
     def _create(self, request: Request) -> bytes:
         (name,), (flags, mode, mask, _) = _named(request, wire.CREATE_IN)
-        parent = self.nodes[request.node]
+        parent, name = self._place(request.node, name)
         kept = flags & (_KEPT_OPEN_FLAGS | os.O_EXCL)
         made = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, kept | made, mode & ~mask & 0o7777, dir_fd=parent.fd)

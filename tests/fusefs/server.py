@@ -223,12 +223,15 @@ def flip(path: bytes, offset: int) -> None:
 
 def main(arguments: list[bytes]) -> None:
     """The server's process: descriptors of mount and test, both directories, caching."""
-    fuse_fd, control_fd, folder, backing, attributes_s, *switches = arguments
+    fuse_fd, control_fd, folder, backing, attributes_s, *rest = arguments
     # Every entry that the kernel remembers is a descriptor.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)
-    caching = Caching(float(attributes_s), *(switch == b"True" for switch in switches))
+    keep, direct, lustre, times_ns, changes_ns, folding = rest
+    on = [switch == b"True" for switch in (keep, direct, lustre)]
+    kept = int(times_ns), int(changes_ns), folding.decode()
+    caching = Caching(float(attributes_s), on[0], on[1], on[2], *kept)
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
     with contextlib.suppress(OSError):  # the test has done it, or was killed

@@ -233,3 +233,40 @@ def test_directories_hand_layouts_down_as_lustres_do(fuse: Mount) -> None:
     mirrors, entries = unpack_composite(os.getxattr(os.path.join(below, b"file"), LAYOUT))
     assert (mirrors, [entry.flags for entry in entries]) == (1, [INIT, 0])
     assert entries[1].md == Md(5)
+
+
+def test_names_that_are_alike_are_one(fuse: Mount) -> None:
+    mount = fuse(folding="both")
+    composed, decomposed = "\u00e9".encode(), "e\u0301".encode()
+    for first, second in ((b"File", b"fILE"), (decomposed, composed)):
+        one, other = os.path.join(mount.path, first), os.path.join(mount.path, second)
+        _write(one, b"x")
+        assert os.path.samestat(os.stat(one), os.stat(other))
+        with pytest.raises(FileExistsError):
+            os.mkdir(other)
+        with pytest.raises(FileExistsError):
+            os.symlink(b"text", other)
+        with pytest.raises(FileExistsError):
+            os.link(one, other)
+        _write(os.path.join(mount.path, b"new"), b"y")
+        os.rename(os.path.join(mount.path, b"new"), other)
+        assert _read(one) == b"y"
+    assert sorted(os.listdir(mount.path)) == [b"File", composed]
+    os.mkdir(os.path.join(mount.path, b"Dir"))
+    _write(os.path.join(mount.path, b"dir/in it"), b"")
+    os.unlink(os.path.join(mount.path, b"DIR/In It"))
+    os.rmdir(os.path.join(mount.path, b"dIR"))
+    forms = fuse(folding="form")
+    for name in (b"a", b"A", composed):
+        _write(os.path.join(forms.path, name), b"")
+    with pytest.raises(FileExistsError):
+        os.mkdir(os.path.join(forms.path, decomposed))
+
+
+def test_times_are_cut_to_what_is_kept(fuse: Mount) -> None:
+    path = os.path.join(fuse(times_ns=2 * 10**9, changes_ns=1).path, b"file")
+    _write(path, b"")
+    os.utime(path, ns=(3_900_000_000, 5_100_000_000))
+    status = os.stat(path)
+    assert (status.st_atime_ns, status.st_mtime_ns) == (2 * 10**9, 4 * 10**9)
+    assert status.st_ctime_ns > 10**18

@@ -105,10 +105,15 @@ class Op(IntEnum):
     SYNCFS = 50
 
 
-def attributes(status: os.stat_result) -> bytes:
-    """What stat said, as the kernel wants it; times before 1970 included."""
+def attributes(status: os.stat_result, times_ns: int = 1, changes_ns: int = 1) -> bytes:
+    """What stat said, as the kernel wants it; times before 1970 included, cut to multiples."""
     atime, mtime, ctime = (
-        divmod(ns, 10**9) for ns in (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
+        divmod(ns // cut_ns * cut_ns, 10**9)
+        for ns, cut_ns in (
+            (status.st_atime_ns, times_ns),
+            (status.st_mtime_ns, times_ns),
+            (status.st_ctime_ns, changes_ns),
+        )
     )
     return ATTR.pack(
         status.st_ino, status.st_size, status.st_blocks,

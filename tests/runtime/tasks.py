@@ -382,6 +382,35 @@ class Idle(Task[int, int]):
         return a + b
 
 
+class Accounting(Task[int, int]):
+    """Rank 1 takes its time over its account; epochs, of which none is due, leave their marks."""
+
+    epoch_period_s = 1e6
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._parent = os.getpid()
+
+    def seed(self) -> list[int]:
+        return [0]
+
+    def process(self, item: int, here: Here[int]) -> int:
+        return 0
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def finish(self) -> None:
+        if os.getpid() != self._parent:
+            Meeting(str(self._folder), 2).wait()  # of this rank, and of rank 0 at an epoch's end
+
+    def sync(self, epoch: int) -> None:
+        Meeting(str(self._folder), 2).come()
+
+    def commit(self, epoch: int) -> None:
+        (self._folder / f"committed-{os.getpid()}").touch()
+
+
 # ---- programs ------------------------------------------------------------------------
 
 
@@ -538,6 +567,7 @@ JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
     "last-merge": lambda folder, size: library(LastMerge(folder, int(size))),
     "failing-abandon": lambda: library(FailingAbandon()),
     "lasting": lambda folder, size, doom="": library(Lasting(folder, int(size), bool(doom))),
+    "accounting": lambda folder: library(Accounting(folder)),
     "idle": lambda sleep_s: library(Idle(float(sleep_s))),
     "prepared": lambda pipe: (
         lambda jobs: run_program(Tool(lambda: Grow(2, 2), None, "", pipe), jobs, "auto")

@@ -83,6 +83,18 @@ def test_a_signal_stops_all_ranks(
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
 
 
+def test_a_signal_while_accounts_are_gathered_commits_what_was_done(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """All work is done by then, and without an epoch none of it would count."""
+    with started(command(2, "accounting", tmp_path), environment) as process:
+        await_ranks(process, tmp_path, 1)  # rank 1 is about to give its account
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143
+    assert len(list(tmp_path.glob("committed-*"))) == 2
+
+
 @pytest.mark.mpi
 def test_a_signal_to_one_rank_stops_all_of_them_under_a_launcher(
     tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest

@@ -222,6 +222,13 @@ def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
 
 def draw(family: str, seed: int) -> Case:
     """The case of a family (one of `FAMILIES`) and a seed."""
+    case = _draw(family, seed)
+    # Drawn apart, so that the rest of a seed's case stays what it was.
+    agains = Random(f"agains {family} {seed}").choice((0.0, 0.0, 0.3, 1.0))
+    return msgspec.structs.replace(case, forest=msgspec.structs.replace(case.forest, agains=agains))
+
+
+def _draw(family: str, seed: int) -> Case:
     rng = Random(f"{family} {seed}")
     ranks = _ranks(rng)
     if family in ("kill", "stuck"):

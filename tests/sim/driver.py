@@ -79,7 +79,7 @@ class Record:
         self.account: Account[Any] | None = None
         self.result: Result | None = None
         self.concluded_s: float | None = None
-        self.abort_codes: list[int] = []  # of the aborts that came in time to count
+        self.abort_codes: list[int] = []  # asked of ranks that had not given their accounts
         self.aborted_s: float | None = None
         self.cut_short: list[int] = []  # items that ran when their rank stopped
 
@@ -118,6 +118,8 @@ class Player:
         self._aborts = [abort for abort in case.aborts if abort.rank == rank]
         self._now_s = 0.0
         self._stop: Stop | None = None
+        self._taken: list[Instruction] = []  # and not carried out yet
+        self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
 
     # ---- the loop --------------------------------------------------------------------------------
@@ -136,12 +138,11 @@ class Player:
             self._now_s = t.now_s
             self._events(arrivals)
             acted = bool(arrivals)
-            instructions = engine.take()
-            while instructions:
+            while instructions := self._taken + engine.take():
                 acted = True
+                self._taken = []
                 for instruction in instructions:
                     self._carry_out(t, instruction)
-                instructions = engine.take()
             if self._stop is not None:
                 return self._stopped(t, self._stop)
             self._idle_steps = 0 if acted else self._idle_steps + 1
@@ -191,9 +192,11 @@ class Player:
         reason = f"rank {abort.rank} was told to abort with {abort.code}"
         if self.record.aborted_s is None:
             self.record.aborted_s = self._now_s
-        self.engine.abort(abort.code, reason, self._now_s)
-        if reason in self.engine.reasons:
+        # Whether an abort counts is seen from what the rank has said, whatever its engine thinks.
+        self._taken += self.engine.take()
+        if not (self._has_given or any(map(_gives_account, self._taken))):
             self.record.abort_codes.append(abort.code)
+        self.engine.abort(abort.code, reason, self._now_s)
 
     # ---- instructions --------------------------------------------------------------------------
 
@@ -201,6 +204,7 @@ class Player:
         if self.trace is not None:
             self.trace(f"{self._now_s:.6f} {self.engine.rank:>4} > {instruction}")
         assert self._stop is None, f"an instruction after Stop: {instruction}"
+        self._has_given = self._has_given or _gives_account(instruction)
         if isinstance(instruction, Send):
             message: Message = instruction.message
             t.send(instruction.dest, message)
@@ -241,7 +245,7 @@ class Player:
         self._after(self.case.sync_s, self._synced, epoch, found)
 
     def _synced(self, epoch: int, found: set[int]) -> None:
-        self.epoch = epoch + 1
+        self.epoch = max(self.epoch, epoch + 1)
         self.record.disks.end_sync(self._node, found)
         self.engine.synced(epoch, self._now_s)
 
@@ -268,6 +272,8 @@ class Player:
             self.working += 1
             forest = self.case.forest
             children = forest.children(start.item)
+            if self._kept_back(start.item) is not None:
+                children.pop()
             early = children[: round(len(children) * forest.early)]
             duration_s = self.duration_s(start.item)
             if self._is_held(start) and not self._is_awaiting(start):
@@ -275,6 +281,10 @@ class Player:
             if early:
                 self._after(duration_s / 2, self._spawn, start, early)
             self._after(duration_s, self._finish, start, children[len(early) :], bool(children))
+
+    def _kept_back(self, item: Item) -> Item | None:
+        """The child that is made by an item's completion, where there are any."""
+        return self.case.forest.kept_back(item) if self.case.settings.structured else None
 
     def _is_held(self, start: Start) -> bool:
         return self.case.settings.structured and self.case.forest.is_held(start.item)
@@ -332,25 +342,44 @@ class Player:
         self._begin_items()
 
     def _complete(self, complete: Complete) -> None:
-        item = complete.item
-        below = expected(item[0] + 1, item[1])
+        item, kept = complete.item, self._kept_back(complete.item)
+        first = kept is not None and complete.own == own_result(item)
+        begin, end = item[0] + 1, item[1]
+        if kept is not None:
+            begin, end = (begin, kept[0]) if first else kept
+        below = expected(begin, end)
         assert complete.merged == below, f"{item} merged {complete.merged}, not {below}"
         self._join_ended(item, complete.own)
         value = merge(complete.own, complete.merged)
+        last = self._again if first else self._completed
         if self.case.fetch_s:
             wait_s = self.case.forest.completion_s(item)
-            self._after(wait_s, self._completed, complete.ticket, value)
+            self._after(wait_s, last, complete.ticket, value)
         else:
-            self._completed(complete.ticket, value)
+            last(complete.ticket, value)
 
     def _completed(self, ticket: int, value: Result) -> None:
         item = self.engine.running[ticket].item
         self._record(item, self._epoch_of(item))
         self._resume_held()
-        self.engine.completed(ticket, value, self._now_s)
+        self.engine.finished(ticket, value, self._now_s)
+
+    def _again(self, ticket: int, value: Result) -> None:
+        """An item's completion makes its last child, and will be called once more."""
+        item = self.engine.running[ticket].item
+        kept = self._kept_back(item)
+        assert kept is not None
+        self.engine.spawned(ticket, [kept], self._now_s)
+        self._resume_held()
+        if any(number == ticket for number, _ in self.engine.joins.items()):
+            self.record.begun[item] = 0
+        self.engine.finished(ticket, value, self._now_s)
 
     def _join_ended(self, item: Item, own: Result) -> None:
-        assert own == own_result(item), f"{item} came back with another's own result, {own}"
+        kept, whole = self._kept_back(item), own_result(item)
+        if kept is not None and own != whole:
+            whole = merge(whole, expected(item[0] + 1, kept[0]))
+        assert own == whole, f"{item} came back with another's own result, {own}"
         self.record.begun[item] += 1
 
     def _segments(self, instruction: Spill | Fetch | Discard) -> None:
@@ -390,3 +419,10 @@ class Player:
             t.abort(stop.code)
         t.close()
         return Outcome(stop.code, stop.agreed, self._now_s)
+
+
+def _gives_account(instruction: Instruction) -> bool:
+    """Whether a rank says with it what it has done, for good."""
+    if isinstance(instruction, Send):
+        return isinstance(instruction.message, Up) and instruction.message.account is not None
+    return isinstance(instruction, Conclude)

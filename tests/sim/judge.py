@@ -161,6 +161,8 @@ class Run:
             left = [rank for rank, outcome in enumerate(self.outcomes) if outcome is None]
             tree = {rank: {rank, *self.engines[rank].tree.ancestors} for rank in left}
             assert all(tree[rank] & self.stuck for rank in left), f"ranks {left} did not stop"
+            codes = {outcome.code for outcome in self.outcomes if outcome}
+            assert codes <= {worst(record.abort_codes)}, f"the ranks stopped with {codes}"
             return
         assert record.aborted_s is not None
         took_s = self.network.now_s - record.aborted_s

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.circle import Engine
+from pcircle.circle.engine import GATHERING
 from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     EPOCH,
@@ -190,6 +191,14 @@ class WithUncountedRefusals(Engine[Any, Any]):
         if isinstance(message, Refuse):
             self.drain.counted = self.drain.counted + Counted(0, -1)
         super().receive(source, message, now_s)
+
+
+class WithDeafAccounts(Engine[Any, Any]):
+    """Aborts are ignored once the accounts are gathered, although they could still count."""
+
+    def abort(self, code: int, reason: str, now_s: float) -> None:
+        if self.phase != GATHERING:
+            super().abort(code, reason, now_s)
 
 
 class EagerRounds(EpochRounds):

@@ -14,7 +14,7 @@ import pytest
 from pcircle.circle import Engine
 from tests.sim import mutants
 from tests.sim.cases import draw
-from tests.sim.judge import EngineType, Violation, play
+from tests.sim.judge import EngineType, Violation, play, search
 
 SEEDS = 3000
 
@@ -69,6 +69,13 @@ def test_search_finds_mutant(engine_type: EngineType, choices: dict[str, Any]) -
     violation = first_violation(engine_type, choices)
     assert violation is not None
     assert "python -m tests.sim ending" in str(violation)
+
+
+@pytest.mark.parametrize("family", ["abort", "epochs"])
+def test_search_finds_ignored_aborts(family: str) -> None:
+    """Whether an abort came in time is not for the engine to say."""
+    with pytest.raises(Violation, match="the ranks stopped with"):
+        search(family, range(SEEDS), mutants.WithDeafAccounts)
 
 
 @pytest.mark.parametrize(

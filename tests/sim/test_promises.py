@@ -116,6 +116,24 @@ def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
     assert run.network.now_s < ended_s + 1.0 + run.case.settings.final_deadline_s
 
 
+@pytest.mark.parametrize("sync_s", [0.02, 2.0])
+@pytest.mark.parametrize("asked", [0, 1])
+def test_abort_while_the_accounts_are_gathered_commits(asked: int, sync_s: float) -> None:
+    """All work was done when the abort came, and the next run must not do it again."""
+    settings = {"arity": 2, "epoch_period_s": 0.05, "final_deadline_s": 40.0}
+    job = case(6, settings=settings, sync_s=sync_s)
+    ended_s = play(job).record.concluded_s
+    assert ended_s is not None
+    stall = Conditions(stalls=(Stall(4, ended_s - 1e-5, ended_s + 3.0),))
+    job = msgspec.structs.replace(job, conditions=stall)
+    assert play(job).record.disks.latest, "there is nothing to be lost"
+    abort = AbortAt(asked, 130, at_s=ended_s + 1.0)
+    run = play(msgspec.structs.replace(job, aborts=(abort,)))
+    assert run.record.abort_codes == [130]
+    assert sum(run.record.processed) == 200
+    assert not run.record.disks.latest
+
+
 @pytest.mark.parametrize("stuck", [1, 5, 12])
 def test_stuck_rank_is_named_after_an_abort(stuck: int) -> None:
     job = case(

@@ -67,7 +67,8 @@ class Forest(msgspec.Struct, frozen=True):
     with a `skew` of 3 most take next to nothing and a few very long. Of its
     children it spawns the share `early` before it ends. The share `posts` of
     all items is for a certain rank, which nobody may steal them from; the
-    share `holds` is held, and makes its last children when it is resumed.
+    share `holds` is held, and makes its last children when it is resumed; the
+    share `agains` makes its last child when the others are complete.
     """
 
     salt: int = 0
@@ -80,6 +81,7 @@ class Forest(msgspec.Struct, frozen=True):
     early: float = 0.5
     posts: float = 0.0
     holds: float = 0.0
+    agains: float = 0.0
 
     def roots(self) -> list[Item]:
         """The items that the job begins with."""
@@ -121,6 +123,13 @@ class Forest(msgspec.Struct, frozen=True):
     def is_held(self, item: Item) -> bool:
         """Whether the item waits for something else before it is complete."""
         return unit(self.salt + 43 * item[0] + 31) < self.holds
+
+    def kept_back(self, item: Item) -> Item | None:
+        """The child that an item's first completion makes, if it has two."""
+        if unit(self.salt + 47 * item[0] + 37) >= self.agains:
+            return None
+        children = self.children(item)
+        return children[-1] if len(children) > 1 else None
 
     def completion_s(self, item: Item) -> float:
         """How long its completion takes."""

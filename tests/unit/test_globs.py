@@ -107,6 +107,9 @@ def _options(rules: Sequence[Rule]) -> list[bytes]:
 @example([Rule(False, b"//")])
 @example([Rule(False, b"**/")])
 @example([Rule(False, b"**[[:no:]]")])
+@example([Rule(False, b"a/***/")])
+@example([Rule(True, b"b/***/"), Rule(False, b"*")])
+@example([Rule(False, b"***/b/***/")])
 def test_the_same_is_chosen_as_by_rsync(tree: bytes, rules: list[Rule]) -> None:
     assert _chosen_by_us(Chooser(rules)) == _chosen_by_rsync(tree, _options(rules))
 

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.fcp.checkpoint import Checkpoint, Header
+from pcircle.fcp.counters import LENGTH, SUMS_LENGTH
 from pcircle.fcp.journal import (
     COMMIT,
     RECORDS,
@@ -42,15 +43,15 @@ from pcircle.fcp.resumed import Resumed, journal_name, read_history, write_index
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
-COUNTS = (1,) * 16
-SUMS = (1,) * 18
+COUNTS = (1,) * LENGTH
+SUMS = (1,) * SUMS_LENGTH
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
-    Subtree(b"k" * 16, COUNTS, 5, b"digest", 12),
+    Subtree(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
     Names(KEYS.directory(0, b"a/b"), KEYS.names([b"one", b"\xff"]), COUNTS, 6, b"entries"),
-    Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1)),
+    Begun(b"f" * 16, b"t" * 16, b".fcp-01234567-0-1", 77, (5, 1 << 40, -1, 7)),
     Part(b"f" * 16, b".fcp-01234567-0-1", 4 << 20, 8 << 20, b"blocks"),
-    Inode(b"i" * 16, 0, b"a/b", b"one", 78, b"seal"),
+    Inode(b"i" * 16, 0, b"a/b", b"one", 78, (5, 10, -1, 7), b"seal"),
     Made(b"m" * 16),
 )
 
@@ -100,6 +101,22 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     assert (records.magic, records.epoch) == (RECORDS, 3)
     assert tuple(record for _, _, record in read_records(records.payload)) == ALL
     assert (commit.magic, commit.epoch) == (COMMIT, 3)
+
+
+def test_commit_after_the_journal_was_closed(checkpoint: Checkpoint) -> None:
+    """It is closed for the rank's account, and an abort may come even then."""
+    journal = _journal(checkpoint)
+    journal.reserve()
+    journal.add(ALL, 3)
+    journal.close()
+    journal.flush()  # there is nothing, so nothing is opened
+    journal.commit(3, SUMS)
+    journal.close()
+    records, commit = _frames(_path(checkpoint))
+    assert isinstance(records, Frame)
+    assert isinstance(commit, Frame)
+    assert (records.magic, records.epoch, commit.magic, commit.epoch) == (RECORDS, 3, COMMIT, 3)
+    assert read_history(checkpoint, KEYS)[0].trouble == ()
 
 
 def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoint) -> None:
@@ -156,21 +173,21 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
 
 def test_only_what_was_committed_counts(checkpoint: Checkpoint) -> None:
     """By any rank of the run, and of this run only."""
-    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS, 7), KEYS.directory(0, b"late")
+    done, late = Subtree(KEYS.directory(0, b"done"), COUNTS, 7, 8), KEYS.directory(0, b"late")
     first, second = _journal(checkpoint, 1, 0), _journal(checkpoint, 1, 1)
     first.add([done], 2)
     first.flush()
-    first.add([Subtree(late, COUNTS, 7), Made(late)], 3)
+    first.add([Subtree(late, COUNTS, 7, 8), Made(late)], 3)
     first.close()  # killed before its own commit
     second.commit(2, SUMS)
     second.close()
     other = _journal(checkpoint, 2, 0)
-    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS, 7)], 1)
+    other.add([Subtree(KEYS.directory(0, b"other"), COUNTS, 7, 8)], 1)
     other.close()
     with _resumed(checkpoint) as resumed:
-        assert resumed.subtree(0, b"done") == done
-        assert resumed.subtree(0, b"late") is None
-        assert resumed.subtree(0, b"other") is None
+        assert resumed.subtrees(0, b"done") == [done]
+        assert resumed.subtrees(0, b"late") == []
+        assert resumed.subtrees(0, b"other") == []
         assert resumed.is_made(0, b"late"), "that a directory was made is true at once"
 
 
@@ -191,7 +208,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     journal = _journal(checkpoint)
     names = [b"%d" % number for number in range(40)]
     for number, name in enumerate(names):
-        journal.add([Subtree(KEYS.directory(0, name), COUNTS, 7)], number // 8 + 1)
+        journal.add([Subtree(KEYS.directory(0, name), COUNTS, 7, 8)], number // 8 + 1)
         journal.flush()
     journal.commit(9, SUMS)
     journal.close()
@@ -210,8 +227,8 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     other.commit(9, SUMS)
     other.close()
     with _resumed(checkpoint) as resumed:
-        found = [resumed.subtree(0, name) is not None for name in names]
-        assert resumed.subtree(0, b"never") is None
+        found = [bool(resumed.subtrees(0, name)) for name in names]
+        assert resumed.subtrees(0, b"never") == []
     each = journal.bytes // 41
     if how == "cut":
         assert all(found[: at // each - 1])
@@ -224,7 +241,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
     stranger = Keys(b"another!")
     journal = Journal(checkpoint.fd, journal_name(1, 0), stranger)
-    journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7)], 1)
+    journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
     journal.commit(1, SUMS)
     journal.close()
     history, entries = read_history(checkpoint, KEYS)
@@ -236,20 +253,20 @@ def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> 
 HOSTILE = (
     b"",
     b"\xc1",
-    msgspec.msgpack.encode(["d", b"short", COUNTS, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * 16, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * 16, 1]),
+    msgspec.msgpack.encode(["d", b"short", COUNTS, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * LENGTH, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * LENGTH, 1, 1]),
     msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1], 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1] * 17, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * 16, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1], 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1] * (LENGTH + 1), 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * LENGTH, 1, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", -4096, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", 1 << 63, 1]),
-    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1]),
-    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"../..", b"x", 1]),
-    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"a", b"../x", 1]),
-    msgspec.msgpack.encode(["i", b"k" * 16, -1, b"a", b"x", 1]),
-    msgspec.msgpack.encode(["i", b"k" * 16, 0, b".", b"..", 1]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1, [1, 2, 3, 4]]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"../..", b"x", 1, [1, 2, 3, 4]]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b"a", b"../x", 1, [1, 2, 3, 4]]),
+    msgspec.msgpack.encode(["i", b"k" * 16, -1, b"a", b"x", 1, [1, 2, 3, 4]]),
+    msgspec.msgpack.encode(["i", b"k" * 16, 0, b".", b"..", 1, [1, 2, 3, 4]]),
     msgspec.msgpack.encode(["z", b"k" * 16]),
     msgspec.msgpack.encode({"d": 1}),
 )
@@ -271,7 +288,7 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     """Counts that each could be, but not all of them together."""
     journal = _journal(checkpoint)
     for number in range(8):
-        journal.add([Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * 16, 1)], 1)
+        journal.add([Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * LENGTH, 1, 8)], 1)
         journal.flush()
     journal.commit(1, SUMS)
     journal.close()
@@ -284,13 +301,13 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
     """However many runs and ranks there were."""
     for rank in range(100):
         journal = _journal(checkpoint, 1, rank)
-        journal.add([Subtree(KEYS.directory(0, b"%d" % rank), COUNTS, 1)], 1)
+        journal.add([Subtree(KEYS.directory(0, b"%d" % rank), COUNTS, 1, 8)], 1)
         journal.commit(1, SUMS)
         journal.close()
     with _resumed(checkpoint) as resumed:
         before = len(os.listdir("/proc/self/fd"))
         for rank in range(100):
-            assert resumed.subtree(0, b"%d" % rank) is not None
+            assert resumed.subtrees(0, b"%d" % rank)
         assert len(os.listdir("/proc/self/fd")) - before < 40
 
 
@@ -311,7 +328,7 @@ def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoin
     key = KEYS.file(0, b"", b"big")
     journal = _journal(checkpoint)
     for name in (b"../../etc/passwd", b"other", b".fcp-76543210-0-1", b".fcp-01234567-0-1"):
-        journal.add([Begun(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1))], 1)
+        journal.add([Begun(key, KEYS.file(0, b"", name), name, 1, (1, 1, 1, 1))], 1)
     journal.commit(1, SUMS)
     journal.close()
     with _resumed(checkpoint) as resumed:
@@ -357,11 +374,11 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
     assert [int(offset, 16) for offset, _ in lines] == [
-        *range(0, 0x59, 16),
-        *range(0x59, len(example), 16),
+        *range(0, 0x5B, 16),
+        *range(0x5B, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
-    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, 0, 0, 0, 0, 0, 0)
+    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, *(0,) * (LENGTH - 10))
     names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
     journal.add([names], 3)

@@ -145,10 +145,11 @@ def test_paths_that_are_not_below(tmp_path: Path, path: bytes) -> None:
 
 def test_lists_end_lines_in_two_ways(tmp_path: Path) -> None:
     name = tmp_path / "list"
-    name.write_bytes(b"a\n\nb\r\n#c")
+    name.write_bytes(b"a\n\nb\r\n#c\n;d\n./#c")
     assert list(read_paths(str(name), show, null=False, whole=False)) == [b"a", b"b\r", b"#c"]
+    name.write_bytes(b"a\n\0\0b/\0#c\0")
+    assert list(read_paths(str(name), show, null=True, whole=False)) == [b"a\n", b"b\0", b"#c"]
     name.write_bytes(b"a\n\0\0b/\0")
-    assert list(read_paths(str(name), show, null=True, whole=False)) == [b"a\n", b"b\0"]
     assert list(read_paths(str(name), show, null=True, whole=True)) == [b"a\n\0", b"b\0"]
 
 

@@ -34,10 +34,10 @@ from pcircle.fs.lustre import (
     is_lustre,
     parse,
     read_layout,
-    type_of,
     wanted,
 )
 from pcircle.fs.metadata import Keep
+from pcircle.mounts import type_of
 
 
 def hexes(*rows: str) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 from pcircle.fs.metadata import Keep, settle_file, settle_link, settle_searched
 from tests.conftest import Run
+from tests.fcp.access import ACCESS, DEFAULT, NOBODY, Subject, access_of, allowed, pack
 from tests.unit.unprivileged import run_unprivileged
 
 OWNER, GROUP = 4711, 4712
@@ -173,3 +174,35 @@ def test_a_failure_that_is_not_about_privilege_is_told(tmp_path: Path) -> None:
         settle_file(fd, source, ALL)
     with pytest.raises(FileNotFoundError):
         settle_link(b"/proc/self/fd/missing", source, ALL)
+
+
+@as_root
+@pytest.mark.parametrize("listed", ["", "old", "folder"])
+def test_what_replaces_a_file_gives_its_new_group_nothing(
+    run: Run, tmp_path: Path, listed: str
+) -> None:
+    """The old one is root's: with the mode or the list that it had, nobody's group had got in."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    old = folder / "old"
+    old.write_bytes(b"")
+    old.chmod(0o664)
+    if listed:
+        entries = [(1, 6, NOBODY), (2, 6, 70), (4, 6, NOBODY), (16, 6, NOBODY), (32, 4, NOBODY)]
+        where = (old, ACCESS) if listed == "old" else (folder, DEFAULT)
+        try:
+            os.setxattr(*where, pack(entries))
+        except OSError as error:
+            pytest.skip(f"the file system of the tests holds no lists: {error}")
+    program = """
+from pcircle import acls
+old = os.stat("old")
+copy = os.open("copy", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+metadata.settle_as_replaced(copy, old, acls.read_list(b"old"), metadata.Keep())
+"""
+    done = run_unprivileged(run, program, folder)
+    assert done.returncode == 0, done.stderr.decode()
+    copy = access_of(os.fsencode(folder / "copy"))
+    assert copy.group != old.stat().st_gid
+    assert allowed(copy, Subject(4711, frozenset({copy.group}))) == 0
+    assert allowed(copy, Subject(70, frozenset())) == (6 if listed == "old" else 4)

@@ -8,12 +8,14 @@ from random import Random
 import pytest
 
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.items import ANYWHERE, One
+from pcircle.fcp.items import ANYWHERE, One, Stamp
 from pcircle.fcp.registry import Inode, Key, Registry
+
+_STAMP = Stamp(1, 2, 3, 4, 5)
 
 
 def _one(name: bytes) -> One:
-    return One(0, b"\xff\n/some/path", name, 0.5, ANYWHERE)
+    return One(0, b"\xff\n/some/path", name, 0.5, ANYWHERE, _STAMP)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -26,7 +28,7 @@ def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
         known = expected.get(key)
         assert (inode is None) == (known is None)
         if inode is None or known is None:
-            inode, known = Inode(key[1]), Inode(key[1])
+            inode, known = Inode(), Inode()
             registry.add(key, inode)
             expected[key] = known
         assert inode == known
@@ -51,12 +53,12 @@ def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
 def test_inodes_at_rest_leave_memory() -> None:
     registry = Registry(most=1000)
     for number in range(20_000):
-        registry.add((0, number), Inode(number, made=number, first=_one(b"name")))
+        registry.add((0, number), Inode(made=number, copied=_STAMP, first=_one(b"name")))
         assert len(registry._at_hand) <= 1000
-    busy = Inode(1, waiting=[(1, _one(b"name"))])
+    busy = Inode(waiting=[(1, _one(b"name"))])
     registry.add((1, 1), busy)
     for number in range(20_000, 22_000):
-        registry.add((0, number), Inode(number, made=number))
+        registry.add((0, number), Inode(made=number))
     assert registry.get((1, 1)) is busy
     assert len(registry) == 22_001
     registry.close()

@@ -74,6 +74,7 @@ def make_report(**changes: object) -> Report:
         found=13,
         failed=0,
         skipped=0,
+        special_skipped=0,
         resumed=0,
         resumed_bytes=0,
         not_kept={},
@@ -95,10 +96,10 @@ def test_what_a_rank_counts_is_what_is_read() -> None:
         setattr(counters, name, number)
     counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
     counters.special = 11
-    counters.not_kept.update(zip(KINDS, (12, 13, 14, 15), strict=True))
-    counters.skipped = 16
+    counters.not_kept.update(zip(KINDS, (12, 13, 14, 15, 16), strict=True))
+    counters.skipped, counters.special_skipped = 17, 18
     sums = counters.sums()
-    assert totals(sums.counts) == Totals(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
+    assert totals(sums.counts) == Totals(*range(1, 19))
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 
@@ -127,7 +128,7 @@ def test_a_failure_is_one_printable_line() -> None:
     assert line.endswith("name': Permission denied")
     assert line.isprintable()
     entry = failed_entry(FAILURE)
-    assert entry == FailedEntry(entry.path, "open", 13, "Permission denied")
+    assert entry == FailedEntry(entry.path, "open", 13, "Permission denied", "EACCES")
     assert entry.path.isprintable()
     assert entry.path.encode()  # valid text, unlike the name
 

@@ -150,5 +150,5 @@ def test_an_error_of_a_part_is_the_callers() -> None:
         with pytest.raises(LookupError):
             overlap.run(part, 0, 9)
     overlap.close()
-    with pytest.raises(ValueError, match="somebody"):
+    with pytest.raises(ValueError, match="at least 1"):
         Overlap(0)

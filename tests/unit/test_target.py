@@ -31,7 +31,7 @@ def make_plan(keep: Keep = Keep(), umask: int = 0o022) -> Plan:  # noqa: B008 - 
 
 @pytest.fixture
 def names() -> Names:
-    return Names(b"t0k", 10)
+    return Names(make_plan(), 10)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def finish(directory: int, creation: target.Creation, source: os.stat_result, pl
     os.write(creation.fd, b"new")
     target.settle(creation, source, plan)
     os.close(creation.fd)
-    target.publish(creation, directory, plan)
+    target.publish(creation, directory, plan, Names(plan, 1))
 
 
 def entries(directory: int) -> set[bytes]:
@@ -88,8 +88,8 @@ def entries(directory: int) -> set[bytes]:
 
 
 def test_temporary_names_are_short_and_never_the_same() -> None:
-    made = [Names(b"t0k", rank).next() for rank in range(1000)]
-    of_one = Names(b"t0k", 7)
+    made = [Names(make_plan(), rank).next() for rank in range(1000)]
+    of_one = Names(make_plan(), 7)
     made += [of_one.next() for _ in range(1000)]
     made.remove(b".fcp-t0k-7-1")  # which both have made
     assert len(set(made)) == len(made)

@@ -60,7 +60,7 @@ def test_a_clock_that_steps_back_gives_nothing() -> None:
 
 @pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, -1)])
 def test_an_allowance_of_nothing_is_an_error(rate: float, burst: float) -> None:
-    with pytest.raises(ValueError, match="more than nothing"):
+    with pytest.raises(ValueError, match="must be greater than 0"):
         Bucket(rate, burst, 0.0)
 
 

@@ -1,0 +1,130 @@
+"""POSIX access control lists: to read, to give and to remove them with no moment of more access.
+
+A list and the mode are one thing. An access list holds the owner's and the others' bits; the
+group's bits of the mode are its *mask*, the limit of all that it names, and not what the owning
+group has. So a mode without its list may give the group more than it had, and a list that is
+removed leaves its mask to the group. Here a list is always replaced by another one: by the
+source's, or by one of three entries, which the kernel turns into bits of the mode and no list, in
+one step.
+
+The attributes are `system.posix_acl_access` and, of directories, `system.posix_acl_default`, which
+is what is created there begins with (the umask does not count then). Their bytes are copied, so
+users and groups are kept by number. Access lists of NFSv4 are another thing and not known here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from collections.abc import Iterator
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+
+_NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+"""How a file system says that there is no list, or that it knows of none."""
+
+_VERSION = struct.pack("<I", 2)
+_ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
+_OWNER, _USER, _OWNING_GROUP, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_NOBODY = 0xFFFFFFFF
+_ALL = 7
+
+
+def read_list(source: int | bytes, name: str = ACCESS, *, follow: bool = True) -> bytes | None:
+    """An access control list of an open file or of a path, None if it has none."""
+    try:
+        return os.getxattr(source, name, follow_symlinks=follow) or None
+    except OSError as error:
+        if error.errno not in _NONE:
+            raise
+    return None
+
+
+def hands_down(directory: int | bytes) -> bool:
+    """Whether what is created in a directory may begin with a list."""
+    try:
+        return read_list(directory, DEFAULT) is not None
+    except OSError as error:
+        if error.errno != errno.EBADF or isinstance(directory, bytes):
+            return True
+    return hands_down(b"/proc/self/fd/%d" % directory)  # it is open for its path alone
+
+
+def replace_list(target: int | bytes, mode: int) -> None:
+    """Have a file no access list, and these bits, from one moment to the next. OSError if not."""
+    bits = ((_OWNER, mode >> 6), (_OWNING_GROUP, mode >> 3), (_OTHER, mode))
+    value = _VERSION + b"".join(_ENTRY.pack(tag, right & _ALL, _NOBODY) for tag, right in bits)
+    try:
+        os.setxattr(target, ACCESS, value)
+    except OSError:
+        if read_list(target) is not None:
+            raise
+
+
+def drop_default(directory: int | bytes) -> None:
+    """Let a directory hand down nothing. OSError if it does and can't be stopped."""
+    try:
+        os.removexattr(directory, DEFAULT)
+    except OSError:
+        # How "there is none" is said differs between file systems.
+        if read_list(directory, DEFAULT) is not None:
+            raise
+
+
+def give_access(fd: int, mode: int, access: bytes | None) -> None:
+    """Give an open file a mode and the access list that goes with it, if it does.
+
+    Where that can't be held the mode is as of `mode_without`. What the file has inherited goes.
+    Before, the file must be closed to all but its owner. OSError if the mode can't be given.
+    """
+    if access is not None:
+        try:
+            os.setxattr(fd, ACCESS, access)
+        except OSError:
+            mode, access = mode_without(mode, access), None
+        else:
+            mode = mode_with(mode, access)
+    if access is None and read_list(fd) is not None:
+        replace_list(fd, mode)
+    os.fchmod(fd, mode)
+
+
+def mode_with(mode: int, access: bytes) -> int:
+    """The mode of a file that has this list. It may have been another when it was looked at."""
+    rights = {tag: right for tag, right, _ in _entries(access)}
+    group = rights.get(_MASK, rights.get(_OWNING_GROUP, 0))
+    bits = rights.get(_OWNER, 0) << 6 | group << 3 | rights.get(_OTHER, 0)
+    return stat.S_IMODE(mode) & ~0o777 | bits
+
+
+def mode_without(mode: int, access: bytes) -> int:
+    """The mode for a copy of a file that has this list, where that can't be kept.
+
+    Nobody gets more than before. The group gets what the list gives it, and not the mask. Whoever
+    is named is then one of the others or, a user, perhaps of the group: where somebody is named
+    to have less than these, they get no more than that.
+    """
+    entries = list(_entries(access))
+    rights = {tag: right for tag, right, _ in entries}
+    mask = rights.get(_MASK, _ALL)
+    group, other = rights.get(_OWNING_GROUP, 0) & mask, rights.get(_OTHER, 0)
+    for tag, right, _ in entries:
+        if tag == _USER:
+            group &= right
+        if tag in (_USER, _GROUP):
+            other &= right & mask
+    return stat.S_IMODE(mode) & ~0o777 | rights.get(_OWNER, 0) << 6 | group << 3 | other
+
+
+def without_group(access: bytes) -> bytes:
+    """The same list, but that gives nothing to the owning group, which is another now."""
+    return _VERSION + b"".join(
+        _ENTRY.pack(tag, 0 if tag == _OWNING_GROUP else right, number)
+        for tag, right, number in _entries(access)
+    )
+
+
+def _entries(access: bytes) -> Iterator[tuple[int, int, int]]:
+    return _ENTRY.iter_unpack(access[len(_VERSION) :])

@@ -1,0 +1,59 @@
+"""Failures that no system call reported: what this program found out by looking.
+
+A file that changed while it was read, a kind of entry that is not copied, a
+directory that leads back to itself: the system has no error number for these,
+and one that was borrowed would be told as the system's word. So they carry a
+kind of their own and no number.
+"""
+
+from __future__ import annotations
+
+import stat
+from typing import Final
+
+from pcircle.trusted import Untrusted
+
+CHANGED: Final = "changed"
+SPECIAL: Final = "special file"
+MISMATCH: Final = "mismatch"
+LOOP: Final = "loop"
+LAYOUT: Final = "layout"
+SAME_FILE: Final = "same file"
+COLLISION: Final = "name collision"
+
+_SPECIAL_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+
+
+class Trouble(OSError):
+    """An entry can't be done, though no system call has failed: its `errno` is None."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(None, why)
+        self.kind = kind
+
+
+class Changed(Trouble):
+    """Something was not the same from the beginning of the work on it to the end."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(CHANGED, how)
+
+
+def told(error: OSError) -> tuple[int | None, str]:
+    """The system's number, None if it gave none, and the reason in words."""
+    return error.errno, error.strerror or str(error)
+
+
+def kind_of(error: OSError) -> str:
+    """The kind of a failure that the system has no number for; else empty."""
+    return error.kind if isinstance(error, Trouble | Untrusted) else ""
+
+
+def special_kind(mode: int) -> str:
+    """What sort of special file a mode is of; empty for files, directories and links."""
+    return _SPECIAL_KINDS.get(stat.S_IFMT(mode), "")

@@ -1,0 +1,55 @@
+"""Pictures by matplotlib, an extra (`pip install 'pcircle[plot]'`).
+
+It is tried before the work begins, and imported when the picture is drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from importlib import import_module
+from typing import Any
+
+from pcircle.errors import UsageError
+from pcircle.optional import try_out
+from pcircle.ui import jsonout
+
+ENDINGS = (".png", ".svg", ".pdf")
+_DPI = 110
+# Text, lines and all formats: what is drawn by compiled code.
+_TRIAL = f"""
+import io
+from matplotlib.figure import Figure
+for ending in {ENDINGS}:
+    figure = Figure(figsize=(1, 1), layout="constrained")
+    figure.subplots().plot([0, 1], label="text")
+    figure.savefig(io.BytesIO(), format=ending[1:])
+"""
+
+
+def check(path: str) -> None:
+    """Refuse, before any work, a picture that could not be drawn after it: UsageError."""
+    if os.path.splitext(path)[1].lower() not in ENDINGS:
+        raise UsageError(f"--plot: expected a FILE that ends with one of {', '.join(ENDINGS)}")
+    try:
+        try_out("matplotlib", _TRIAL)
+    except ModuleNotFoundError:
+        raise UsageError("--plot requires matplotlib: pip install 'pcircle[plot]'") from None
+    except ImportError as error:
+        raise UsageError(f"--plot: {error}") from None
+
+
+def new_figure(size_inches: tuple[float, float]) -> Any:
+    """An empty figure of matplotlib."""
+    return import_module("matplotlib.figure").Figure(figsize=size_inches, layout="constrained")
+
+
+def save(figure: Any, path: str) -> None:
+    """Draw a figure into a file.  OSError if that can't be done."""
+    picture = io.BytesIO()
+    with warnings.catch_warnings():
+        # Of letters in names that its font does not have.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(picture, format=os.path.splitext(path)[1][1:].lower(), dpi=_DPI)
+    jsonout.put(picture.getvalue(), path)

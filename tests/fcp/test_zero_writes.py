@@ -1,0 +1,237 @@
+"""Writes that take nothing and name no reason, as a server of files may answer: an error, at once.
+
+A loop that went on would have no end, and one that stopped would lose what was to be written. The
+file system is real; each writer of the package meets it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import pytest
+
+from pcircle.aio import Files
+from pcircle.fcp.checkpoint import Checkpoint
+from pcircle.fcp.journal import Journal, Keys, Made
+from pcircle.fs import lists, sorting
+from pcircle.fs.data import Mover
+from pcircle.runtime.defect import write_report
+from pcircle.runtime.spill import SpillFile
+from pcircle.signature import algorithm
+from pcircle.signature.manifest import Entry, Part, assemble
+from pcircle.signature.runs import Runs, Shelf, pack_entry
+from pcircle.ui import jsonout
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.output import Output
+from pcircle.writing import WholeFile, write_all, write_at
+from tests.conftest import ROOT
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+
+_HANGS_S = 20
+_MANY = [b"%06d" % number for number in range(3000)]
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """What would go on for ever ends."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise TimeoutError("it would never end")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(_HANGS_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _file(folder: Path) -> Iterator[int]:
+    fd = os.open(folder / "file", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _journal(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    journal = Journal(fd, b"journal", Keys(b"8 bytes!"))
+    try:
+        journal.add([Made(b"k" * 16)])
+        journal.commit(1, ())
+    finally:
+        journal.close()
+        os.close(fd)
+
+
+def _checkpoint(folder: Path) -> None:
+    checkpoint = Checkpoint.make(os.fsencode(folder / "checkpoint"))
+    try:
+        checkpoint.write(b"header", [b"some", b"more"])
+    finally:
+        checkpoint.close()
+
+
+def _spill(folder: Path) -> None:
+    spill = SpillFile()
+    try:
+        spill.keep(1, b"segment")
+    finally:
+        spill.close()
+
+
+def _sorter(folder: Path) -> None:
+    list(sorting.sorted_records(_MANY, run_bytes=1000))
+
+
+def _lists(folder: Path) -> None:
+    lists.sort([(0, iter(_MANY))])
+
+
+def _shelf(folder: Path) -> None:
+    chosen = algorithm("xxh128")
+    shelf = Shelf(chosen, lot_bytes=10)
+    try:
+        shelf.add(Runs((pack_entry(b"name", b"f", bytes(chosen.size)),)), Runs())
+    finally:
+        shelf.close()
+
+
+def _manifest_part(folder: Path) -> None:
+    part = Part(os.fsencode(folder / "part"))
+    part.begin(b"directory")
+    part.end(b"directory", 0, b"digest")
+    part.close()
+
+
+def _manifest(folder: Path) -> None:
+    root = Entry(b"root", b"d", b"digest", 0, 0, 0)
+    with io.BufferedWriter(WholeFile(folder / "manifest", "wb")) as stream:
+        assemble([], stream, "xxh128", root, 1)
+        stream.flush()
+
+
+def _error_log(folder: Path) -> None:
+    log = LogFile(open_log(str(folder / "log")))
+    try:
+        log.append([b"line\n"])
+    finally:
+        log.close()
+
+
+def _report(folder: Path) -> None:
+    jsonout.put(b"report", str(folder / "report"), durable=True)
+
+
+def _buffer(folder: Path) -> None:
+    with _file(folder) as fd, tempfile.TemporaryFile(dir="/tmp") as source:
+        source.write(b"data")
+        source.flush()
+        Mover(ways=()).move(source.fileno(), fd, 0, 4)
+
+
+def _all(folder: Path) -> None:
+    with _file(folder) as fd:
+        write_all(fd, memoryview(b"data"))
+
+
+def _at(folder: Path) -> None:
+    with _file(folder) as fd:
+        write_at(fd, b"data", 3)
+
+
+def _operation(folder: Path) -> None:
+    with _file(folder) as fd, Files(1) as files:
+        files.write(fd, b"data").result()
+
+
+WRITERS: list[Callable[[Path], None]] = [
+    _journal,
+    _checkpoint,
+    _spill,
+    _sorter,
+    _lists,
+    _shelf,
+    _manifest_part,
+    _manifest,
+    _error_log,
+    _report,
+    _buffer,
+    _all,
+    _at,
+    _operation,
+]
+
+
+def test_a_write_that_takes_nothing_is_an_error(
+    fuse: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = fuse(direct=True)
+    mount.rules(Rule(("write",), at_most_bytes=0))
+    told = {}
+    for writer in WRITERS:
+        folder = Path(os.fsdecode(mount.path)) / writer.__name__
+        folder.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        with _ending():
+            try:
+                writer(folder)
+            except Exception as error:
+                told[writer.__name__] = str(error)
+            else:
+                told[writer.__name__] = "nothing was said"
+    wrong = {name: what for name, what in told.items() if "nothing more could be" not in what}
+    assert wrong == {}
+    monkeypatch.setattr(tempfile, "tempdir", os.fsdecode(mount.path))
+    with _ending():
+        assert "no report could be written" in write_report(ValueError("wrong"), "testing")
+
+
+def test_what_is_said_is_given_up(fuse: Mount) -> None:
+    mount = fuse(direct=True)
+    mount.rules(Rule(("write",), at_most_bytes=0))
+    with open(Path(os.fsdecode(mount.path)) / "said", "w") as stream, _ending():
+        assert Output(stream).write("words") == 5
+
+
+def test_no_tool_waits_for_a_standard_output_that_takes_nothing(fuse: Mount, place: bytes) -> None:
+    mount = fuse(direct=True)
+    Path(os.fsdecode(mount.backing), "tree").mkdir()
+    tree = os.fsdecode(mount.path) + "/tree"
+    mount.rules(Rule(("write",), at_most_bytes=0))
+    out = os.open(os.path.join(mount.path, b"out"), os.O_WRONLY | os.O_CREAT)
+    told = {}
+    try:
+        for line in (
+            ["fsum", "--version"],
+            ["fcp", "--help"],
+            ["fsum", "-j1", tree],
+            ["fprof", "-j1", tree],
+            ["fprof", "-j1", "--json", "-", tree],
+            ["fcp", "-j1", "-s", tree, os.fsdecode(place) + "/copy"],
+        ):
+            done = subprocess.run(
+                [sys.executable, ROOT / "bin" / line[0], *line[1:]],
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=_HANGS_S,
+                check=False,
+            )
+            told[" ".join(line[:3])] = (done.returncode, b"cannot write" in done.stderr)
+    finally:
+        os.close(out)
+    assert set(told.values()) == {(1, True)}, told

@@ -1,0 +1,138 @@
+"""What guards data holds under ``python -O``, where ``assert`` is taken out.
+
+The rule: the product has no ``assert``. What must hold is asked by ``pcircle.guards``, also where
+only a type checker wants it. The invariants that the simulator looks at after every step are
+asserts: no tool runs them.
+
+In the same way one module writes: a loop over ``os.write`` of one's own is where data is lost.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pcircle.guards import Inconsistent, require, require_that, require_type
+from tests.conftest import ROOT
+
+PACKAGE = ROOT / "pcircle"
+# What only the simulator and tests call.
+INVARIANTS = {"circle/invariants.py": None, "circle/queue.py": "check", "circle/joins.py": "check"}
+# Who calls the kernel's own write, and looks at what it says: one byte into a pipe, a probe of a
+# full disk, what is measured, and copies of small files, which are done again if one comes short.
+WRITERS = {
+    "writing.py",
+    "ui/output.py",
+    "transport/_wake.py",
+    "fcp/target.py",
+    "fcp/hashing.py",
+    "fcp/files.py",
+    "fcp/plain.py",
+    "fbench/cases.py",
+}
+
+
+def _nodes(path: Path) -> Iterator[tuple[str, ast.AST]]:
+    """All nodes of a module, each with the name of the function that it is in."""
+    waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_bytes()))]
+    while waiting:
+        function, node = waiting.pop()
+        yield function, node
+        inner = node.name if isinstance(node, ast.FunctionDef) else function
+        waiting += [(inner, child) for child in ast.iter_child_nodes(node)]
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield str(path.relative_to(PACKAGE)), path
+
+
+def test_nothing_rests_on_an_assert() -> None:
+    found = [
+        f"{name}:{node.lineno}"
+        for name, path in _modules()
+        for function, node in _nodes(path)
+        if isinstance(node, ast.Assert)
+        and not (name in INVARIANTS and INVARIANTS[name] in (None, function))
+    ]
+    assert found == []
+    users = [name for name, path in _modules() if "circle.invariants" in path.read_text()]
+    assert users == [], "the product would rest on them"
+    debug = [name for name, path in _modules() if "__debug__" in path.read_text()]
+    assert debug == []
+
+
+def test_one_module_writes() -> None:
+    found = {
+        name
+        for name, path in _modules()
+        for _, node in _nodes(path)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("write", "pwrite")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+    }
+    assert found == WRITERS
+
+
+def test_guards() -> None:
+    assert require(0) == 0
+    assert require_type(bytes, b"") == b""
+    require_that(True, "never said")
+    with pytest.raises(Inconsistent, match="missing"):
+        require(None)
+    with pytest.raises(Inconsistent, match="a str is where a bytes should be"):
+        require_type(bytes, "")
+    with pytest.raises(Inconsistent, match="so it is"):
+        require_that(False, "so it is")
+
+
+_PROGRAM = """
+from pcircle.guards import Inconsistent
+from pcircle.signature import Signer
+from pcircle.signature.blocks import BLOCK_BYTES, BlockHasher
+from pcircle.signature.signer import PART
+
+assert False, "asserts are taken out here"
+signer = Signer("sha256", "")
+hasher = BlockHasher(signer.algorithm)
+part = PART.pack(0, 1) + bytes(32)
+
+
+def end_too_early():
+    hasher.add(10, b"1")
+    hasher.end(5)
+
+
+for call in (
+    lambda: signer.large(2 * BLOCK_BYTES, 2, part),
+    lambda: signer.large(2 * BLOCK_BYTES, 2, part + part),
+    lambda: hasher.begin(1),
+    lambda: [hasher.begin(0), hasher.add(0, b"12"), hasher.add(1, b"2")],
+    end_too_early,
+):
+    try:
+        print("believed", call())
+    except Inconsistent as error:
+        print(error)
+"""
+
+
+def test_digests_of_missing_or_doubled_blocks_are_refused_without_asserts(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-O", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [
+        "blocks of a file are missing",
+        "blocks of a file came twice",
+        "a range begins within a block",
+        "what was read comes twice",
+        "more was read than the range has",
+    ], done.stderr
