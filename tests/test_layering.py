@@ -13,6 +13,7 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -60,6 +61,10 @@ MPI_MODULE = PACKAGE / "transport" / "_mpi.py"
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
+MAX_ROOM_FILES = 16
+MAX_ROOM_FLOORS = 7
+# Rooms that are beyond that still, each to be removed from here once it is not.
+TOO_LARGE = {"fcp", "fprof", "fs"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -163,6 +168,85 @@ def test_imports_follow_the_table(path: Path) -> None:
 def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:
     """The rules above refuse what they should, and nothing else."""
     assert _forbidden(PACKAGE / where, ast.parse(source)) == wrong
+
+
+Graph = dict[str, set[str]]
+
+
+class Room(NamedTuple):
+    """A package: how many files it has, the longest chain of imports, and modules in circles."""
+
+    files: int
+    floors: int
+    cycles: list[list[str]]
+
+
+def _imports_inside(room: Path) -> Graph:
+    """Of each module of a room, which others of it it imports."""
+    paths = {
+        ".".join(_module_of(path)): path
+        for path in room.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    return {
+        module: {name for name in _imported(path, _tree(path)) if name in paths and name != module}
+        for module, path in paths.items()
+    }
+
+
+def _measured(graph: Graph) -> Room:
+    """A room, measured; a module that imports none of the others is on the first floor."""
+    floors: dict[str, int] = {}
+    cycles: list[list[str]] = []
+
+    def climb(module: str, below: list[str]) -> int:
+        if module in below:
+            cycles.append([*below[below.index(module) :], module])
+            return 0
+        if module not in floors:
+            path = [*below, module]
+            floors[module] = 1 + max(
+                (climb(name, path) for name in sorted(graph[module])), default=0
+            )
+        return floors[module]
+
+    highest = max((climb(module, []) for module in sorted(graph)), default=0)
+    return Room(len(graph), highest, cycles)
+
+
+def _rooms() -> dict[str, Room]:
+    folders = sorted({path.parent for path in _sources("pcircle")} - {PACKAGE})
+    return {folder.name: _measured(_imports_inside(folder)) for folder in folders}
+
+
+def test_no_imports_in_circles_inside_a_room() -> None:
+    assert {name: room.cycles for name, room in _rooms().items() if room.cycles} == {}
+
+
+def test_rooms_are_small() -> None:
+    """With ``-s`` it shows the house: the rooms, their files and their floors."""
+    rooms = _rooms()
+    print(f"\n{'room':12}{'files':>6}{'floors':>7}")
+    for name, room in rooms.items():
+        print(f"{name:12}{room.files:6}{room.floors:7}")
+    beyond = {
+        name
+        for name, room in rooms.items()
+        if room.files > MAX_ROOM_FILES or room.floors > MAX_ROOM_FLOORS
+    }
+    assert beyond == TOO_LARGE, "rooms that are too large; those of the list that are not any more"
+
+
+@pytest.mark.parametrize(
+    ("graph", "room"),
+    [
+        ({}, Room(0, 0, [])),
+        ({"a": set(), "b": {"a"}, "c": {"a", "b"}}, Room(3, 3, [])),
+        ({"a": {"b"}, "b": {"a"}}, Room(2, 2, [["a", "b", "a"]])),
+    ],
+)
+def test_rooms_are_measured(graph: Graph, room: Room) -> None:
+    assert _measured(graph) == room
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:

@@ -13,19 +13,16 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fprof.console import Console
-from pcircle.fprof.outputs import Outputs
+from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.task import ProfileTask
 from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.fs.globs import rules_of
 from pcircle.runtime import Observer, Program, Task, run_program
-from pcircle.transport.launch import TransportOption
-from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
@@ -39,34 +36,6 @@ _MOST_DIGITS = 30
 _MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be profiled and told. `filters` are as of `pcircle.fs.globs.rules_of`."""
-
-    paths: tuple[bytes, ...]
-    wishes: Wishes = Wishes()
-    filters: tuple[tuple[str, bytes], ...] = ()
-    null: bool = False
-    one_file_system: bool = False
-    threads: int | None = None
-    jobs: int | None = None
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    progress: Mode = "auto"
-    interval_s: float = 10.0
-    json: str | None = None
-    error_log: str | None = None
-    files_from: str | None = None
-    csv: str | None = None
-    save: str | None = None
-    html: str | None = None
-    plot: str | None = None
-
-    def outputs(self) -> Outputs:
-        """What is to be written."""
-        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html, plot=self.plot)
 
 
 class ProfileProgram(Program):
@@ -178,36 +147,6 @@ def _names_files(typed: argparse.Namespace) -> bool:
     """Whether any option gives a file of paths or patterns."""
     filters = typed.filters or ()
     return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
-
-
-def check_outputs(options: Options) -> None:
-    """Refuse, before any work, what could not be written after it: UsageError."""
-    _check_files(options)
-    if options.plot is not None:
-        from pcircle.ui import pictures
-
-        pictures.check(options.plot)
-    if options.csv is not None:
-        from pcircle.fprof import csvout
-
-        csvout.check(options.csv)
-
-
-def _check_files(options: Options) -> None:
-    files = {"json": options.json, "save": options.save, "html": options.html}
-    files |= {"plot": options.plot, "error-log": options.error_log}
-    told: dict[str, str] = {}
-    for option, where in files.items():
-        if where is None or (option, where) == ("json", "-"):
-            continue
-        shown = show(os.fsencode(where))
-        if where == "-":
-            raise UsageError(f"--{option}: '-' is no file: the text is on standard output")
-        if option != "error-log":  # that is opened at once
-            jsonout.check(where)
-        other = told.setdefault(os.path.realpath(where), option)
-        if other != option and not where.startswith("/dev/"):
-            raise UsageError(f"--{other} and --{option} are both to be in '{shown}'")
 
 
 def _wishes(typed: argparse.Namespace) -> Wishes:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pcircle import __version__
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fprof import diffing, saved
-from pcircle.fprof.command import Options, check_outputs
+from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.outputs import tell
 from pcircle.fprof.profile import merge
 from pcircle.fprof.report import Run, make
