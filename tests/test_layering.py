@@ -32,7 +32,18 @@ LEAVES = {
     "writing",
 }
 TOOLS = {"fbench", "fcp", "fprof", "fsum"}
-BELOW_TOOLS = {*LEAVES, "entry", "circle", "transport", "aio", "fs", "runtime", "signature", "ui"}
+BELOW_TOOLS = {
+    *LEAVES,
+    "entry",
+    "circle",
+    "transport",
+    "aio",
+    "workers",
+    "fs",
+    "runtime",
+    "signature",
+    "ui",
+}
 # What each part of the package may import, besides itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
@@ -48,9 +59,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "writing": set(),
     "circle": {"errors", "guards"},
     "transport": {"errors", "circle", "guards"},
-    "aio": {"acls", "encoding", "errors", "guards", "writing"},
-    "fs": {"acls", "aio", "encoding", "errors", "guards", "mounts", "trusted", "writing"},
-    "runtime": {"circle", "transport", "aio", "errors", "guards", "writing"},
+    "workers": {"errors", "guards"},
+    "aio": {"acls", "workers", "encoding", "errors", "guards", "writing"},
+    "fs": {"acls", "workers", "encoding", "errors", "guards", "mounts", "trusted", "writing"},
+    "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
     "signature": {"fs", "errors", "guards", "optional", "trusted", "writing"},
     "ui": {"acls", "encoding", "units", "errors", "optional", "trusted", "writing"},
     **dict.fromkeys(TOOLS, BELOW_TOOLS),

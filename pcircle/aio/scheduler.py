@@ -2,9 +2,9 @@
 
 A submitted operation waits in a queue, so submitting takes constant time whatever the
 operation is. Metadata and data have separate queues and threads; the number of threads of each
-is fixed or adaptive (`pcircle.aio.climb`). Continuations run on a thread that does nothing else:
-a slow one delays other continuations, never an operation. The thesis (Snyder 2013) left that
-open.
+is fixed or adaptive (`pcircle.workers.climb`). Continuations run on a thread that does nothing
+else: a slow one delays other continuations, never an operation. The thesis (Snyder 2013) left
+that open.
 
 A *composite* operation is a generator that yields operations and receives their results. It is
 submitted once and runs on one thread, step after step. When it is cancelled, `Cancelled` is
@@ -31,12 +31,12 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from pcircle.aio.climb import Climb, Window
 from pcircle.aio.futures import Cancelled, Future
 from pcircle.aio.operations import DATA, METADATA, Operation
-from pcircle.aio.spent import spent_s
-from pcircle.aio.workers import begin_first
 from pcircle.guards import require
+from pcircle.workers.climb import Climb, Window
+from pcircle.workers.spent import spent_s
+from pcircle.workers.starting import begin_first
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Scheduler")

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pcircle.aio.throttle import Throttle
 from pcircle.fcp.items import Chunk, Item, Large, Links, Tree
 from pcircle.fcp.plan import Plan
 from pcircle.fs.data import Mover, Pair, Way, When
+from pcircle.workers.throttle import Throttle
 
 _BURST_S = 0.1
 _LEAST_SLICE_BYTES = 64 << 10

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat, starmap
 from typing import Final
 
-from pcircle.aio.overlap import Overlap
 from pcircle.fs.status import Calls, calls
+from pcircle.workers.overlap import Overlap
 
 CAPACITY: Final = 512
 """Names that are looked up at a time: what is known of them stays in the processor's cache."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pcircle.aio.pool import Pool
 from pcircle.circle import Engine
+from pcircle.workers.pool import Pool
 
 
 class WorkerLine:

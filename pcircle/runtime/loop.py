@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from pcircle.aio.pool import Future, Pool
 from pcircle.circle.engine import GATHERING, Engine
 from pcircle.circle.instructions import (
     Abandon,
@@ -47,6 +46,7 @@ from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire
 from pcircle.runtime.threads import WINDOW_S, Parts, Tuner, most_threads
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
+from pcircle.workers.pool import Future, Pool
 
 _LAST_CALLS_S = 5.0
 _MOST_RECEIVERS = 256  # that a report tells apart

@@ -2,7 +2,7 @@
 
 One thread is the start, and on a fast file system the end: it never waits, and
 a second one would fight with it for the interpreter lock. Where operations take
-long many wait at the same time; how many is found by `pcircle.aio.climb`, for
+long many wait at the same time; how many is found by `pcircle.workers.climb`, for
 work on names and on their content apart: what pays for one need not for the other. What
 is looked at is what the task says that it has done, between two looks of the
 main loop, so nothing is added to the work itself.
@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.aio.climb import Climb, Window
-from pcircle.aio.pool import Pool
-from pcircle.aio.spent import others, spent_s
 from pcircle.runtime.task import Task, Work
+from pcircle.workers.climb import Climb, Window
+from pcircle.workers.pool import Pool
+from pcircle.workers.spent import others, spent_s
 
 METADATA, DATA = "metadata", "data"
 

@@ -17,8 +17,8 @@ import pytest
 
 from pcircle.aio import Cancelled, Files, Future, Operation
 from pcircle.aio import operations as ops
-from pcircle.aio.overlap import Overlap
-from pcircle.aio.pool import Pool
+from pcircle.workers.overlap import Overlap
+from pcircle.workers.pool import Pool
 
 from .test_futures import HANG_S, Gate, call
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pcircle.aio.pool import Pool
 from pcircle.runtime.task import Work
 from pcircle.runtime.threads import DATA, METADATA, Tuner
+from pcircle.workers.pool import Pool
 from tests.runtime.tasks import Grow
 
 

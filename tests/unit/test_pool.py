@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pcircle.aio.pool import Future, Pool
+from pcircle.workers.pool import Future, Pool
 
 # Ends what hangs; not a measure of speed.
 HANG_S = 60.0

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.aio.overlap import Overlap
 from pcircle.fs import status
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.status import STATX, X86_64, Calls, Form, calls, uncalled
+from pcircle.workers.overlap import Overlap
 
 
 def missing(form: Form) -> bool:

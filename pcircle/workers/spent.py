@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 
-from pcircle.aio.overlap import is_helper
+from pcircle.workers.overlap import is_helper
 
 
 def others(threads: Collection[int | None]) -> list[int | None]:

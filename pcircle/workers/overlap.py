@@ -3,7 +3,7 @@
 On a file system with latency, a thousand look-ups in sequence take a thousand round trips, though
 the server could answer many at once. Here a range is divided into parts; the caller processes the
 first one itself and returns when all are done. The threads start when they are first needed and
-are few: under the interpreter lock they only help calls that wait, see `pcircle.aio.pool`.
+are few: under the interpreter lock they only help calls that wait, see `pcircle.workers.pool`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 
-from pcircle.aio.workers import begin
+from pcircle.workers.starting import begin
 
 Part = Callable[[int, int], None]
 """A function of a range: its start, and its stop (exclusive)."""

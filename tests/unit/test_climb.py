@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from pcircle.aio import Files, Operation, when_all
-from pcircle.aio.climb import Climb, Window
+from pcircle.workers.climb import Climb, Window
 
 WINDOW_S = 0.05
 

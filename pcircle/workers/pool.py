@@ -22,7 +22,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from pcircle.aio.workers import begin_first
+from pcircle.workers.starting import begin_first
 
 T = TypeVar("T")
 
