@@ -41,6 +41,7 @@ BELOW_TOOLS = {
     "workers",
     "fs",
     "runtime",
+    "checkpoint",
     "signature",
     "ui",
 }
@@ -63,6 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aio": {"acls", "workers", "encoding", "errors", "guards", "writing"},
     "fs": {"acls", "workers", "encoding", "errors", "guards", "mounts", "trusted", "writing"},
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
+    "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
     "signature": {"fs", "errors", "guards", "optional", "trusted", "writing"},
     "ui": {"acls", "encoding", "units", "errors", "optional", "trusted", "writing"},
     **dict.fromkeys(TOOLS, BELOW_TOOLS),

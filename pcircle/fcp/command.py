@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pcircle.checkpoint.resume import Kept, Wish
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
@@ -26,7 +27,7 @@ from pcircle.fcp.plan import (
     Plan,
     Root,
 )
-from pcircle.fcp.resume import Kept, Wish, has_checkpoint, is_worth_it, keep, reached
+from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, reached
 from pcircle.fcp.signing import Signatures
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When

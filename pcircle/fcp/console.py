@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle import __version__
+from pcircle.checkpoint.resume import Kept
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
@@ -26,7 +27,7 @@ from pcircle.fcp.report import (
     rank_share,
     summary,
 )
-from pcircle.fcp.resume import Kept
+from pcircle.fcp.resume import remarks_of
 from pcircle.fcp.signing import Signatures
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
@@ -78,7 +79,7 @@ class Console(Observer[Done]):
         shown = progress == "always" or (progress == "auto" and not quiet)
         self.period_s = min(_PERIOD_S, interval_s) if shown else None
         if kept is not None:
-            self.notice(0, kept.remarks)
+            self.notice(0, remarks_of(kept))
 
     # ---- while it runs ---------------------------------------------------------
 

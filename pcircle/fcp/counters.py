@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from pcircle.checkpoint.journal import Lengths
 from pcircle.circle import Sums
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
@@ -113,11 +114,8 @@ class Counters:
         return Sums((*self.counts(), self.resumed, self.resumed_bytes), self.weight, 1)
 
 
-LENGTH = len(Counters().counts())
-"""How many the counts in a row are."""
-
-SUMS_LENGTH = len(Counters().sums().counts)
-"""The same, with what was resumed."""
+LENGTHS = Lengths(len(Counters().counts()), len(Counters().sums().counts))
+"""How many the counts in a row are, and with what was resumed."""
 
 
 def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:

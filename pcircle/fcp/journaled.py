@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pcircle.checkpoint.journal import Counts, Inode, Subtree, add_counts
+from pcircle.checkpoint.recorder import Recorder
+from pcircle.checkpoint.resume import Kept
 from pcircle.fcp.counters import FAILED, FOUND, SPECIAL_SKIPPED, totals
 from pcircle.fcp.items import (
     Batch,
@@ -40,12 +43,9 @@ from pcircle.fcp.items import (
     Tree,
     Verify,
 )
-from pcircle.fcp.journal import Counts, Inode, Subtree, add_counts
 from pcircle.fcp.large import LargeFile
 from pcircle.fcp.links import is_copy_of
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.recorder import Recorder
-from pcircle.fcp.resume import Kept
 from pcircle.fcp.task import CopyTask, Forwarded
 from pcircle.fs.lists import Lists
 from pcircle.guards import require, require_that

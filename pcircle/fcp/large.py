@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from pcircle.checkpoint.journal import Begun, Part
 from pcircle.fcp import target
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.files import Moved
 from pcircle.fcp.items import Chunk, Done, Item, Large
-from pcircle.fcp.journal import Begun, Part
 from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.signing import usable
 from pcircle.fcp.site import Site
@@ -211,7 +211,9 @@ class LargeFiles:
         if site.waiting is not None:
             site.waiting.part(item, reached, blocks, here)
         elif site.recorder is not None:
-            site.recorder.part(item, reached - item.offset, blocks)
+            file = item.root, item.path, item.name
+            length = reached - item.offset
+            site.recorder.part(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""

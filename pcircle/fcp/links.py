@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pcircle.checkpoint.journal import Inode as Journaled
 from pcircle.fcp import target
 from pcircle.fcp.counters import HARD_LINKS
 from pcircle.fcp.existing import Existing, Taken
@@ -55,7 +56,6 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.journal import Inode as Journaled
 from pcircle.fcp.registry import Inode, Key, Registry
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path

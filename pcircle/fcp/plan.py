@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pcircle.checkpoint.plan import JournalPlan
 from pcircle.fcp.existing import Existing
 from pcircle.fcp.items import Stamp
 from pcircle.fs.data import When
@@ -39,24 +40,6 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     source_shown: bytes
     target_shown: bytes
     file_system: int = 0
-
-
-class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
-    """The checkpoint that a copy keeps: its path and secret, this run's number, the interval.
-
-    `stale` are the marks of temporary names of earlier runs, the first of
-    which began at `since_ns`; with `resumed` what they did is not done again. `mark` is what
-    the target is known again by, see `pcircle.fcp.mark`.
-    """
-
-    path: bytes
-    secret: bytes
-    run: int
-    interval_s: float
-    since_ns: int
-    stale: tuple[bytes, ...] = ()
-    resumed: bool = False
-    mark: bytes = b""
 
 
 class Striping(msgspec.Struct, frozen=True, array_like=True):
@@ -142,6 +125,11 @@ class Plan(msgspec.Struct, frozen=True):
         """Which file this is, and which version of it, for all ranks."""
         times_ns = status.st_mtime_ns & _WIRE_BITS, status.st_ctime_ns & _WIRE_BITS
         return Stamp(*self.identify(status), status.st_size, *times_ns)
+
+
+def is_in_copy(roots: Sequence[Root]) -> bool:
+    """Whether a mark is left in the copy of the only root, rather than in what holds the copies."""
+    return len(roots) == 1 and roots[0].kind == DIRECTORY
 
 
 DEFAULT_LARGE_BYTES = 32 << 20

@@ -1,8 +1,7 @@
-"""Whether a copy begins, goes on from a checkpoint or is refused: decided on rank 0.
+"""The checkpoint of a copy: which copies and options it is of, and what it says, in words.
 
-Without an option a copy that finds a checkpoint of itself refuses and says how
-far it got; `--resume` goes on, or begins if there is none; `--restart` begins
-anew. In all cases the temporary files of earlier runs are swept up on the way.
+Whether a copy begins, resumes or is refused `pcircle.checkpoint.resume` decides. In all cases the
+temporary files of earlier runs are swept up on the way.
 """
 
 from __future__ import annotations
@@ -10,83 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import msgspec
 
+from pcircle.checkpoint import resume
+from pcircle.checkpoint.journal import Counts
+from pcircle.checkpoint.resume import Distrust, Job, Kept, Wish
+from pcircle.checkpoint.resumed import Trouble, is_litter_of
+from pcircle.checkpoint.store import Identity, Unusable, Why, place
 from pcircle.errors import UsageError
-from pcircle.fcp.checkpoint import (
-    VERSION,
-    Checkpoint,
-    Guard,
-    Header,
-    copies,
-    options_of,
-    place,
-    refuse_other,
-    writable,
-)
-from pcircle.fcp.counters import totals
+from pcircle.fcp.counters import LENGTHS, totals
 from pcircle.fcp.items import Remark
-from pcircle.fcp.journal import Counts, Keys
-from pcircle.fcp.mark import Mark, is_in_copy, new_mark
-from pcircle.fcp.plan import DIRECTORY, FILE, JournalPlan, Plan, Root
-from pcircle.fcp.resumed import Entries, History, is_litter_of, read_history, write_index
+from pcircle.fcp.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
 from pcircle.trusted import Untrusted, place_of, refuse_pseudo
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
-
-_NOTHING = History(0, False, (), ())
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What is asked for: an interval in seconds, where the checkpoint lies, and what if it exists.
-
-    `required` tells that one was asked for by an option, so that a copy
-    without one is refused.
-    """
-
-    interval_s: float = 60.0
-    directory: bytes | None = None
-    resume: bool = False
-    restart: bool = False
-    never: bool = False
-
-    @property
-    def required(self) -> bool:
-        return self.directory is not None
-
-
-class Kept(NamedTuple):
-    """The checkpoint of a copy that is about to begin."""
-
-    checkpoint: Checkpoint
-    guard: Guard
-    plan: JournalPlan
-    remarks: tuple[Remark, ...]
-    inside: bool
-    large_bytes: int
-    mark: Mark
-
-    def remove(self) -> None:
-        """The copy is complete: remove the checkpoint and the target's mark. OSError."""
-        self.guard.rest()
-        try:
-            self.mark.remove()
-        finally:
-            self.checkpoint.remove(keep_times=self.inside)
-
-    def withdraw(self) -> None:
-        """The copy is not to begin after all: leave no checkpoint that was made for it."""
-        if self.plan.run == 1:
-            with suppress(OSError):
-                self.remove()
-        self.close()
-
-    def close(self) -> None:
-        """Give up the lock, and let go."""
-        self.guard.end()
-        self.checkpoint.close()
 
 
 def is_worth_it(plan: Plan) -> bool:
@@ -118,6 +55,41 @@ def reached(wish: Wish) -> Wish:
         return wish  # to make the checkpoint will say what is wrong
 
 
+def copies(roots: Sequence[Root], here: bytes) -> tuple[Identity, ...]:
+    """What a copy of these roots is a copy of. OSError if a source is gone."""
+    found = []
+    for root in roots:
+        source = os.path.join(here, root.source_holder, root.source_name)
+        target = os.path.join(os.path.realpath(os.path.join(here, root.target_holder)), b"")
+        inode = os.stat(source, follow_symlinks=root.kind == DIRECTORY).st_ino
+        # Once it exists a root may be its own holder, with no name of its own.
+        path = (target + root.target_name).rstrip(b"/") or b"/"
+        found.append(Identity(_lexical(source), inode, path))
+    return tuple(found)
+
+
+def _lexical(path: bytes) -> bytes:
+    holder, name = os.path.split(os.path.normpath(path))
+    return os.path.join(os.path.realpath(holder), name)
+
+
+def options_of(plan: Plan) -> dict[str, bytes]:
+    """The options that another run must have as well, each by its name, encoded."""
+    encode = msgspec.msgpack.encode
+    return {
+        "what is preserved": encode(plan.keep),
+        "existing files": encode(plan.existing),
+        "filters": encode(plan.rules),
+        "-L": encode(plan.follow),
+        "-x": encode(plan.one_file_system),
+        "--sparse": encode(plan.sparse),
+        "--stripe": encode((plan.striping.keep, plan.striping.layout)),
+        "--verify": encode(plan.verify),
+        "--signature": encode(plan.sign),
+        "the list of what to copy": encode(plan.listed),
+    }
+
+
 def has_checkpoint(roots: Sequence[Root], here: bytes, wish: Wish) -> bool:
     """Whether there is a checkpoint of a copy of these roots."""
     try:
@@ -136,143 +108,69 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         identities = copies(plan.roots, plan.directory)
     except OSError:
         return None  # a source is gone: the copy will tell
-    beside, inside = place(identities, wish.directory)
-    checkpoint = Checkpoint.find(beside) or Checkpoint.find(inside)
-    made = checkpoint is None
-    if checkpoint is None:
-        checkpoint = _make(beside, inside, wish)
-    if checkpoint is None:
-        return None
-    guard = Guard(checkpoint, plan.token)
-    ours = False
+    target = identities[0].target
+    marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
+    job = Job(identities, options_of(plan), plan.token, plan.large_bytes, marked, LENGTHS)
     try:
-        guard.take()
-        ours = made
-        guard.begin()  # to read what was done may take long
-        header = Header(
-            VERSION,
-            os.urandom(8),
-            checkpoint.now_ns() if made or checkpoint.header is None else 0,
-            identities,
-            options_of(plan),
-            (plan.token,),
-            plan.large_bytes,
-            new_mark(checkpoint.path),
-        )
-        target = identities[0].target
-        marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
-        kept = _begin(checkpoint, guard, header, wish, marked)
-    except BaseException as error:
-        if ours:
-            guard.rest()
-            with suppress(OSError):
-                checkpoint.remove(keep_times=checkpoint.path == inside)
-        guard.end()
-        checkpoint.close()
-        if isinstance(error, OSError):
-            raise UsageError(
-                f"the checkpoint '{show(checkpoint.path)}' can't be written: {error.strerror}"
-            ) from error
-        raise
-    if not kept.plan.resumed:  # else some of it may be gone on with
+        kept = resume.keep(job, wish)
+    except Unusable as why:
+        raise UsageError(_words(why)) from why
+    if kept is not None and not kept.plan.resumed:  # else some of it may be gone on with
         _sweep_holders(plan, kept.plan.stale)
     return kept
 
 
-def _make(beside: bytes, inside: bytes, wish: Wish) -> Checkpoint | None:
-    try:
-        return Checkpoint.make(beside)
-    except OSError as error:
-        trouble = error
-    if wish.directory is None and writable(trouble):
-        with suppress(OSError):
-            return Checkpoint.make(inside)
-    if wish.required:
-        raise UsageError(
-            f"the checkpoint '{show(beside)}' can't be made: {trouble.strerror}"
-        ) from trouble
-    return None
+def _words(error: Unusable) -> str:
+    """Why a checkpoint can't be used, and what to do."""
+    path, detail = show(error.path), error.detail
+    what, busy = f"the checkpoint '{path}'", "another fcp is at work on it"
+    left, cure = f"an interrupted copy has left {what}", "--restart discards it"
+    source = show(os.fsencode(detail))
+    goes_on = "--resume goes on from it, --restart begins anew"
+    return {
+        Why.UNREACHABLE: f"{what}: {detail}",
+        Why.NOT_OURS: f"{what} is not yours alone to write",
+        Why.NEWER: f"{what} is of a newer version of fcp",
+        Why.JUST_MADE: f"{busy}: '{path}' was just made",
+        Why.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
+        Why.UNMAKEABLE: f"{what} can't be made: {detail}",
+        Why.UNWRITABLE: f"{what} can't be written: {detail}",
+        Why.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
+        Why.DAMAGED: f"{left}, which is damaged: its header can't be read; "
+        "--resume or --restart begin anew",
+        Why.OTHER_SOURCE: f"{what} is of another source than '{source}'; {cure}",
+        Why.OTHER_SOURCES: f"{what} is of other sources; {cure}",
+        Why.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
+    }[error.why]
 
 
-def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish, marked: bytes) -> Kept:
-    """Set the checkpoint up; `marked` is the directory that has the target's mark."""
-    was = checkpoint.header
-    stale: tuple[bytes, ...] = ()
-    if was is None:  # new, or its first run ended before it began
-        remarks = []
-        if checkpoint.has_journals():
-            remarks = _forget_damaged(checkpoint, wish)
-            Mark.remove_all(marked, checkpoint.path)
-        history = _NOTHING
-    else:
-        stale = was.tokens
-        header, history, remarks = _go_on(checkpoint, was, header, wish, Mark(marked, was.mark))
-    checkpoint.write_header(header)
-    plan = JournalPlan(
-        checkpoint.path,
-        header.secret,
-        history.run + 1,
-        wish.interval_s,
-        header.begun_ns,
-        stale,
-        history.committed,
-        header.mark,
-    )
-    inside = checkpoint.path == place(header.copies, None)[1]
-    mark = Mark(marked, header.mark)
-    return Kept(checkpoint, guard, plan, tuple(remarks), inside, header.large_bytes, mark)
+def remarks_of(kept: Kept) -> list[Remark]:
+    """What the user should know of what earlier runs have left."""
+    found = kept.found
+    lines = [_damage(trouble) for trouble in found.trouble]
+    if found.distrust is not None:
+        lines.append(_distrust(found.distrust, kept.mark.directory))
+    if found.counts is not None:
+        lines.append(f"is gone on from: {how_far(found.counts)}")
+    return [Remark(kept.checkpoint.path, line) for line in lines]
 
 
-def _go_on(
-    checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, mark: Mark
-) -> tuple[Header, History, list[Remark]]:
-    """The header that counts from now on, and what was done; its index is written.
-
-    Of what is not trusted nothing is left, nor the secret by which it would be read if its
-    removal were lost with the power. UsageError if the copy must not begin.
-    """
-    history, entries = _NOTHING, Entries(bytearray(), {})
-    if was.version == VERSION:
-        history, entries = read_history(checkpoint, Keys(was.secret))
-    if not (wish.resume or wish.restart):
-        raise UsageError(
-            f"an interrupted copy has left the checkpoint '{show(checkpoint.path)}' "
-            f"({how_far(history.counts)}): --resume goes on from it, --restart begins anew"
-        )
-    if not wish.restart and was.version == VERSION:
-        refuse_other(was, header, checkpoint.path)
-    tokens = (*was.tokens, *header.tokens)
-    remarks = [] if wish.restart else [Remark(checkpoint.path, line) for line in history.trouble]
-    distrust = "" if wish.restart else _distrust(was, mark, history)
-    if distrust:
-        remarks.append(Remark(checkpoint.path, distrust))
-    if wish.restart or distrust:
-        _forget(checkpoint)
-        mark.remove()
-        run = 0 if wish.restart else history.run
-        history, entries = _NOTHING._replace(run=run), Entries(bytearray(), {})
-        now = msgspec.structs.replace(header, begun_ns=was.begun_ns, tokens=tokens)
-    else:
-        now = msgspec.structs.replace(was, tokens=tokens)
-    if history.committed:
-        text = f"is gone on from: {how_far(history.counts)}"
-        remarks.append(Remark(checkpoint.path, text))
-    write_index(checkpoint, entries)
-    return now, history, remarks
+def _damage(trouble: Trouble) -> str:
+    if trouble.reason:
+        return f"{trouble.journal} can't be read: {trouble.reason}"
+    lost = f"{trouble.lost_bytes} bytes of {trouble.journal} are damaged"
+    return f"{lost}; what they tell of is copied again"
 
 
-def _distrust(was: Header, mark: Mark, history: History) -> str:
-    """Why nothing that was recorded is trusted; empty if it is."""
-    if was.version != VERSION:
-        return "was made by another version of fcp: it is not used, and all is copied again"
-    # What was not committed is not used anyhow, and the run may have ended before the mark.
-    if history.committed and not mark.stands():
-        target = show(mark.directory)
-        return (
-            f"is not used: '{target}' is not the one that was copied to, or its mark was removed; "
-            "all is copied again"
-        )
-    return ""
+def _distrust(distrust: Distrust, target: bytes) -> str:
+    return {
+        Distrust.OTHER_VERSION: "was made by another version of fcp: it is not used, and all is "
+        "copied again",
+        Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is not the one that was copied to, "
+        "or its mark was removed; all is copied again",
+        Distrust.DAMAGED: "is damaged: nothing of it can be gone on from, and temporary files "
+        "are left",
+    }[distrust]
 
 
 def how_far(counts: Counts) -> str:
@@ -281,25 +179,6 @@ def how_far(counts: Counts) -> str:
         return "nothing is sure to be on disk yet"
     done = totals(counts)
     return f"{format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
-
-
-def _forget_damaged(checkpoint: Checkpoint, wish: Wish) -> list[Remark]:
-    """Let a checkpoint begin anew whose header can't be read. UsageError unless it is asked for."""
-    if not (wish.resume or wish.restart):
-        raise UsageError(
-            f"an interrupted copy has left the checkpoint '{show(checkpoint.path)}', which is "
-            "damaged: its header can't be read; --resume or --restart begin anew"
-        )
-    _forget(checkpoint)
-    text = "is damaged: nothing of it can be gone on from, and temporary files are left"
-    return [Remark(checkpoint.path, text)]
-
-
-def _forget(checkpoint: Checkpoint) -> None:
-    """Remove what earlier runs have recorded."""
-    for name in map(os.fsencode, os.listdir(checkpoint.fd)):
-        if name.startswith((b"journal-", b"index")):
-            os.unlink(name, dir_fd=checkpoint.fd)
 
 
 def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:

@@ -20,8 +20,8 @@ import stat
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
+from pcircle.checkpoint.journal import Part
 from pcircle.fcp.items import Done, Failure, Skipped
-from pcircle.fcp.journal import Part
 from pcircle.fcp.plain import NOT_PLAIN, SOURCE_FLAGS
 from pcircle.fs.directories import HOLDER
 from pcircle.signature import BLOCK_BYTES, PART, Signer, algorithm, entries_of, text_of

@@ -10,18 +10,19 @@ from contextlib import suppress
 
 import xxhash
 
-from pcircle.fcp.counters import Counters
+from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.journal import Counts, Names
+from pcircle.checkpoint.mark import leave
+from pcircle.checkpoint.recorder import Recorder
+from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
+from pcircle.fcp.counters import LENGTHS, Counters
 from pcircle.fcp.existing import Taken
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.files import Copier
 from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
-from pcircle.fcp.journal import Counts, Names
 from pcircle.fcp.limits import Limits, limits_of
-from pcircle.fcp.mark import is_in_copy, leave
-from pcircle.fcp.plan import DIRECTORY, Plan, open_sides
-from pcircle.fcp.recorder import Disk, Recorder
-from pcircle.fcp.resumed import Listing, Partial, Resumed, Standing
+from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
 from pcircle.fcp.signing import copy_signer
 from pcircle.fcp.special import Skipper, copy_special
 from pcircle.fcp.target import Names as TemporaryNames
@@ -55,7 +56,7 @@ class Site:
             self.recorder = Recorder(journal, rank, first)
         self.resumed: Resumed | None = None
         if journal is not None and self.recorder is not None and journal.stale:
-            self.resumed = Resumed(journal, self.recorder.keys)
+            self.resumed = Resumed(journal, self.recorder.keys, LENGTHS)
         shared: Disk | None = None if beside is None else beside.disk
         self.disk: Disk | None = self.recorder or (Disk(shared) if plan.verify else None)
         opened = None if self.disk is None else self.disk.opened

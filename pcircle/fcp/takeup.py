@@ -15,13 +15,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from pcircle.checkpoint.journal import Begun, Part
+from pcircle.checkpoint.resumed import Listing, Resumed
 from pcircle.encoding import to_scan
 from pcircle.fcp import target
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.files import Copier
 from pcircle.fcp.items import Stamp
-from pcircle.fcp.journal import Begun, Part
-from pcircle.fcp.resumed import Listing, Resumed
 from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
 

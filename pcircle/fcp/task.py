@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pcircle.checkpoint.journal import add_counts
 from pcircle.errors import NoSpace
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.counters import Counters
@@ -27,7 +28,6 @@ from pcircle.fcp.items import (
     Tree,
     Verify,
 )
-from pcircle.fcp.journal import add_counts
 from pcircle.fcp.large import LargeFile, LargeFiles
 from pcircle.fcp.links import HardLinks
 from pcircle.fcp.plan import DIRECTORY, Plan

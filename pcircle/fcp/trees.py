@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from pcircle.checkpoint.resumed import Partial, Standing, remaining, still, without_checkpoint
 from pcircle.fcp import target
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.choose import chosen_blocks, is_left_empty
@@ -19,7 +20,6 @@ from pcircle.fcp.counters import totals
 from pcircle.fcp.extras import path_of
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Portion, Tree, pack, unpack
-from pcircle.fcp.resumed import Partial, Standing, remaining, still, without_checkpoint
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
 from pcircle.fs.choosing import choosing

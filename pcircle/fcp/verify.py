@@ -208,7 +208,9 @@ class Verifier:
         except OSError as error:
             return Done(self._site.failure(chunk.root, path, VERIFYING, error))
         if self._site.recorder is not None:
-            self._site.recorder.part(chunk, chunk.length, item.blocks)
+            file = chunk.root, chunk.path, chunk.name
+            where = chunk.temporary, chunk.offset, chunk.length
+            self._site.recorder.part(file, *where, item.blocks)
         return Done()
 
     def _copy_part_again(self, chunk: Chunk, target_fd: int, here: Here[Item]) -> None:

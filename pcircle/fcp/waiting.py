@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.journal import Counts
 from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Chunk, Done, Item, Place, Reread, Verify
-from pcircle.fcp.journal import Counts
-from pcircle.fcp.recorder import Disk
 from pcircle.runtime import Here
 
 LONGEST_WAIT_S = 2.0

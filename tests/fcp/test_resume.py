@@ -18,8 +18,17 @@ from random import Random
 
 import pytest
 
-from pcircle.fcp.checkpoint import Checkpoint
-from pcircle.fcp.journal import COMMIT, Frame, Keys, Names, Subtree, read_frames, read_records
+from pcircle.checkpoint.journal import (
+    COMMIT,
+    Frame,
+    Keys,
+    Names,
+    Subtree,
+    read_frames,
+    read_records,
+)
+from pcircle.checkpoint.store import Checkpoint
+from pcircle.fcp.counters import LENGTHS
 from tests.fcp import kills
 from tests.fcp.interrupts import SLOWLY, checkpoints, interrupt, is_committed, temporary_in
 from tests.fcp.judge import CONTENT, differences
@@ -283,7 +292,7 @@ def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
     for frame in frames:
         if frame.magic == COMMIT or frame.epoch > committed:
             continue
-        for _, _, record in read_records(frame.payload):
+        for _, _, record in read_records(frame.payload, LENGTHS):
             if isinstance(record, Subtree):
                 whole.add(record.key)
             elif isinstance(record, Names):
@@ -366,7 +375,8 @@ def test_a_full_disk_stops_and_resumes_after_space_is_made(
 
 MEASURE = """
 import sys
-from pcircle.fcp import cli, journal, recorder
+from pcircle.checkpoint import journal
+from pcircle.fcp import cli
 kept = []
 begin = journal.Journal.__init__
 def beginning(self, *arguments):

@@ -22,8 +22,18 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from pcircle.fcp.checkpoint import Checkpoint
-from pcircle.fcp.journal import COMMIT, Frame, Keys, Names, Part, Subtree, read_frames, read_records
+from pcircle.checkpoint.journal import (
+    COMMIT,
+    Frame,
+    Keys,
+    Names,
+    Part,
+    Subtree,
+    read_frames,
+    read_records,
+)
+from pcircle.checkpoint.store import Checkpoint
+from pcircle.fcp.counters import LENGTHS
 from tests.fcp.interrupts import checkpoints, interrupt
 from tests.fcp.judge import CONTENT, METADATA, differences
 from tests.fcp.running import FOUR, ONE, TWO, copy, document, run_fcp, without_rights
@@ -152,7 +162,7 @@ def records_of(frames: list[Frame]) -> Iterator[object]:
     last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
     for frame in frames:
         if frame.magic != COMMIT and frame.epoch <= last:
-            yield from (record for _, _, record in read_records(frame.payload))
+            yield from (record for _, _, record in read_records(frame.payload, LENGTHS))
 
 
 def stop_midway(place: bytes, *arguments: str | bytes) -> None:

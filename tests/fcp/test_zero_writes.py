@@ -21,8 +21,8 @@ from typing import NoReturn
 import pytest
 
 from pcircle.aio import Files
-from pcircle.fcp.checkpoint import Checkpoint
-from pcircle.fcp.journal import Journal, Keys, Made
+from pcircle.checkpoint.journal import Journal, Keys, Made
+from pcircle.checkpoint.store import Checkpoint
 from pcircle.fs import lists, sorting
 from pcircle.fs.data import Mover
 from pcircle.runtime.defect import write_report

@@ -4,7 +4,7 @@ Each node has one. What a rank writes is volatile until a sync of its node that
 began later has ended; that sync may take along some of what was written
 meanwhile. What a rank records of its work is on disk at once, which is the
 worst case for a claim; it counts by the marks of commits, as in
-`pcircle.fcp.journal`. Whatever counts must be stable at that moment: so the
+`pcircle.checkpoint.journal`. Whatever counts must be stable at that moment: so the
 power is cut, in effect, after every step.
 """
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.errors import StoppedEarly, UsageError
-from pcircle.fcp import checkpoint as module
-from pcircle.fcp.checkpoint import Checkpoint, Guard
+from pcircle.checkpoint import guard as module
+from pcircle.checkpoint.guard import Guard
+from pcircle.checkpoint.store import Checkpoint, Unusable, Why
+from pcircle.errors import StoppedEarly
 
 
 @pytest.fixture
@@ -57,8 +58,9 @@ def test_a_job_that_beats_elsewhere_is_alive(
         other = Guard(checkpoint, b"other")
         with monkeypatch.context() as context:
             _elsewhere(context, what)
-            with pytest.raises(UsageError, match="another fcp is at work"):
+            with pytest.raises(Unusable) as refused:
                 other.take()
+            assert refused.value.why is Why.BUSY
         other.end()
         first.check()
     finally:
@@ -105,5 +107,6 @@ def test_who_was_taken_for_dead_stops(
 
 
 def test_made_by_two_at_once(checkpoint: Checkpoint) -> None:
-    with pytest.raises(UsageError, match="another fcp is at work"):
+    with pytest.raises(Unusable) as refused:
         Checkpoint.make(checkpoint.path)
+    assert refused.value.why is Why.JUST_MADE

@@ -16,9 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fcp.checkpoint import Checkpoint, Header
-from pcircle.fcp.counters import LENGTH, SUMS_LENGTH
-from pcircle.fcp.journal import (
+from pcircle.checkpoint.journal import (
     COMMIT,
     RECORDS,
     Begun,
@@ -38,13 +36,15 @@ from pcircle.fcp.journal import (
     read_record,
     read_records,
 )
-from pcircle.fcp.plan import JournalPlan
-from pcircle.fcp.resumed import Resumed, journal_name, read_history, write_index
+from pcircle.checkpoint.plan import JournalPlan
+from pcircle.checkpoint.resumed import Resumed, journal_name, read_history, write_index
+from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.fcp.counters import LENGTHS
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
-COUNTS = (1,) * LENGTH
-SUMS = (1,) * SUMS_LENGTH
+COUNTS = (1,) * LENGTHS.counts
+SUMS = (1,) * LENGTHS.sums
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
     Subtree(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
@@ -82,10 +82,10 @@ def _frames(path: str) -> list[Frame | Damage]:
 
 @contextmanager
 def _resumed(checkpoint: Checkpoint) -> Iterator[Resumed]:
-    history, entries = read_history(checkpoint, KEYS)
+    history, entries = read_history(checkpoint, KEYS, LENGTHS)
     write_index(checkpoint, entries)
     plan = JournalPlan(checkpoint.path, SECRET, history.run + 1, 1.0, 0, (b"01234567",), True)
-    resumed = Resumed(plan, KEYS)
+    resumed = Resumed(plan, KEYS, LENGTHS)
     yield resumed
     resumed.close()
 
@@ -99,7 +99,7 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     assert isinstance(records, Frame)
     assert isinstance(commit, Frame)
     assert (records.magic, records.epoch) == (RECORDS, 3)
-    assert tuple(record for _, _, record in read_records(records.payload)) == ALL
+    assert tuple(record for _, _, record in read_records(records.payload, LENGTHS)) == ALL
     assert (commit.magic, commit.epoch) == (COMMIT, 3)
 
 
@@ -116,7 +116,7 @@ def test_commit_after_the_journal_was_closed(checkpoint: Checkpoint) -> None:
     assert isinstance(records, Frame)
     assert isinstance(commit, Frame)
     assert (records.magic, records.epoch, commit.magic, commit.epoch) == (RECORDS, 3, COMMIT, 3)
-    assert read_history(checkpoint, KEYS)[0].trouble == ()
+    assert read_history(checkpoint, KEYS, LENGTHS)[0].trouble == ()
 
 
 def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoint) -> None:
@@ -163,7 +163,7 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
         record.key: (frame.epoch, frame.offset)
         for frame in _frames(_path(checkpoint))
         if isinstance(frame, Frame)
-        for _, _, record in read_records(frame.payload)
+        for _, _, record in read_records(frame.payload, LENGTHS)
     }
     assert set(claimed.values()) >= set(range(2, _EPOCHS))
     for key, epoch in claimed.items():
@@ -196,7 +196,7 @@ def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
     journal.commit(1, SUMS)
     journal.close()
     assert os.stat(_path(checkpoint)).st_size > journal.bytes
-    history, _ = read_history(checkpoint, KEYS)
+    history, _ = read_history(checkpoint, KEYS, LENGTHS)
     assert history.committed
     assert history.trouble == ()
 
@@ -235,7 +235,7 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     else:
         assert sum(found) >= len(names) - 4 - 200 // each * 2, (how, at)
     if how == "flip":
-        assert read_history(checkpoint, KEYS)[0].trouble, "damage is reported"
+        assert read_history(checkpoint, KEYS, LENGTHS)[0].trouble, "damage is reported"
 
 
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
@@ -244,7 +244,7 @@ def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> 
     journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
     journal.commit(1, SUMS)
     journal.close()
-    history, entries = read_history(checkpoint, KEYS)
+    history, entries = read_history(checkpoint, KEYS, LENGTHS)
     assert not history.committed
     assert not entries.seen
     assert history.trouble
@@ -254,12 +254,12 @@ HOSTILE = (
     b"",
     b"\xc1",
     msgspec.msgpack.encode(["d", b"short", COUNTS, 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * LENGTH, 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * LENGTH, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * LENGTHS.counts, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * LENGTHS.counts, 1, 1]),
     msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS, 1]),
     msgspec.msgpack.encode(["d", b"k" * 16, [1], 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1] * (LENGTH + 1), 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * LENGTH, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1] * (LENGTHS.counts + 1), 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * LENGTHS.counts, 1, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", -4096, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", 1 << 63, 1]),
     msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1, [1, 2, 3, 4]]),
@@ -276,10 +276,10 @@ HOSTILE = (
 def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> None:
     """Each on its own, and with the checksum that only who has the secret can make."""
     with pytest.raises((ValueError, msgspec.DecodeError)):
-        read_record(data)
+        read_record(data, LENGTHS)
     good = frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
     Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x90"))
-    history, entries = read_history(checkpoint, KEYS)
+    history, entries = read_history(checkpoint, KEYS, LENGTHS)
     assert history.trouble
     assert not entries.seen
 
@@ -288,11 +288,13 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     """Counts that each could be, but not all of them together."""
     journal = _journal(checkpoint)
     for number in range(8):
-        journal.add([Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * LENGTH, 1, 8)], 1)
+        journal.add(
+            [Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * LENGTHS.counts, 1, 8)], 1
+        )
         journal.flush()
     journal.commit(1, SUMS)
     journal.close()
-    history, entries = read_history(checkpoint, KEYS)
+    history, entries = read_history(checkpoint, KEYS, LENGTHS)
     assert history.trouble
     assert 0 < len(entries.seen) < 8 * 44
 
@@ -321,7 +323,7 @@ def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
     with suppress(ValueError, msgspec.DecodeError):  # the only two that it may raise
-        list(read_records(data))
+        list(read_records(data, LENGTHS))
 
 
 def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoint) -> None:
@@ -378,7 +380,7 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
         *range(0x5B, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
-    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, *(0,) * (LENGTH - 10))
+    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, *(0,) * (LENGTHS.counts - 10))
     names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
     journal.add([names], 3)

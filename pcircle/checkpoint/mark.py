@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,11 +31,6 @@ def new_mark(checkpoint: bytes) -> bytes:
 
 def _prefix(checkpoint: bytes) -> bytes:
     return b".fcp-mark-" + checkpoint.rpartition(b"-")[2] + b"-"
-
-
-def is_in_copy(roots: Sequence[Root]) -> bool:
-    """Whether the mark is in the copy of the only root, rather than in what holds the copies."""
-    return len(roots) == 1 and roots[0].kind == DIRECTORY
 
 
 def leave(name: bytes, directory_fd: int) -> None:

@@ -40,7 +40,6 @@ import msgspec
 import xxhash
 
 from pcircle.errors import NoSpace
-from pcircle.fcp.counters import LENGTH, SUMS_LENGTH
 from pcircle.fs.directories import HOLDER
 from pcircle.guards import require
 from pcircle.writing import write_at
@@ -54,7 +53,14 @@ _RESERVE_BYTES = 256 << 10
 HASH_BYTES = 8
 
 Counts: TypeAlias = "tuple[int, ...]"
-"""As of `Counters.counts`."""
+"""What the tool counts, in a row."""
+
+
+class Lengths(NamedTuple):
+    """How many numbers the tool counts: of an item in a record, and of a rank in a commit."""
+
+    counts: int
+    sums: int
 
 
 class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
@@ -371,7 +377,7 @@ _decode_record = msgspec.msgpack.Decoder(Record).decode
 _decode_counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
 
-def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
+def read_records(payload: bytes, lengths: Lengths) -> Iterator[tuple[int, int, Record]]:
     """Offset and length in the payload, and the record, of each.
 
     ValueError if it holds something else.
@@ -382,18 +388,18 @@ def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
         at += _LENGTH.size
         if at + length > len(payload):
             raise ValueError("a record is longer than its frame")
-        yield at, length, read_record(payload[at : at + length])
+        yield at, length, read_record(payload[at : at + length], lengths)
         at += length
 
 
-def read_record(data: bytes) -> Record:
+def read_record(data: bytes, lengths: Lengths) -> Record:
     """A record. ValueError if it is none, or has an impossible value."""
     record: Record = _decode_record(data)
     if len(record.key) != 16:
         raise ValueError("a key is not of 16 bytes")
     numbers: tuple[int, ...] = ()
     if isinstance(record, Subtree | Names):
-        if len(record.counts) != LENGTH:
+        if len(record.counts) != lengths.counts:
             raise ValueError("there are other counts than there should be")
         numbers = (*record.counts, record.made >> 1)  # an inode may have all 64 bits
         if isinstance(record, Subtree):
@@ -418,10 +424,10 @@ def is_below(path: bytes, name: bytes) -> bool:
     return not odd and b"/" not in name
 
 
-def read_counts(payload: bytes) -> Counts:
+def read_counts(payload: bytes, lengths: Lengths) -> Counts:
     """The counts of a commit. ValueError if they are none."""
     counts: Counts = _decode_counts(payload)
     # A rank may have fewer than none: it takes back what others have counted.
-    if len(counts) != SUMS_LENGTH or any(abs(number) >> 62 for number in counts):
+    if len(counts) != lengths.sums or any(abs(number) >> 62 for number in counts):
         raise ValueError("these are no counts")
     return counts

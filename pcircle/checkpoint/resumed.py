@@ -26,9 +26,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pcircle.encoding import text_of
-from pcircle.fcp.checkpoint import Checkpoint
-from pcircle.fcp.journal import (
+from pcircle.checkpoint.journal import (
     COMMIT,
     Begun,
     Counts,
@@ -36,6 +34,7 @@ from pcircle.fcp.journal import (
     Frame,
     Inode,
     Keys,
+    Lengths,
     Made,
     Names,
     Part,
@@ -47,7 +46,9 @@ from pcircle.fcp.journal import (
     read_record,
     read_records,
 )
-from pcircle.fcp.plan import JournalPlan
+from pcircle.checkpoint.plan import JournalPlan
+from pcircle.checkpoint.store import Checkpoint
+from pcircle.encoding import text_of
 from pcircle.fs.lists import groups
 from pcircle.fs.scan import Block
 
@@ -78,18 +79,26 @@ def is_litter_of(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
     return is_litter
 
 
+class Trouble(NamedTuple):
+    """A journal that can't be read, for this reason, or of which so many bytes are damaged."""
+
+    journal: str
+    lost_bytes: int = 0
+    reason: str = ""
+
+
 class History(NamedTuple):
     """What journals say on the whole.
 
     `run` is the number of the last run, `committed` tells that something
-    was; `counts` are those of the run that got farthest, `trouble` has a line
-    for each journal that is damaged.
+    was; `counts` are those of the run that got farthest, `trouble` are the journals that are
+    damaged.
     """
 
     run: int
     committed: bool
     counts: Counts
-    trouble: tuple[str, ...]
+    trouble: tuple[Trouble, ...]
 
 
 class Entries(NamedTuple):
@@ -99,19 +108,19 @@ class Entries(NamedTuple):
     commits: dict[int, int]
 
 
-def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
+def read_history(checkpoint: Checkpoint, keys: Keys, lengths: Lengths) -> tuple[History, Entries]:
     """Read all journals; the second value is what `write_index` wants. OSError."""
     entries = Entries(bytearray(), {})
     counts: dict[int, list[Counts]] = {}
-    trouble: list[str] = []
-    reader = _Reader(entries.seen)
+    trouble: list[Trouble] = []
+    reader = _Reader(entries.seen, lengths)
     names = sorted(map(os.fsencode, os.listdir(checkpoint.fd)))
     for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
         reader.begin(run, rank)
         try:
             fd = os.open(name, _READ, dir_fd=checkpoint.fd)
         except OSError as error:
-            trouble.append(f"{name.decode()} can't be read: {error.strerror}")
+            trouble.append(Trouble(name.decode(), reason=error.strerror or "no reason"))
             continue
         try:
             for found in read_frames(fd, keys):
@@ -121,8 +130,7 @@ def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
         entries.commits[run] = max(entries.commits.get(run, 0), reader.committed)
         counts.setdefault(run, []).append(reader.counts)
         if reader.lost_bytes:
-            lost = f"{reader.lost_bytes} bytes of {name.decode()} are damaged"
-            trouble.append(f"{lost}; what they tell of is copied again")
+            trouble.append(Trouble(name.decode(), reader.lost_bytes))
     # A rank that committed nothing has none.
     sums = [tuple(map(sum, zip(*filter(None, each), strict=True))) for each in counts.values()]
     last = max(entries.commits, default=0)
@@ -133,8 +141,9 @@ def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
 class _Reader:
     """Takes in the frames of one journal after another."""
 
-    def __init__(self, seen: bytearray) -> None:
+    def __init__(self, seen: bytearray, lengths: Lengths) -> None:
         self._seen = seen
+        self._lengths = lengths
         self._total = 0
 
     def begin(self, run: int, rank: int) -> None:
@@ -151,10 +160,10 @@ class _Reader:
         before = len(self._seen)
         try:
             if found.magic == COMMIT:
-                self.counts = read_counts(found.payload)
+                self.counts = read_counts(found.payload, self._lengths)
                 self.committed = max(self.committed, found.epoch)
                 return
-            for at, length, record in read_records(found.payload):
+            for at, length, record in read_records(found.payload, self._lengths):
                 self._see(record, found.offset + at, length, found.epoch)
         except (ValueError, msgspec.DecodeError):
             del self._seen[before:]
@@ -246,8 +255,9 @@ class Partial:
 class Resumed:
     """A rank's view of what was done. OSError if the index can't be read."""
 
-    def __init__(self, plan: JournalPlan, keys: Keys) -> None:
+    def __init__(self, plan: JournalPlan, keys: Keys, lengths: Lengths) -> None:
         self._keys = keys
+        self._lengths = lengths
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._journals: dict[tuple[int, int], int] = {}  # open ones, the one used last at the end
@@ -336,7 +346,8 @@ class Resumed:
     def _read(self, run: int, rank: int, offset: int, length: int) -> Record | None:
         """A record; None, as if it were not there, if it can't be read any more."""
         try:
-            return read_record(os.pread(self._journal(run, rank), length, offset))
+            data = os.pread(self._journal(run, rank), length, offset)
+            return read_record(data, self._lengths)
         except (OSError, ValueError, msgspec.DecodeError):
             return None
 
