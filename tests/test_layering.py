@@ -66,8 +66,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
     "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
     "signature": {"fs", "errors", "guards", "optional", "trusted", "writing"},
+    "tool": BELOW_TOOLS,
     "ui": {"acls", "encoding", "units", "errors", "optional", "trusted", "writing"},
-    **dict.fromkeys(TOOLS, BELOW_TOOLS),
+    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"tool"}),
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

@@ -32,12 +32,12 @@ from pcircle.fcp.signing import Signatures
 from pcircle.fcp.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
-from pcircle.fs.globs import rules_of
-from pcircle.fs.lists import Lists, read_paths, sort
+from pcircle.fs.lists import Lists, sort
 from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
+from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import open_log
@@ -128,7 +128,7 @@ class CopyProgram(Program):
                 raise UsageError(f"--signature: {error}") from None
         if options.json is not None:
             jsonout.check(options.json)
-        rules = rules_of(options.filters, show, null=options.null)
+        rules = rules_of(options.filters, null=options.null)
         here = working_directory()
         self._wish = reached(options.checkpoint)
         log = options.retry_from
@@ -301,7 +301,7 @@ def _listed(
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from: its paths are below SRC, which must be one directory")
-    paths = read_paths(name, show, null=options.null, whole=options.deep, note=note)
+    paths = read_paths(name, null=options.null, whole=options.deep, note=note)
     return sort([(0, paths)])
 
 

@@ -23,9 +23,9 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.items import Failure
 from pcircle.fcp.plan import DIRECTORY, Root
-from pcircle.fs.inputs import open_input
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
+from pcircle.tool.inputs import open_input
 from pcircle.ui.errorlog import LogFile, decode, encode
 from pcircle.ui.names import show
 from pcircle.ui.report import error_name

@@ -56,16 +56,16 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.registry import Inode, Key, Registry
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
+from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
 
 _FLAG_ATTEMPTS = 100
-_MIX = 0x9E3779B97F4A7C15
+MOST_AT_HAND = 50_000  # some 25 MB
 _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
 
@@ -79,22 +79,46 @@ class Linked(NamedTuple):
     file_system: int
 
 
+class Inode(msgspec.Struct):
+    """What its home knows of an inode: how many names have come, and what has become of it.
+
+    `made` is the copy's mark, and `copied` what it is a copy of; `first` the name that it was
+    copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
+    that are held, and for which name. `seen` names have come, of `names` at the most.
+    """
+
+    seen: int = 0
+    names: int = 0
+    made: int | None = None
+    copied: Stamp | None = None
+    epoch: int = 0
+    seal: bytes = b""
+    first: One | None = None
+    waiting: list[tuple[int, One]] = []
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing will happen until the next name comes."""
+        return self.made is not None and not self.waiting
+
+
+def registry(most: int = MOST_AT_HAND) -> Registry[Inode]:
+    """An empty registry of what becomes of inodes."""
+    return Registry(Inode, most, lambda inode: inode.is_at_rest)
+
+
 class HardLinks:
     """A rank's part of the registry, and the work on the names that are in it."""
 
     def __init__(self, site: Site, beside: HardLinks | None = None) -> None:
         """With `beside` the registry is that one's: it is of the same rank."""
         self._site = site
-        self._inodes: Registry = Registry() if beside is None else beside._inodes
+        self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Any = Lock() if beside is None else beside._lock
 
     def close(self) -> None:
         """Give the space back."""
         self._inodes.close()
-
-    def home(self, file_system: int, inode: int) -> int:
-        """The rank that keeps an inode."""
-        return ((file_system * 31 + inode) * _MIX >> 32) % self._site.size
 
     def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
         """A name in a directory, of an inode of several."""
@@ -117,7 +141,7 @@ class HardLinks:
         root, path, where = place
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
-            home = self.home(each.file_system, each.stamp.inode)
+            home = home_of((each.file_system, each.stamp.inode), self._site.size)
             by_home.setdefault((home, each.file_system), []).append(each)
         for (home, number), some in by_home.items():
             names = b"\0".join(each.name for each in some)
@@ -161,7 +185,7 @@ class HardLinks:
 
     def first(self, item: First, here: Here[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
-        home = self.home(*_key(item.one))
+        home = home_of(_key(item.one), self._site.size)
         if home != self._site.rank:
             here.post(home, [item])
             return False

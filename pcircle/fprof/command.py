@@ -18,8 +18,8 @@ from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.task import ProfileTask
 from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
-from pcircle.fs.globs import rules_of
 from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.tool.inputs import rules_of
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
@@ -59,17 +59,18 @@ class ProfileProgram(Program):
         if options.files_from is not None:
             if len(roots) != 1 or roots[0].name:
                 raise UsageError("--files-from: what is listed is in one PATH, a directory")
-            from pcircle.fs.lists import read_paths, sort
+            from pcircle.fs.lists import sort
+            from pcircle.tool.inputs import read_paths
 
             note = None if options.quiet else self.complain
-            paths = read_paths(options.files_from, show, null=options.null, whole=False, note=note)
+            paths = read_paths(options.files_from, null=options.null, whole=False, note=note)
             self._lists = sort([(0, paths)])
         plan = Plan(
             roots=roots,
             volumes=volumes,
             directory=working_directory(),
             one_node=len(set(nodes)) == 1,
-            rules=rules_of(options.filters, show, null=options.null),
+            rules=rules_of(options.filters, null=options.null),
             one_file_system=options.one_file_system,
             facets=tuple(sorted(options.wishes.facets())),
             top=max(KEPT_TOP if options.wishes.everything else 1, options.wishes.top),

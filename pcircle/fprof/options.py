@@ -19,7 +19,7 @@ from pcircle.ui.progress import Mode
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be profiled and told. `filters` are as of `pcircle.fs.globs.rules_of`."""
+    """What is to be profiled and told. `filters` are as of `pcircle.tool.inputs.rules_of`."""
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()

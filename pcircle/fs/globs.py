@@ -21,12 +21,10 @@ Source of the algorithm: rsync's `exclude.c` (rule_matches) and `wildmatch.c`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pcircle.errors import UsageError
-from pcircle.fs.inputs import open_input
 from pcircle.guards import require
 
 _ANY = b"(?s:.*)"  # `**`
@@ -239,33 +237,3 @@ def _bracket(text: bytes, at: int) -> tuple[bytes, int] | None:
 
 def _hex(sign: bytes) -> bytes:
     return b"\\x%02x" % sign[0]
-
-
-def rules_of(
-    filters: Sequence[tuple[str, bytes]], show: Callable[[bytes], str], *, null: bool
-) -> tuple[Rule, ...]:
-    """The rules that filter options come to, in their order, files read.
-
-    `filters` are pairs of "exclude" or "include" with a pattern, or
-    "exclude-from" or "include-from" with a file, whose lines end with NUL if
-    `null`. UsageError, with names as `show` makes them fit to be seen.
-    """
-    rules: list[Rule] = []
-    for option, text in filters:
-        kind, _, from_file = option.partition("-")
-        include = kind == "include"
-        try:
-            if from_file:
-                with open_input(text) as stream:
-                    found = list(read_rules(stream.read(), include=include, null=null))
-            else:
-                found = [read_rule(text, include=include)]
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"--{option} '{show(text)}': {reason}") from None
-        for rule in found:
-            if rule is None:
-                rules.clear()
-            else:
-                rules.append(rule)
-    return tuple(rules)

@@ -1,4 +1,4 @@
-"""Lists of what is meant of a tree: `--files-from`, and what `--retry-from` finds in a log.
+"""Lists of what is meant of a tree, by paths below its root.
 
 A list may name millions of paths, in any order. Rank 0 sorts it, in bounded
 memory, into a file of its own, and there what lies below a directory lies
@@ -17,7 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import IO, NamedTuple
 
@@ -25,18 +25,16 @@ import msgspec
 import xxhash
 
 from pcircle.encoding import text_of
-from pcircle.errors import StoppedEarly, UsageError
-from pcircle.fs.inputs import open_input
+from pcircle.errors import StoppedEarly
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
-from pcircle.fs.sorting import RUN_BYTES, TOGETHER, pieces, sorted_records
+from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
 from pcircle.writing import write_all
 
 _SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10
 _PORTION_NAMES = 512
 _SLASH, _NUL = b"/", b"\0"
-_COMMENT = (b"#", b";")
 
 
 def record_of(path: bytes, *, whole: bool = False) -> bytes:
@@ -47,51 +45,12 @@ def record_of(path: bytes, *, whole: bool = False) -> bytes:
     if path.startswith(_SLASH):
         raise ValueError("it is absolute, and should be relative")
     if _NUL in path:
-        raise ValueError("it holds a NUL: is the list one for --null?")
+        raise ValueError("it holds a NUL")
     parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
     if b".." in parts:
         raise ValueError("it leads upwards")
     whole = whole or path.endswith((_SLASH, b"/."))
     return _NUL.join(parts) + _NUL * whole
-
-
-def read_paths(
-    name: str,
-    show: Callable[[bytes], str],
-    *,
-    null: bool,
-    whole: bool,
-    note: Callable[[str], None] | None = None,
-) -> Iterator[bytes]:
-    """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
-
-    Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
-    the end how many there were. `show` makes a text of a path. UsageError if it can't be read,
-    or if one is not below the root.
-    """
-    end = _NUL if null else b"\n"
-    file_shown = show(os.fsencode(name))
-    comments = 0
-    try:
-        with open_input(name, dash=True) as stream:
-            for number, path in enumerate(pieces(stream, end), 1):
-                try:
-                    if not null and path.startswith(_COMMENT):
-                        comments += 1
-                    elif path:
-                        yield record_of(path, whole=whole)
-                except ValueError as error:
-                    where = f"'{show(path)}' (number {number} in '{file_shown}')"
-                    raise UsageError(f"--files-from: {where}: {error}") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
-    if comments and note is not None:
-        lines = "1 line" if comments == 1 else f"{comments:,} lines"
-        note(
-            f"--files-from: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
-            "name such a file './#name'"
-        )
 
 
 class Part(NamedTuple):

@@ -13,12 +13,12 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
-from pcircle.fs.globs import rules_of
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
+from pcircle.tool.inputs import rules_of
 from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
@@ -40,7 +40,7 @@ _OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", 
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be signed, as asked for. `filters` are as of `pcircle.fs.globs.rules_of`.
+    """What is to be signed, as asked for. `filters` are as of `pcircle.tool.inputs.rules_of`.
 
     With `files_from` only what that list names is meant; with `deep` also what is in
     directories there. `null`: paths in such files end with NUL.
@@ -136,7 +136,7 @@ class SumProgram(Program):
             directory=here,
             one_node=one_node,
             ranks=ranks,
-            rules=rules_of(options.filters, show, null=options.null),
+            rules=rules_of(options.filters, null=options.null),
             one_file_system=options.one_file_system,
             listing=options.files_from is not None,
             against=against,
@@ -285,11 +285,12 @@ def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
 
 def _listed(options: Options, name: str, plan: Plan, note: Callable[[str], None] | None) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
-    from pcircle.fs.lists import read_paths, sort
+    from pcircle.fs.lists import sort
+    from pcircle.tool.inputs import read_paths
 
     if len(plan.roots) != 1 or plan.roots[0].name:
         raise UsageError("--files-from: its paths are below PATH, which must be one directory")
-    paths = read_paths(name, show, null=options.null, whole=options.deep, note=note)
+    paths = read_paths(name, null=options.null, whole=options.deep, note=note)
     return sort([(0, paths)])
 
 

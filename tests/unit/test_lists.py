@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pcircle.errors import UsageError
 from pcircle.fs import lists
 from pcircle.fs.listed import Listed
-from pcircle.fs.lists import Group, Lists, Picked, groups, read_paths, record_of, sort
-from pcircle.ui.names import show
+from pcircle.fs.lists import Group, Lists, Picked, groups, record_of, sort
+from pcircle.tool.inputs import read_paths
 
 NAMES = st.binary(min_size=1, max_size=3).filter(
     lambda name: not set(name) & set(b"\0/") and name not in (b".", b"..")
@@ -140,17 +140,17 @@ def test_paths_that_are_not_below(tmp_path: Path, path: bytes) -> None:
     name = tmp_path / "list"
     name.write_bytes(b"good\n" + path + b"\n")
     with pytest.raises(UsageError, match=r"number 2 in '.*list'"):
-        list(read_paths(str(name), show, null=False, whole=False))
+        list(read_paths(str(name), null=False, whole=False))
 
 
 def test_lists_end_lines_in_two_ways(tmp_path: Path) -> None:
     name = tmp_path / "list"
     name.write_bytes(b"a\n\nb\r\n#c\n;d\n./#c")
-    assert list(read_paths(str(name), show, null=False, whole=False)) == [b"a", b"b\r", b"#c"]
+    assert list(read_paths(str(name), null=False, whole=False)) == [b"a", b"b\r", b"#c"]
     name.write_bytes(b"a\n\0\0b/\0#c\0")
-    assert list(read_paths(str(name), show, null=True, whole=False)) == [b"a\n", b"b\0", b"#c"]
+    assert list(read_paths(str(name), null=True, whole=False)) == [b"a\n", b"b\0", b"#c"]
     name.write_bytes(b"a\n\0\0b/\0")
-    assert list(read_paths(str(name), show, null=True, whole=True)) == [b"a\n\0", b"b\0"]
+    assert list(read_paths(str(name), null=True, whole=True)) == [b"a\n\0", b"b\0"]
 
 
 def test_picked_names_are_sorted_by_kind(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from pcircle.errors import StoppedEarly
 from pcircle.fcp.items import ANYWHERE, One, Stamp
-from pcircle.fcp.registry import Inode, Key, Registry
+from pcircle.fcp.links import Inode
+from pcircle.fcp.links import registry as new_registry
+from pcircle.fs.registry import Key
 
 _STAMP = Stamp(1, 2, 3, 4, 5)
 
@@ -21,7 +23,7 @@ def _one(name: bytes) -> One:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
     rng = Random(seed)
-    registry, expected = Registry(most=8), dict[Key, Inode]()
+    registry, expected = new_registry(most=8), dict[Key, Inode]()
     for step in range(600):
         key = (rng.randrange(2), rng.randrange(80) << 57)
         inode = registry.get(key)
@@ -51,7 +53,7 @@ def test_it_remembers_as_a_dictionary_does(seed: int) -> None:
 
 
 def test_inodes_at_rest_leave_memory() -> None:
-    registry = Registry(most=1000)
+    registry = new_registry(most=1000)
     for number in range(20_000):
         registry.add((0, number), Inode(made=number, copied=_STAMP, first=_one(b"name")))
         assert len(registry._at_hand) <= 1000
@@ -65,7 +67,7 @@ def test_inodes_at_rest_leave_memory() -> None:
 
 
 def test_a_full_disk_stops_the_job() -> None:
-    registry = Registry(most=10)
+    registry = new_registry(most=10)
     for number in range(11):
         registry.add((0, number), Inode(number, made=1))
     assert registry._database is not None
@@ -82,7 +84,7 @@ def test_a_full_disk_stops_the_job() -> None:
 
 def test_without_a_database_all_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlite3", None)
-    registry = Registry(most=10)
+    registry = new_registry(most=10)
     for number in range(100):
         registry.add((0, number), Inode(number, made=1))
     assert len(registry._at_hand) == 100

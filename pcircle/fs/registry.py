@@ -1,84 +1,80 @@
-"""What becomes of inodes of several names, as their home remembers it, in bounded memory.
+"""What is known of inodes of several names, by the rank that is their home, in bounded memory.
 
-A tree of backups may have millions of inodes that each wait for a name which
-comes at the very end. An inode at rest (its copy is made, and no name waits) is
-needed only when its next name comes. So when there are many, those at rest are
-laid off to a temporary database on disk, and fetched back one by one.
+The names of an inode may be anywhere in a tree and come to any rank, so what becomes of them is
+decided in one place: the inode's *home*, a rank found by hashing it. A tree of backups may have
+millions of inodes that each wait for a name which comes at the very end. One at rest is needed
+only when its next name comes. So when there are many, those at rest are laid off to a temporary
+database on disk, and fetched back one by one.
+
+What is known of an inode is the tool's affair: to copy takes far more of it than to count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.items import One, Stamp
 from pcircle.guards import require
 
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_AT_HAND = 50_000  # some 25 MB
+_MIX = 0x9E3779B97F4A7C15
+_PRIME = 0x1FFFFFFFFFFFFFFF
+
+T = TypeVar("T")
 
 Key: TypeAlias = "tuple[int, int]"
 """File system, as the walk numbers it, and inode."""
 
 
-class Inode(msgspec.Struct):
-    """What its home knows of an inode: how many names have come, and what has become of it.
+def home_of(key: Key, size: int) -> int:
+    """The rank, of so many, that keeps an inode."""
+    file_system, inode = key
+    # Inodes of neighbours differ by one, or by a multiple of a power of two: spread by a prime.
+    return ((inode * _MIX + file_system) >> 17) % _PRIME % size
 
-    `made` is the copy's mark, and `copied` what it is a copy of; `first` the name that it was
-    copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
-    that are held, and for which name. `seen` names have come, of `names` at the most.
+
+class Registry(Generic[T]):
+    """What a home knows of its inodes, by their keys: values of `kind`, `most` of them in memory.
+
+    `is_at_rest` tells of a value whether nothing will happen to it until its inode is asked for.
+    One that was asked for is at hand until another one is added. StoppedEarly if the temporary
+    directory is full.
     """
 
-    seen: int = 0
-    names: int = 0
-    made: int | None = None
-    copied: Stamp | None = None
-    epoch: int = 0
-    seal: bytes = b""
-    first: One | None = None
-    waiting: list[tuple[int, One]] = []
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing will happen until the next name comes."""
-        return self.made is not None and not self.waiting
-
-
-class Registry:
-    """The inodes of a home, by their keys. StoppedEarly if the temporary directory is full.
-
-    An inode that was asked for is at hand until another one is added.
-    """
-
-    def __init__(self, most: int = MOST_AT_HAND) -> None:
+    def __init__(self, kind: type[T], most: int, is_at_rest: Callable[[T], bool]) -> None:
         self._most = most
-        self._at_hand: dict[Key, Inode] = {}
+        self._is_at_rest = is_at_rest
+        self._at_hand: dict[Key, T] = {}
         self._database: sqlite3.Connection | None = None
         self._laid_off = 0
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Inode).decode
+        self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def __len__(self) -> int:
         return len(self._at_hand) + self._laid_off
 
-    def get(self, key: Key) -> Inode | None:
+    def get(self, key: Key) -> T | None:
         """What is known of an inode."""
-        inode = self._at_hand.get(key)
-        if inode is None and self._laid_off:
+        known = self._at_hand.get(key)
+        if known is None and self._laid_off:
             return self._fetch(key)
-        return inode
+        return known
 
-    def add(self, key: Key, inode: Inode) -> None:
+    def add(self, key: Key, value: T) -> None:
         """An inode that was not known."""
         if len(self._at_hand) >= self._most:
             self._lay_off()
-        self._at_hand[key] = inode
+        self._at_hand[key] = value
+
+    def replace(self, key: Key, value: T) -> None:
+        """Something else is known now of an inode that is at hand."""
+        self._at_hand[key] = value
 
     def forget(self, key: Key) -> None:
         """An inode that is at hand, and of which no more names will come."""
@@ -93,7 +89,7 @@ class Registry:
     def _lay_off(self) -> None:
         database = self._opened()
         if database is not None:
-            at_rest = [key for key, inode in self._at_hand.items() if inode.is_at_rest]
+            at_rest = [key for key, value in self._at_hand.items() if self._is_at_rest(value)]
             rows = ((_text(key), self._encode(self._at_hand.pop(key))) for key in at_rest)
             with _told():
                 database.execute("BEGIN")
@@ -103,22 +99,22 @@ class Registry:
         # Those that are not at rest must stay; to look for others each time would be too much.
         self._most = max(self._most, 2 * len(self._at_hand))
 
-    def _fetch(self, key: Key) -> Inode | None:
+    def _fetch(self, key: Key) -> T | None:
         database, text = require(self._database), (_text(key),)
         with _told():
-            row = database.execute("SELECT inode FROM inodes WHERE key = ?", text).fetchone()
+            row = database.execute("SELECT value FROM inodes WHERE key = ?", text).fetchone()
             if row is None:
                 return None
             database.execute("DELETE FROM inodes WHERE key = ?", text)
         self._laid_off -= 1
-        inode = self._at_hand[key] = self._decode(row[0])
-        return inode
+        value = self._at_hand[key] = self._decode(row[0])
+        return value
 
     def _opened(self) -> sqlite3.Connection | None:
         """The database; None where Python was built without."""
         if self._database is None:
             try:
-                import sqlite3  # few copies need it
+                import sqlite3  # few trees need it
             except ImportError:
                 return None
             with _told():
@@ -127,7 +123,7 @@ class Registry:
                 self._database.executescript(
                     "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
                     "PRAGMA cache_size = -8000;"
-                    "CREATE TABLE inodes (key TEXT PRIMARY KEY, inode BLOB) WITHOUT ROWID;"
+                    "CREATE TABLE inodes (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;"
                 )
         return self._database
 

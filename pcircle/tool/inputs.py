@@ -1,0 +1,93 @@
+"""Lists of paths, and filters, that options name. What is wrong is said by the option's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from pcircle.errors import UsageError
+from pcircle.fs.globs import Rule, read_rule, read_rules
+from pcircle.trusted import reading
+from pcircle.ui.names import show
+
+_COMMENT = (b"#", b";")
+
+
+def open_input(name: str | bytes, *, dash: bool = False) -> BinaryIO:
+    """A file for reading; with `dash`, `-` is standard input. Untrusted, OSError."""
+    path = os.fsencode(name)
+    if dash and path == b"-":
+        return open(0, "rb", closefd=False)
+    return open(reading(path), "rb")
+
+
+def read_paths(
+    name: str,
+    *,
+    null: bool,
+    whole: bool,
+    note: Callable[[str], None] | None = None,
+) -> Iterator[bytes]:
+    """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
+
+    Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
+    the end how many there were. UsageError if it can't be read, or if one is not below the
+    root.
+    """
+    from pcircle.fs.lists import record_of  # few runs have a list
+    from pcircle.fs.sorting import pieces
+
+    end = b"\0" if null else b"\n"
+    file_shown = show(os.fsencode(name))
+    comments = 0
+    try:
+        with open_input(name, dash=True) as stream:
+            for number, path in enumerate(pieces(stream, end), 1):
+                try:
+                    if not null and path.startswith(_COMMENT):
+                        comments += 1
+                    elif b"\0" in path:
+                        raise ValueError("it holds a NUL: is the list one for --null?")
+                    elif path:
+                        yield record_of(path, whole=whole)
+                except ValueError as error:
+                    where = f"'{show(path)}' (number {number} in '{file_shown}')"
+                    raise UsageError(f"--files-from: {where}: {error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
+    if comments and note is not None:
+        lines = "1 line" if comments == 1 else f"{comments:,} lines"
+        note(
+            f"--files-from: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
+            "name such a file './#name'"
+        )
+
+
+def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule, ...]:
+    """The rules that filter options come to, in their order, files read.
+
+    `filters` are pairs of "exclude" or "include" with a pattern, or
+    "exclude-from" or "include-from" with a file, whose lines end with NUL if
+    `null`. UsageError.
+    """
+    rules: list[Rule] = []
+    for option, text in filters:
+        kind, _, from_file = option.partition("-")
+        include = kind == "include"
+        try:
+            if from_file:
+                with open_input(text) as stream:
+                    found = list(read_rules(stream.read(), include=include, null=null))
+            else:
+                found = [read_rule(text, include=include)]
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UsageError(f"--{option} '{show(text)}': {reason}") from None
+        for rule in found:
+            if rule is None:
+                rules.clear()
+            else:
+                rules.append(rule)
+    return tuple(rules)
