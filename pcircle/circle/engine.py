@@ -49,6 +49,7 @@ from pcircle.circle.messages import (
     Account,
     Ask,
     Down,
+    Heard,
     I,
     JoinRef,
     Message,
@@ -63,6 +64,7 @@ from pcircle.circle.messages import (
     Up,
     Work,
 )
+from pcircle.circle.notices import Flow, Outbox
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
 from pcircle.circle.settings import Activity, Settings
@@ -81,6 +83,7 @@ class Engine(Generic[I, R]):
     `merge` combines two results and must be associative and commutative.
     `measure` gives this rank's progress counters, `report` its encoded report
     for the final account, then `kept` what it adds to the result, when asked.
+    What is put into `outbox` at any time, rank 0 is told in packs.
     Call an event method, then carry out what `take` returns; call `tick` no
     later than `wakeup_s`.
     """
@@ -97,6 +100,7 @@ class Engine(Generic[I, R]):
         measure: Callable[[], Sums] = lambda: Sums(ranks=1),
         report: Callable[[], bytes] = bytes,
         kept: Callable[[], R | None] = lambda: None,
+        outbox: Outbox | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.workers = settings.workers  # may change at any time
@@ -121,6 +125,8 @@ class Engine(Generic[I, R]):
             self.tree, settings.final_deadline_s / 4, self._own_account, merge
         )
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
+        self.outbox = Outbox() if outbox is None else outbox
+        self.telling = Flow(self.outbox, rank, size)
         victims = victims_of(settings.victims, Nodes(rank, nodes or [0] * size))
         backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
         self.thief = Thief(victims, backoff, rng)
@@ -208,14 +214,12 @@ class Engine(Generic[I, R]):
             self._result_came(ticket, value)
         self._advance(now_s)
 
-    def finished(self, ticket: int, value: Any, now_s: float, notices: Sequence[Any] = ()) -> None:
+    def finished(self, ticket: int, value: Any, now_s: float) -> None:
         """An item, or an item's completion, has run.
 
         `value` is its result; if it spawned, it is kept for its completion, which may be a further
         one.
         """
-        if notices:
-            self.notify(notices)
         parcel = self.running.pop(ticket)
         join = self.joins.processed(ticket, value)
         if self._aborted:
@@ -238,13 +242,6 @@ class Engine(Generic[I, R]):
         """What was done here in an epoch that was sealed is on disk."""
         self.epochs.synced(epoch)
         self._advance(now_s)
-
-    def notify(self, values: Sequence[Any]) -> None:
-        """Tell rank 0 something at once."""
-        if self.rank == 0:
-            self._out.append(do.Notify(0, tuple(values)))
-        elif self.phase < GATHERING:  # later nobody would wait for it
-            self._send(0, Notice(tuple(values)))
 
     def tick(self, now_s: float) -> None:
         """Time has passed."""
@@ -294,6 +291,9 @@ class Engine(Generic[I, R]):
             self._round(source, message, now_s)
         elif isinstance(message, Notice):
             self._out.append(do.Notify(source, message.values))
+            self._send(source, Heard())  # after it: orders are carried out in turn
+        elif isinstance(message, Heard):
+            self.telling.answered()
         elif isinstance(message, Token):
             self._send_all(self.detector.handle(source, message))
         else:
@@ -306,6 +306,7 @@ class Engine(Generic[I, R]):
         due_s = self._give_up_s
         if phase != STOPPED:
             due_s = earlier(due_s, self.epochs.wakeup_s())
+            due_s = earlier(due_s, self.telling.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
             if self.thief.asked is None and self.size > 1 and self._hungry():
@@ -313,7 +314,7 @@ class Engine(Generic[I, R]):
             if self.passive:
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
-            if self.passive:
+            if self.passive and self.telling.settled:
                 due_s = earlier(due_s, self.drain.wakeup_s())
             if self._give_up_s is not None and self.rank == 0:
                 due_s = earlier(due_s, self._drain_until_s())
@@ -459,6 +460,8 @@ class Engine(Generic[I, R]):
             self._stop(message.code, agreed=True)
 
     def _advance(self, now_s: float) -> None:
+        if self.outbox:
+            self._tell(now_s)
         if self.phase == WORKING:
             if len(self.queue) or self.pinned:
                 self._dispatch()
@@ -472,7 +475,7 @@ class Engine(Generic[I, R]):
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
-            self._send_all(self.drain.advance(self.passive, now_s))
+            self._send_all(self.drain.advance(self.passive and self.telling.settled, now_s))
             overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
             drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
             if self.rank == 0 and (self.lost or overdue or drained):
@@ -574,6 +577,14 @@ class Engine(Generic[I, R]):
             open_joins=self._left_open,
         )
         return merge_accounts(own, Account(value=self._kept()), self._merge)
+
+    def _tell(self, now_s: float) -> None:
+        """Have notices leave, if it is time to."""
+        for values in self.telling.packs(now_s, hurry=self.phase > WORKING):
+            if self.rank == 0:
+                self._out.append(do.Notify(0, values))
+            elif self.phase < GATHERING:  # later nobody would wait for them
+                self._send(0, Notice(values))
 
     def _send(self, dest: int, message: Message) -> None:
         if not isinstance(message, TREE):

@@ -10,7 +10,7 @@ classes matter more than the messages:
     them, and nothing else, as sent when the engine orders them and as
     received when the engine consumes them.
 *loose*
-    `Ask`, `Refuse`, `Notice`, `Token` and the basic ones: they travel between
+    `Ask`, `Refuse`, `Notice`, `Heard`, `Token` and the basic ones: they travel between
     any two ranks. Before the job ends they are drained, so that no message is
     left in a network when its ranks are gone.
 *tree*
@@ -141,9 +141,16 @@ class Results(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True)
 
 
 class Notice(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=True):
-    """Something that rank 0 should know at once, such as failures of entries."""
+    """What rank 0 should know soon, such as failures of entries: a pack of it, in order.
+
+    A rank sends the next one when it got `Heard` for the last, see `pcircle.circle.notices`.
+    """
 
     values: tuple[N, ...]
+
+
+class Heard(msgspec.Struct, frozen=True, tag="h", array_like=True):
+    """Rank 0 has dealt with a `Notice` of this rank."""
 
 
 class Token(msgspec.Struct, frozen=True, tag="t", array_like=True):
@@ -186,6 +193,7 @@ Message: TypeAlias = (
     | Post[Any]
     | Results[Any]
     | Notice[Any]
+    | Heard
     | Token
     | Down
     | Up[Any]

@@ -1,17 +1,27 @@
 """From a worker's thread to the engine: what an item does besides returning.
 
 Each call is handed to the owner of the pool and becomes an engine event there,
-in the order of the calls and before the item's end.
+in the order of the calls and before the item's end. What rank 0 is to be told
+goes to the engine's outbox instead, and waits for room there: a worker that has
+more to tell than rank 0 can take in waits, for an outbox on each of thousands
+of ranks must stay small, and so must rank 0's inbox.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from pcircle.circle import Engine
+from pcircle.circle.notices import PACK_BYTES, Outbox
 from pcircle.workers.pool import Pool
+
+KEPT_BYTES = 4 * PACK_BYTES
+"""What a rank may have to tell before its workers wait."""
 
 
 class WorkerLine:
@@ -24,12 +34,16 @@ class WorkerLine:
         perform: Callable[[], None],
         now_s: Callable[[], float],
         is_stopping: Callable[[], bool],
+        outbox: Outbox,
     ) -> None:
         self._pool = pool
         self._engine = engine
         self._perform = perform
         self._now_s = now_s
         self.is_stopping = is_stopping
+        self._outbox = outbox
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._main = threading.get_ident()
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
         """The item has made these."""
@@ -48,13 +62,17 @@ class WorkerLine:
         self._pool.say(partial(self._do, self._engine.resumed, ticket, items, value, epoch=epoch))
 
     def note(self, notices: Sequence[Any]) -> None:
-        """Rank 0 is to be told these."""
-        self._pool.say(self._tell, notices)
+        """Rank 0 is to be told these. Waits while it has too much to hear."""
+        outbox = self._outbox
+        for notice in notices:
+            data = self._encode(notice)
+            told = notice if self._engine.rank == 0 else msgspec.Raw(data)
+            before = outbox.add(told, len(data))
+            if not before or before < PACK_BYTES <= before + len(data):
+                self._pool.wake()  # it may be time to tell
+            if before > KEPT_BYTES and threading.get_ident() != self._main:
+                outbox.await_room(KEPT_BYTES)
 
     def _do(self, event: Callable[..., None], *arguments: Any, **more: Any) -> None:
         event(*arguments, self._now_s(), **more)
-        self._perform()
-
-    def _tell(self, notices: Sequence[Any]) -> None:
-        self._engine.notify(notices)
         self._perform()

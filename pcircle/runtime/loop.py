@@ -35,6 +35,7 @@ from pcircle.circle.instructions import (
     Stop,
 )
 from pcircle.circle.messages import Account, Up
+from pcircle.circle.notices import Outbox
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.guards import require
@@ -84,6 +85,7 @@ class Rank:
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
+        outbox = Outbox()
         self._engine: Engine[Any, Any] = Engine(
             transport.rank,
             transport.size,
@@ -94,12 +96,14 @@ class Rank:
             measure=task.measure,
             report=self._report,
             kept=lambda: self._kept,
+            outbox=outbox,
         )
         self._engine.workers = self._pool.threads
         most = most_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
-        self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping)
+        stopping = self._is_stopping
+        self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, stopping, outbox)
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -150,7 +154,9 @@ class Rank:
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
                 engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
-            self._stopping = self._stopping or bool(engine.reasons)
+            if engine.reasons and not self._stopping:
+                self._stopping = True
+                engine.outbox.let_go()
             if self._tuner is not None:
                 engine.workers = self._tuner.look(_now_s())
             engine.tick(_now_s())
@@ -364,6 +370,7 @@ class Rank:
     def _end(self) -> None:
         self._spill.close()
         self._stopping = True
+        self._engine.outbox.let_go()
         self._syncer.close(_LAST_CALLS_S)
         # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
         if self._pool.close(_LAST_CALLS_S):

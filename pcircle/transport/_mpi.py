@@ -90,8 +90,10 @@ class MpiTransport:
         self.nodes = _number_nodes(comm.allgather(MPI.Get_processor_name()))
         self._comm = comm
         self._own: list[Delivery | Lost] = []
-        # A request keeps its buffer alive, so these lists are what holds the payloads as well.
-        self._sends: list[MPI.Request] = []
+        # A request keeps its buffer alive, so these are what holds the payloads as well. MPI begins
+        # those to one rank in their order, so only the oldest of each is asked for: to ask for all
+        # that are open at every turn would cost the square of their number.
+        self._sends: dict[int, deque[MPI.Request]] = {}  # by receiver, none empty
         self._incoming: dict[int, deque[_Incoming]] = {}  # by source, in the order of matching
         self._fragments: dict[int, list[bytearray]] = {}  # by source, of a message half here
         self._status = MPI.Status()
@@ -220,15 +222,17 @@ class MpiTransport:
     # -- outgoing
 
     def _start_send(self, dest: int, part: memoryview, tag: int) -> None:
-        self._sends.append(self._comm.Isend([part, len(part), MPI.BYTE], dest, tag))
+        request = self._comm.Isend([part, len(part), MPI.BYTE], dest, tag)
+        self._sends.setdefault(dest, deque()).append(request)
 
     def _finish_sends(self) -> None:
-        """Forget the sends that are complete."""
-        done = MPI.Request.Testsome(self._sends)
-        if done:
-            gone = set(done)
-            self._sends = [send for at, send in enumerate(self._sends) if at not in gone]
-            self._last_traffic = monotonic()
+        """Forget the sends that are complete, to each rank up to the first that isn't."""
+        for dest, sends in list(self._sends.items()):
+            while sends and sends[0].Test():
+                sends.popleft()
+                self._last_traffic = monotonic()
+            if not sends:
+                del self._sends[dest]
 
     # -- incoming
 

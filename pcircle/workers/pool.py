@@ -75,7 +75,7 @@ class Pool:
             raise ValueError("a pool has at least one thread")
         self.threads = threads
         self.in_flight = 0
-        self._wake = wake
+        self.wake = wake
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = (
             SimpleQueue()
         )
@@ -106,7 +106,7 @@ class Pool:
     def say(self, function: Callable[..., None], *args: Any) -> None:
         """On a worker: have the owner call the function; calls keep their order."""
         self._said.append((function, args))
-        self._wake()
+        self.wake()
 
     def drain(self) -> None:
         """On the owner thread: handle the messages and results that are queued now.

@@ -24,6 +24,7 @@ from pcircle.circle import Engine, Settings, Sums
 from pcircle.circle.messages import Ask
 from pcircle.errors import IntegrityError, NoSpace
 from pcircle.runtime import Here, Observer, Outcome, Program, Task, run, run_program
+from tests.runtime.flood import Flood
 
 HANG_S = 60.0
 
@@ -40,6 +41,7 @@ class Told(msgspec.Struct, frozen=True):
     cpu_s: tuple[float, ...]
     nodes: tuple[int, ...] = ()
     notices: tuple[Any, ...] = ()
+    messages: tuple[int, ...] = ()
 
 
 def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
@@ -53,6 +55,7 @@ def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
         tuple(report.cpu_s for report in outcome.reports),
         tuple(report.node for report in outcome.reports),
         tuple(notices),
+        tuple(report.messages for report in outcome.reports),
     )
     print(msgspec.json.encode(told).decode(), flush=True)
 
@@ -555,6 +558,7 @@ JOBS: dict[str, Callable[..., Callable[[int | None], int]]] = {
     "gate": lambda pipe, others: library(Gate(pipe, int(others))),
     "middle": lambda pipe, others: library(Middle(pipe, int(others))),
     "noting": lambda raises="": program(lambda: Noting(2, 5), None, raises),
+    "flood": lambda items, each, stops="": program(lambda: Flood(items, each, stops)),
     "nearest": lambda: program(
         lambda: Grow(3, 6), {"victims": "nearest", "split": "equal", "termination": "token"}
     ),

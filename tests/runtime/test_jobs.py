@@ -6,6 +6,7 @@ must wait for others do so by meeting them, never by time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,34 @@ def test_all_notices_reach_rank_0(job: Job, ranks: Ranks) -> None:
     items = [f"item {level}" for level in levels for _ in range(2 * 2 ** (5 - level))]
     joins = [f"join {level}" for level in levels[1:] for _ in range(2 * 2 ** (5 - level))]
     assert sorted(ended.known.notices) == sorted(items + joins)
+
+
+def in_order(notices: Sequence[str]) -> int:
+    """How many floods told something; each told all up to some point, in order."""
+    reached: dict[str, int] = {}
+    for notice in notices:
+        rank, number, *_ = notice.split()
+        assert int(number) == reached.get(rank, 0)
+        reached[rank] = int(number) + 1
+    return len(reached)
+
+
+@EVERY
+def test_many_notices_travel_in_few_messages(job: Job, ranks: Ranks) -> None:
+    """Answers, stealing and the rounds of the job are counted as well."""
+    ended = job(ranks, "flood", 400, 100)
+    assert (ended.code, ended.known.result) == (0, 40_000)
+    assert len(ended.known.notices) == 40_000
+    assert 1 <= in_order(ended.known.notices) <= ranks.size
+    assert sum(ended.known.messages) < 40_000 / 50
+
+
+@EVERY
+def test_notices_before_an_abort_are_told(job: Job, ranks: Ranks) -> None:
+    ended = job(ranks, "flood", 40, 1000, "stops")
+    assert ended.code == 3
+    assert in_order(ended.known.notices) >= 1
+    assert len(ended.known.notices) >= 1000, "the item that stopped it had told so many"
 
 
 @pytest.mark.parametrize("ranks", [LOCAL[0], LOCAL[1], MPI[1]], ids=str)

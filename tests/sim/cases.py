@@ -40,7 +40,7 @@ class Case(msgspec.Struct, frozen=True):
 
     `nodes` says which node each rank is on. Reading a spilled segment back
     takes `fetch_s`; with 0 it happens in the same step. Every item whose
-    number is a multiple of `notice_every` sends a notice (0: none). With
+    number is a multiple of `notice_every` tells `notice_bytes` (0: none). With
     `codec` all messages go through msgspec. A sync takes `sync_s`; with
     `late_seals` a rank's epoch is raised after it, and with `forgetful_joins`
     a result has the epoch of its own rank alone: two defects that the search
@@ -57,6 +57,7 @@ class Case(msgspec.Struct, frozen=True):
     seed_at_s: float = 0.0
     fetch_s: float = 0.0
     notice_every: int = 0
+    notice_bytes: int = 1
     codec: bool = False
     sync_s: float = 0.0
     late_seals: bool = False
@@ -225,7 +226,9 @@ def draw(family: str, seed: int) -> Case:
     case = _draw(family, seed)
     # Drawn apart, so that the rest of a seed's case stays what it was.
     agains = Random(f"agains {family} {seed}").choice((0.0, 0.0, 0.3, 1.0))
-    return msgspec.structs.replace(case, forest=msgspec.structs.replace(case.forest, agains=agains))
+    notice_bytes = Random(f"notices {family} {seed}").choice((1, 3000, 40_000))
+    forest = msgspec.structs.replace(case.forest, agains=agains)
+    return msgspec.structs.replace(case, forest=forest, notice_bytes=notice_bytes)
 
 
 def _draw(family: str, seed: int) -> Case:

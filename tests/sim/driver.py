@@ -33,7 +33,19 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Abort, Ask, Down, Notice, Post, Refuse, Results, Token, Up, Work
+from pcircle.circle.messages import (
+    Abort,
+    Ask,
+    Down,
+    Heard,
+    Notice,
+    Post,
+    Refuse,
+    Results,
+    Token,
+    Up,
+    Work,
+)
 from pcircle.errors import StoppedEarly, worst
 from pcircle.transport._sim import SimTransport
 from pcircle.transport.contract import Delivery, Lost
@@ -49,6 +61,7 @@ WIRE = (
     | Post[Item]
     | Results[Result]
     | Notice[int]
+    | Heard
     | Token
     | Down
     | Up[Result]
@@ -74,7 +87,8 @@ class Record:
         self.epochs: dict[Item, int] = {}  # of the results
         self.processed = bytearray(size)  # how often each directory was
         self.begun: dict[Item, int] = {}  # joins that were opened: how often they ended
-        self.notices: list[int] = []
+        self.notices: list[tuple[int, int]] = []  # who told, and what
+        self.noted: list[tuple[int, int]] = []
         self.shows: list[tuple[float, Sums]] = []
         self.account: Account[Any] | None = None
         self.result: Result | None = None
@@ -121,6 +135,7 @@ class Player:
         self._taken: list[Instruction] = []  # and not carried out yet
         self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
+        self._unheard = False  # a pack of notices is on its way
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -163,6 +178,7 @@ class Player:
                 engine.rank_lost(arrival.rank, arrival.reason, now_s)
             else:
                 message: Any = arrival.payload
+                self._unheard = self._unheard and not isinstance(message, Heard)
                 engine.receive(arrival.source, message, now_s)
         timers = self._timers
         if not arrivals and not (timers and timers[0][0] <= now_s):
@@ -207,6 +223,9 @@ class Player:
         self._has_given = self._has_given or _gives_account(instruction)
         if isinstance(instruction, Send):
             message: Message = instruction.message
+            if isinstance(message, Notice):
+                assert not self._unheard, "a second pack of notices is sent before rank 0 has heard"
+                self._unheard = True
             t.send(instruction.dest, message)
         elif isinstance(instruction, Start):
             self._waiting.append(instruction)
@@ -218,7 +237,7 @@ class Player:
         elif isinstance(instruction, Abandon):
             self._join_ended(instruction.item, instruction.own)
         elif isinstance(instruction, Notify):
-            self.record.notices.extend(instruction.values)
+            self.record.notices += [(instruction.source, value) for value in instruction.values]
         elif isinstance(instruction, Show):
             self.record.shows.append((self._now_s, instruction.sums))
         elif isinstance(instruction, Seal | Commit):
@@ -337,8 +356,10 @@ class Player:
         else:
             self._record(start.item, self.epoch)
         every = self.case.notice_every
-        notices = [number] if every and number % every == 0 else []
-        engine.finished(start.ticket, own_result(start.item), self._now_s, notices)
+        if every and number % every == 0:
+            self.record.noted.append((engine.rank, number))
+            engine.outbox.add(number, self.case.notice_bytes)
+        engine.finished(start.ticket, own_result(start.item), self._now_s)
         self._begin_items()
 
     def _complete(self, complete: Complete) -> None:

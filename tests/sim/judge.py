@@ -84,6 +84,7 @@ class Run:
         record = self.record
         assert max(record.processed, default=0) <= 1, "an item was processed twice"
         self._judge_shows()
+        self._judge_notices()
         if self._whole:
             self._judge_agreement()
             if record.abort_codes:
@@ -107,6 +108,13 @@ class Run:
             assert 1 <= sums.ranks <= self.case.ranks
             assert 0 <= sums.stale < sums.ranks
             before = counts
+
+    def _judge_notices(self) -> None:
+        """Rank 0 hears of each rank what it had to tell, in order, up to some point."""
+        for rank in range(self.case.ranks):
+            heard = [value for source, value in self.record.notices if source == rank]
+            noted = [value for source, value in self.record.noted if source == rank]
+            assert heard == noted[: len(heard)], f"the notices of rank {rank} came as {heard}"
 
     def _judge_agreement(self) -> None:
         outcomes = [outcome for outcome in self.outcomes if outcome is not None]
@@ -132,7 +140,7 @@ class Run:
         assert total == (expected(0, size) if size else None), f"the result is {total}"
         every = case.notice_every
         notices = list(range(0, size, every)) if every else []
-        assert sorted(record.notices) == notices, "notices are lost or doubled"
+        assert sorted(value for _, value in record.notices) == notices, "notices lost or doubled"
         assert record.account.open_joins == 0
         assert set(record.begun.values()) <= {1}, "a join ended twice, or never"
         assert not any(player.store for player in self.players), "segments are left"

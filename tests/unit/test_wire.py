@@ -22,6 +22,7 @@ from pcircle.circle.messages import (
     Ask,
     Counted,
     Down,
+    Heard,
     JoinRef,
     Notice,
     Parcel,
@@ -61,6 +62,7 @@ MESSAGES = [
     Results(7, Done()),
     Results(2**50, Done(FAILURE)),
     Notice((FAILURE, Remark(b"a", "is odd"))),
+    Heard(),
     Token(3, -5, True),
     Down(STOP, 1, 143),
     Up(PROGRESS, 4, sums=Sums((1, 2, 2**60), 0.5, 8, 1)),
@@ -79,6 +81,12 @@ def codec() -> Codec:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_every_message_survives(codec: Codec, message: Any) -> None:
     assert codec.message(codec.encode(message)) == message
+
+
+def test_notices_that_were_encoded_one_by_one_come_as_what_they_were(codec: Codec) -> None:
+    values = FAILURE, Remark(b"a", "is odd")
+    encoded = tuple(msgspec.Raw(msgspec.msgpack.encode(value)) for value in values)
+    assert codec.message(codec.encode(Notice(encoded))) == Notice(values)
 
 
 def test_parcels_survive_in_a_segment(codec: Codec) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from pcircle.errors import IntegrityError, UsageError
 from pcircle.transport.contract import Transport
@@ -42,7 +45,64 @@ def aborting(code: str) -> Callable[[Transport], int]:
     return body
 
 
-PROGRAMS: tuple[Callable[[str], Callable[[Transport], int]], ...] = (ending, raising, aborting)
+class _Asked:
+    """A request, and how often such were asked whether they are complete."""
+
+    times = 0
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def Test(self) -> bool:
+        _Asked.times += 1
+        return bool(self._request.Test())
+
+
+class _Communicator:
+    """A communicator whose sends count how often they are asked for."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def Isend(self, *arguments: Any) -> _Asked:
+        return _Asked(self._comm.Isend(*arguments))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+
+def crowding(folder: str) -> Callable[[Transport], int]:
+    """Rank 0 sends much to a rank that doesn't listen until it has seen that, and looks often."""
+    gate, messages, looks = Path(folder, "gate"), 3000, 200
+
+    def body(transport: Transport) -> int:
+        if transport.rank:
+            while not gate.exists():
+                time.sleep(0.005)
+            heard = 0
+            while heard < messages:
+                heard += len(transport.poll(None))
+            return 0
+        mine: Any = transport
+        mine._comm = _Communicator(mine._comm)
+        payload = bytes(200_000)  # too long to leave before it is received
+        for _ in range(messages):
+            transport.send(1, payload)
+        for _ in range(looks):
+            transport.poll(0)
+        gate.touch()
+        print(_Asked.times, messages + looks, flush=True)
+        return 0
+
+    return body
+
+
+PROGRAMS: tuple[Callable[[str], Callable[[Transport], int]], ...] = (
+    ending,
+    raising,
+    aborting,
+    crowding,
+)
 
 
 def main(name: str, argument: str) -> int:

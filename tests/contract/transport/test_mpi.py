@@ -51,6 +51,14 @@ def test_abort_ends_all_with_its_code(ranks: Ranks, code: int) -> None:
     assert ranks(3, "aborting", code).returncode == code
 
 
+def test_what_is_still_to_leave_is_not_asked_for_one_by_one(ranks: Ranks, tmp_path: Path) -> None:
+    """Each look asks for one send of a receiver, and for more only as far as they have left."""
+    done = ranks(2, "crowding", tmp_path)
+    assert done.returncode == 0, done.stderr
+    asked, most = map(int, done.stdout.split()[-2:])
+    assert 0 < asked <= most
+
+
 def test_short_messages_do_not_overtake_long_ones_that_travel_in_pieces(
     run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
 ) -> None:

@@ -1,0 +1,31 @@
+"""A task that tells rank 0 far more than it does, as where nothing can be read."""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.errors import IntegrityError
+from pcircle.runtime import Here, Task
+
+
+class Flood(Task[int, int]):
+    """Each of `items` tells `each` things, one at a time; with `stops` the last of all aborts."""
+
+    def __init__(self, items: str, each: str, stops: str = "") -> None:
+        self._items, self._each = int(items), int(each)
+        self._stops = stops
+        self._told = 0  # by this rank
+
+    def seed(self) -> range:
+        return range(self._items)
+
+    def process(self, item: int, here: Here[int]) -> int:
+        for _ in range(self._each):
+            here.note([f"{os.getpid()} {self._told} {'of a length as failures have it':>70}"])
+            self._told += 1
+        if self._stops and item == 0:  # rank 0 begins with the last and a thief takes the first
+            raise IntegrityError("stopped in the middle")
+        return self._each
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b

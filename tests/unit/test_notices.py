@@ -1,0 +1,134 @@
+"""How notices become packs, when packs leave, and that who tells too much waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from pcircle.circle import Engine
+from pcircle.circle.notices import (
+    PACK_BYTES,
+    TOGETHER_BYTES,
+    Flow,
+    Outbox,
+    age_s,
+    pack_bytes,
+)
+from pcircle.runtime.line import KEPT_BYTES, WorkerLine
+from pcircle.workers.pool import Pool
+
+
+def _packs(flow: Flow, now_s: float, *, hurry: bool = False) -> list[tuple[int, ...]]:
+    return list(flow.packs(now_s, hurry=hurry))
+
+
+def test_the_first_leaves_at_once_and_others_wait_for_more() -> None:
+    outbox = Outbox()
+    flow = Flow(outbox, 1, 4)
+    assert (flow.wakeup_s(), flow.settled) == (None, True)
+    outbox.add(0, 100)
+    assert _packs(flow, 5.0) == [(0,)]
+    flow.answered()
+    outbox.add(1, 100)
+    outbox.add(2, 100)
+    assert _packs(flow, 5.01) == []
+    assert flow.wakeup_s() == 5.0 + age_s(4)
+    assert not flow.settled
+    assert _packs(flow, 5.0 + age_s(4)) == [(1, 2)]
+
+
+def test_a_full_pack_leaves_early_and_no_other_before_it_was_heard() -> None:
+    outbox = Outbox()
+    flow = Flow(outbox, 1, 4)
+    for number in range(10):
+        outbox.add(number, PACK_BYTES // 2)
+    assert _packs(flow, 1.0) == [(0, 1)]
+    assert _packs(flow, 100.0, hurry=True) == []
+    assert flow.wakeup_s() is None, "only an answer will change anything"
+    flow.answered()
+    assert _packs(flow, 1.0) == [(2, 3)]
+
+
+def test_nothing_waits_for_more_at_the_end() -> None:
+    outbox = Outbox()
+    flow = Flow(outbox, 1, 4)
+    outbox.add(0, 1)
+    assert _packs(flow, 1.0) == [(0,)]
+    flow.answered()
+    outbox.add(1, 1)
+    assert _packs(flow, 1.0, hurry=True) == [(1,)]
+    assert not flow.settled
+    flow.answered()
+    assert flow.settled
+
+
+def test_rank_0_answers_itself() -> None:
+    outbox = Outbox()
+    flow = Flow(outbox, 0, 4)
+    for number in range(3):
+        outbox.add(number, PACK_BYTES)
+    assert _packs(flow, 1.0) == [(0,), (1,), (2,)]
+    assert flow.settled
+
+
+def test_what_is_larger_than_a_pack_leaves_alone() -> None:
+    outbox = Outbox()
+    flow = Flow(outbox, 1, 4)
+    outbox.add(0, 10 * PACK_BYTES)
+    outbox.add(1, 1)
+    assert _packs(flow, 1.0) == [(0,)]
+    assert outbox.size_bytes == 1
+
+
+def test_all_packs_on_their_way_are_bounded_together() -> None:
+    for ranks in (1, 2, 100, 1000, 2048):
+        assert ranks * pack_bytes(ranks) <= TOGETHER_BYTES
+    assert 10_000 * pack_bytes(10_000) < 100 << 20
+    assert all(ranks / age_s(ranks) < 5001 for ranks in (1, 1000, 100_000))
+
+
+def _engine(rank: int) -> Engine[int, int]:
+    from random import Random
+
+    return Engine(rank, 2, merge=int.__add__, rng=Random(1))
+
+
+def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
+    """A million notices, of which nobody takes any: what is held does not depend on how many."""
+    pool = Pool(lambda: None)
+    engine = _engine(1)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, engine.outbox)
+    told = 0
+    waiting = threading.Event()
+
+    def tell() -> None:
+        nonlocal told
+        for number in range(1_000_000):
+            if engine.outbox.size_bytes > KEPT_BYTES:
+                waiting.set()  # the next one
+            line.note([f"{number:100}"])
+            told += 1
+
+    future = pool.submit(tell)
+    assert waiting.wait(60)
+    assert engine.outbox.size_bytes < KEPT_BYTES + 1000
+    held = len(engine.outbox)
+    assert told <= held < KEPT_BYTES // 100 + 2
+    first = engine.outbox.take(KEPT_BYTES)
+    assert len(first) > held // 2
+    engine.outbox.let_go()  # as at an abort: the rest is told without waiting
+    while not future.done:
+        pool.drain()
+        time.sleep(0.001)
+    assert future.error() is None
+    assert len(first) + len(engine.outbox) == told == 1_000_000
+    assert pool.close(10)
+
+
+def test_the_main_thread_never_waits() -> None:
+    engine = _engine(1)
+    pool = Pool(lambda: None)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, engine.outbox)
+    for _ in range(3):
+        line.note(["x" * KEPT_BYTES])
+    assert len(engine.outbox) == 3
