@@ -140,6 +140,7 @@ class Engine(Generic[I, R]):
         self._value: R | None = None  # of unstructured work
         self._result: R | None = None  # of the root join
         self._seeded = rank != 0
+        self._refused = False  # a thief, since there was last something to give
         self._aborted = False
         self._ended_well = False  # no abort was known when the accounts came to be gathered
         self._give_up_s: float | None = None
@@ -322,6 +323,15 @@ class Engine(Generic[I, R]):
             due_s = earlier(due_s, self.gather.wakeup_s())
         return due_s
 
+    def is_hungry(self) -> bool:
+        """Somebody waits for work and found none here: another rank, or a worker of this one.
+
+        May be called from any thread, at any time: it is a hint.
+        """
+        if len(self.queue) or self.pinned:
+            return False
+        return self._refused or len(self.running) < self.workers
+
     @property
     def passive(self) -> bool:
         """Nothing to do or awaited: only a basic message could make this rank send one."""
@@ -345,6 +355,7 @@ class Engine(Generic[I, R]):
         return parcels
 
     def _push(self, parcels: Iterable[Parcel[I]]) -> None:
+        self._refused = False
         self.queue.push(parcels)
         self._spill()
 
@@ -422,6 +433,7 @@ class Engine(Generic[I, R]):
             self.activity.given += 1
             self._send(thief, Work(tuple(self.queue.steal(count))))
             return
+        self._refused = works
         outward = self.thief.victims.outward(self._rng) if works and ask.onward else None
         if outward is None or outward in self.lost:
             self._send(thief, Refuse())

@@ -86,6 +86,10 @@ class Lease:
         self.identity = opened.identity
         self.searched = opened.searched
 
+    def end(self) -> None:
+        """End it."""
+        self._directories.release(self.opened)
+
     def __enter__(self) -> Lease:
         return self
 

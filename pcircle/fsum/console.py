@@ -209,7 +209,7 @@ class Console(Observer[Done]):
 
     def _account(self, total: Totals, outcome: Outcome[Done]) -> str | None:
         """What is wrong with the counts of a job that ended well; None if nothing is."""
-        signed = 0 if outcome.result is None else outcome.result.signed
+        signed = 0 if outcome.result is None else outcome.result.roots.signed
         if total.found != total.settled:
             text = f"{total.found} entries were found, but {total.settled} accounted for"
         elif not total.failed and total.signed != signed:
@@ -225,7 +225,7 @@ class Console(Observer[Done]):
             return {}
         chosen = algorithm(self._plan.algorithm)
         beside = BESIDE.size if self._plan.detailed else 0
-        entries = entries_of(b"".join(result.runs), chosen.size + beside)
+        entries = entries_of(b"".join(result.roots.runs), chosen.size + beside)
         found = {}
         for name, entry in entries:
             if int(name) not in self._failed_roots:

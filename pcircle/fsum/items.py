@@ -1,9 +1,8 @@
-"""fsum's units of work, as they travel between ranks.
+"""fsum's units of work, as they travel between ranks, besides those of the walk.
 
-A directory to scan, some hundred names in one directory, a large file to cut
-into chunks, a chunk; each with its share of the job's `weight` of 1. Items that
-come back to a directory or a file carry its identity (device, inode): if
-something else has that name by then, the entry fails.
+A large file to cut into chunks, a chunk; each with its share of the job's `weight` of 1. Items
+that come back to a directory or a file carry its identity (device, inode): if something else has
+that name by then, the entry fails.
 """
 
 from __future__ import annotations
@@ -12,44 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fs.listed import Listed
-
-Identity: TypeAlias = tuple[int, int]
-
-
-class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Sign a directory and all below it. `above` is the directory it lies in, None for a root.
-
-    With `only` nothing of it is signed but what that names.
-    """
-
-    root: int
-    path: bytes
-    weight: float
-    above: Identity | None = None
-    only: Listed | None = None
-
-
-class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """Sign what a list names in a directory, of which this text is a part."""
-
-    root: int
-    path: bytes
-    text: bytes
-    weight: float
-    directory: Identity
-
-
-class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Sign entries of one directory that are no directories; names are joined by NUL."""
-
-    root: int
-    path: bytes
-    files: bytes
-    links: bytes
-    specials: bytes
-    weight: float  # of each name
-    directory: Identity | None  # None: where a root has its name
+from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -59,7 +21,8 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     path: bytes
     name: bytes
     weight: float
-    directory: Identity | None
+    place: Place | None
+    slot: int
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -111,14 +74,29 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
 Notice: TypeAlias = Failure | Difference
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result, see `pcircle.signature.signer.Result`.
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a part of a directory: its entries, see `pcircle.signature.signer.Result`."""
 
-    `cause` says, for the chunks of a file, why it could not be read.
-    """
-
-    cause: Failure | None = None
     runs: tuple[bytes, ...] = ()
     shelved: tuple[tuple[int, int], ...] = ()
     signed: int = 0
     blocks: bytes = b""
+
+
+NOTHING = Part()
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """An item's result: parts by the slot of their directory.
+
+    Of a chunk it is the `blocks` of its file, or the `cause` why it could not be read.
+    """
+
+    slots: dict[int, Part] = {}
+    cause: Failure | None = None
+    blocks: bytes = b""
+
+    @property
+    def roots(self) -> Part:
+        """Of a whole job: the entries of the roots."""
+        return self.slots.get(0, NOTHING)

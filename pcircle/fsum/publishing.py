@@ -173,10 +173,10 @@ def clear(plan: Plan) -> None:
 
 def root_of(plan: Plan, result: Done) -> Entry | None:
     """The root's entry, of a job's result."""
-    if not result.runs:
+    if not result.roots.runs:
         return None
     size = algorithm(plan.algorithm).size
-    ((name, packed),) = entries_of(result.runs[0], size + BESIDE.size)
+    ((name, packed),) = entries_of(result.roots.runs[0], size + BESIDE.size)
     return unpack(name, packed, size)
 
 

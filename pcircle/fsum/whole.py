@@ -25,11 +25,12 @@ from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fsum.coreutils import Listed as Line
 from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Difference, Digest, Failure, Identity
+from pcircle.fsum.items import Difference, Digest, Failure
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import FLAGS, check_same
 from pcircle.guards import require
 from pcircle.runtime import Here, PartedTask
+from pcircle.walk.items import Identity
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20

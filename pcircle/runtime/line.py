@@ -44,6 +44,7 @@ class WorkerLine:
         self._outbox = outbox
         self._encode = msgspec.msgpack.Encoder().encode
         self._main = threading.get_ident()
+        self.is_hungry = engine.is_hungry
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
         """The item has made these."""

@@ -61,6 +61,9 @@ class Line(Protocol):
     def is_stopping(self) -> bool:
         """The job stops early."""
 
+    def is_hungry(self) -> bool:
+        """Somebody waits for work that this rank could give."""
+
 
 class Here(Generic[I]):
     """An item's surroundings while it is processed; used on the worker thread.
@@ -70,25 +73,26 @@ class Here(Generic[I]):
     on this rank, as `resume` wants it.
     """
 
-    __slots__ = ("_line", "is_stopping", "spawned", "ticket")
+    __slots__ = ("is_hungry", "is_stopping", "line", "spawned", "ticket")
 
     def __init__(self, ticket: int, line: Line) -> None:
         self.ticket = ticket
         self.spawned = 0
         self.is_stopping = line.is_stopping
-        self._line = line
+        self.is_hungry = line.is_hungry
+        self.line = line
 
     def spawn(self, items: Sequence[I]) -> None:
         """Make more items: children of this one. `spawned` counts them."""
         if items:
             self.spawned += len(items)
-            self._line.spawn(self.ticket, items)
+            self.line.spawn(self.ticket, items)
 
     def post(self, rank: int, items: Sequence[I]) -> None:
         """Make more items, which that rank alone can process; keep them short."""
         if items:
             self.spawned += len(items)
-            self._line.post(self.ticket, rank, items)
+            self.line.post(self.ticket, rank, items)
 
     def hold(self, epoch: int = 0) -> None:
         """Don't complete before `resume` is called with this ticket: once for each hold.
@@ -96,19 +100,19 @@ class Here(Generic[I]):
         With `epoch` that will be when it is committed, which is then hurried on.
         """
         self.spawned += 1
-        self._line.hold(self.ticket, epoch)
+        self.line.hold(self.ticket, epoch)
 
     def resume(self, ticket: int, items: Sequence[I], value: Any, epoch: int = 0) -> None:
         """End a hold of an item of this rank: it makes `items`, and gets a result.
 
         From any thread and at any time; `epoch` as the hold was given.
         """
-        self._line.resume(ticket, items, value, epoch)
+        self.line.resume(ticket, items, value, epoch)
 
     def note(self, notices: Sequence[Any]) -> None:
         """Have rank 0 told something now."""
         if notices:
-            self._line.note(notices)
+            self.line.note(notices)
 
     @property
     def stopping(self) -> bool:

@@ -1,0 +1,163 @@
+"""Large files: signed by their chunks, which many ranks may read at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.fs.data import may_have_holes
+from pcircle.fs.directories import Directories, join_path
+from pcircle.fs.trouble import Changed
+from pcircle.fsum.counters import Counters
+from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
+from pcircle.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.fsum.reader import FLAGS, Reader, check_same
+from pcircle.fsum.visitor import SumVisitor
+from pcircle.runtime import Here
+from pcircle.signature import Signer
+
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 256 << 20
+_CHUNKS_PER_RANK = 32
+
+
+class LargeFile(NamedTuple):
+    """A large file between its first chunk and its last; how many blocks are no mere holes."""
+
+    status: os.stat_result
+    blocks: int
+
+
+class LargeFiles:
+    """The work on large files of one worker thread, of a job of `size` ranks."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        size: int,
+        directories: Directories,
+        counters: Counters,
+        reader: Reader,
+        signer: Signer,
+        visitor: SumVisitor,
+    ) -> None:
+        self._plan = plan
+        self._size = size
+        self._directories = directories
+        self._counters = counters
+        self._reader = reader
+        self._signer = signer
+        self._visitor = visitor
+
+    def begin(self, item: Large, here: Here[Any]) -> LargeFile | Part:
+        """Cut a file into chunks; what comes of it, if there are none."""
+        self._reader.doing = "open"
+        try:
+            with self._directories.lease(item.root, item.path, _source_of(item)) as lease:
+                fd = os.open(item.name, FLAGS, dir_fd=lease.fd)
+                try:
+                    status = os.fstat(fd)
+                    if not stat.S_ISREG(status.st_mode):
+                        raise Changed("it is not a regular file any more")
+                    sparse = may_have_holes(status)
+                    grid = list(self._grid(fd, status.st_size, sparse=sparse))
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            self._counters.weight += item.weight
+            path = join_path(item.path, item.name)
+            self._visitor.fail(item.root, path, None, error, here)
+            return self._signer.take(NOTHING)
+        size = status.st_size
+        self._counters.sized += 1
+        self._counters.bytes_found += size
+        where = item.root, item.path, item.name, self._plan.identify(status)
+        here.spawn(
+            [
+                Chunk(*where, offset, length, item.weight * length / size, sparse)
+                for offset, length in grid
+            ]
+        )
+        holes = size - sum(length for _, length in grid)
+        self._counters.bytes_done += holes
+        self._counters.weight += item.weight * holes / size if size else item.weight
+        own = LargeFile(status, sum(-(-length // BLOCK_BYTES) for _, length in grid))
+        return own if here.spawned else self.complete(item, own, Done(), here)
+
+    def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
+        """The chunks of a file that have any data."""
+        wanted = size // (_CHUNKS_PER_RANK * self._size)
+        wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
+        whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
+        offset = 0
+        while offset < size:
+            data = offset
+            try:
+                if sparse:
+                    data = os.lseek(fd, offset, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return  # nothing but a hole is left
+                # Else the file system knows nothing of holes.
+            offset = max(offset, data // whole * whole)
+            yield offset, min(whole, size - offset)
+            offset += whole
+
+    def chunk(self, item: Chunk, here: Here[Any]) -> Done:
+        """Read a range; what takes long is handed back."""
+        reached, end = item.offset, item.offset + item.length
+        self._reader.doing = "reach"
+        split = self._plan.chunk_bytes is None
+        try:
+            with self._directories.lease(item.root, item.path) as lease:
+                reached = self._reader.chunk(item, lease.fd, here.is_stopping, split=split)
+        except OSError as error:
+            self._counters.weight += item.weight
+            path = join_path(item.path, item.name)
+            return Done(cause=self._visitor.failure(item.root, path, None, error))
+        self._counters.weight += item.weight * (reached - item.offset) / item.length
+        if reached < end and not here.stopping:
+            half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
+            middle = min(end, reached + half)
+            change = msgspec.structs.replace
+            parts = [(a, b) for a, b in ((reached, middle), (middle, end)) if b > a]
+            weight = item.weight / item.length
+            here.spawn(
+                [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
+            )
+        return Done(blocks=self._signer.take(NOTHING).blocks)
+
+    def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Any]) -> Part:
+        """All chunks are read: the file's entry, or that it has none."""
+        self._reader.doing = "read"
+        cause = merged.cause
+        if cause is None:
+            try:
+                with self._directories.lease(item.root, item.path, _source_of(item)) as lease:
+                    now = os.stat(item.name, dir_fd=lease.fd, follow_symlinks=False)
+                check_same(own.status, now)
+            except OSError as error:
+                cause = self._visitor.failure(
+                    item.root, join_path(item.path, item.name), None, error
+                )
+        if cause is not None:
+            self._counters.failed += 1
+            here.note([cause])
+            self._signer.clear()
+            self._visitor.sign_failed(item.root, join_path(item.path, item.name))
+            return self._signer.take(NOTHING)
+        self._signer.clear()
+        self._reader.note(own.status, own.status.st_size)
+        self._signer.large(own.status.st_size, own.blocks, merged.blocks)
+        self._signer.add_at(item.root, item.path, item.name)
+        self._counters.files += 1
+        return self._signer.take(NOTHING)
+
+
+def _source_of(item: Large) -> tuple[int, int] | None:
+    return None if item.place is None else item.place.source

@@ -1,0 +1,253 @@
+"""What fsum does at each step of the walk: reads entries, and makes digests of directories."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.scan import Block
+from pcircle.fs.trouble import Changed, kind_of, told
+from pcircle.fsum.counters import Counters
+from pcircle.fsum.items import NOTHING, Failure, Large, Part
+from pcircle.fsum.plan import Plan
+from pcircle.fsum.reader import Reader
+from pcircle.guards import require
+from pcircle.runtime import Here
+from pcircle.signature import Signer
+from pcircle.signature.digests import BESIDE, FAILED
+from pcircle.walk.items import Place
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import handed_back
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.fsum.ledger import Ledger
+
+_BATCH_S = 0.1
+
+
+class SumVisitor(Visitor[Part]):
+    """One worker thread's. `lists` say what is meant of the roots; rank 0 has them."""
+
+    nothing: ClassVar[Part] = NOTHING
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        signer: Signer,
+        reader: Reader,
+        ledger: Ledger | None,
+        lists: Lists | None,
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._signer = signer
+        self._reader = reader
+        self._ledger = ledger
+        self._lists = lists
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        """See `Visitor`."""
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        opened.place = Place(source.identity)
+        opened.own = source.opened.status
+        return None
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`: what this run writes itself is left out, and what is missing."""
+        missing = None if opened.only is None else self._ledger
+        if not self._plan.own and missing is None:
+            return blocks
+        return self._leave_out(opened.path, blocks, source.fd, missing)
+
+    def _leave_out(
+        self, path: bytes, blocks: Iterable[Block], fd: int, missing: Ledger | None
+    ) -> Iterable[Block]:
+        for block in blocks:
+            for own in self._plan.own:
+                if own.directory == path:
+                    block.files = [n for n in block.files if not own.names(os.fsencode(n))]
+            if missing is not None:
+                missing.leave_missing(block, path, fd)
+            yield block
+
+    def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
+        """See `Visitor`: the digest of a directory."""
+        where = opened.root, opened.path
+        try:
+            if self._ledger is None:
+                part = self._signer.directory(*where, NOTHING, opened.part)
+            else:
+                meant = self._meant(opened) if opened.entered else ()
+                with self._ledger.page(opened.path, opened.own, here.note, meant) as page:
+                    part = self._signer.directory(*where, NOTHING, opened.part, page.see)
+                    page.close(self._signer.digest_of(part))
+        except ValueError as why:
+            self.fail(*where, "sign directory", Changed(str(why)), here, sized=True)
+            return self._signer.take(NOTHING)
+        self._counters.directories += 1
+        return part
+
+    def _meant(self, opened: Open[Part]) -> Iterable[bytes] | None:
+        """The names that are meant of a directory, in their order; None: all."""
+        only = opened.only
+        if only is None:
+            return None
+        if not only.is_range:
+            from pcircle.fs.lists import groups
+
+            return (group.name for group in groups(only.text, 0, len(only.text)))
+        return (group.name for group in require(self._lists).below(only))
+
+    def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        if opened.place is None:  # it was not even reached
+            self._counters.scans_done += 1
+            self._counters.sized += 1
+        self._signer.clear()
+        self.fail(opened.root, opened.path, "read directory", error, here, sized=True)
+        opened.own = self._signer.take(NOTHING)
+
+    def lost(self, opened: Open[Part]) -> Part:
+        """See `Visitor`: what is in it is nobody's entry."""
+        part: Part = opened.own
+        return part
+
+    def merge(self, a: Part, b: Part) -> Part:
+        """See `Visitor`."""
+        if a is NOTHING:
+            return b
+        return self._signer.gather(NOTHING, a, b)
+
+    # ---- names -----------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self.fail(where.root, join_path(where.path, name), "reach", error, here)
+
+    def begin(self, item: Any, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._signer.clear()
+
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> Part:
+        """See `Visitor`: what takes too long is handed back."""
+        fd = fds[0]
+        for name in names.links:
+            if self._one(where, name, self._reader.link, fd, here):
+                self._counters.links += 1
+                self._counters.sized += 1
+        for name in names.specials:
+            if self._one(where, name, self._reader.node, fd, here):
+                self._counters.special += 1
+                self._counters.sized += 1
+        files = names.files
+        until_s = time.monotonic() + _BATCH_S
+        if files and not self._plan.detailed and where.path != HOLDER:
+            tried, others = self._reader.small(files, fd, until_s)
+            self._counters.weight += where.weight * (tried - len(others))
+            files = others + files[tried:]
+        if files:
+            self._files(where, files, fd, until_s, here)
+        return self._signer.take(NOTHING)
+
+    def _files(
+        self, where: Where, files: Sequence[bytes], fd: int, until_s: float, here: Here[Any]
+    ) -> None:
+        """Files that may be of any size, one by one."""
+        large: list[Large] = []
+        read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
+        root, path, weight = where.root, where.path, where.weight
+        spares = None if self._ledger is None else self._ledger.sparing(path)
+        for done, name in enumerate(files, 1):
+            try:
+                if spares is not None and spares(name, fd):
+                    self._counters.sized += 1
+                    whole = True
+                else:
+                    whole = read(name, fd, stop)
+            except OSError as error:
+                self.fail(root, join_path(path, name), None, error, here)
+            else:
+                if whole:
+                    add(root, path, name)
+                    self._counters.files += 1
+                else:
+                    large.append(Large(root, path, name, weight, where.place, where.slot))
+                    self._counters.weight -= weight
+            self._counters.weight += weight
+            if time.monotonic() > until_s or stop():
+                here.spawn(list(handed_back(where, files[done:])))
+                break
+        here.spawn(large)
+
+    def _one(
+        self,
+        where: Where,
+        name: bytes,
+        read: Callable[[bytes, int], None],
+        directory_fd: int,
+        here: Here[Any],
+    ) -> bool:
+        self._counters.weight += where.weight
+        try:
+            read(name, directory_fd)
+        except OSError as error:
+            self.fail(where.root, join_path(where.path, name), None, error, here)
+            return False
+        self._signer.add_at(where.root, where.path, name)
+        return True
+
+    # ---- failures --------------------------------------------------------------
+
+    def fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        here: Here[Any],
+        *,
+        sized: bool = False,
+    ) -> None:
+        """Account for an entry that has no digest; `doing` None is what the reader did."""
+        self._counters.failed += 1
+        if not sized:
+            self._counters.sized += 1
+        here.note([self.failure(root, path, doing, error)])
+        self.sign_failed(root, path)
+
+    def sign_failed(self, root: int, path: bytes) -> None:
+        """Where a manifest is compared with, a failed entry is not a missing one."""
+        if self._plan.against is not None:
+            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
+            self._signer.beside = bytes(BESIDE.size)
+            name = path.rpartition(b"/")[2]
+            self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        """An entry's failure, as data."""
+        base = self._plan.roots[root]
+        entry = b"" if base.name else path
+        shown = os.path.join(base.shown, entry) if entry else base.shown
+        what = doing or self._reader.doing
+        return Failure(shown, what, *told(error), root, entry, kind_of(error))
+
+
+def kind_of_root(holder: bytes, name: bytes) -> Names:
+    """A root that is no directory, by its kind."""
+    try:
+        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
+    except OSError:
+        mode = stat.S_IFREG  # to read it will say what is wrong
+    if stat.S_ISREG(mode):
+        return Names([name], [], [])
+    return Names([], [name], []) if stat.S_ISLNK(mode) else Names([], [], [name])

@@ -1,0 +1,6 @@
+"""The one walk over trees, that all tools share.
+
+`walker` goes through directories depth first and hands out what is left after some milliseconds;
+`items` are its units of work as they travel, `opened` the directories under way, `visitor` what a
+tool does at each step.
+"""

@@ -1,0 +1,134 @@
+"""Directories under way: what is known of each, and what of it is left for others.
+
+Those of one item form a forest: each has the number (its *slot*) of the one that it lies in, and
+the first is the directory that the item's names are in, of which nothing else is known. They are
+kept in the order in which they were entered, so what is below a directory stands behind it, and
+one that is complete is always the last. One that waits for what others do (items that were made
+for it) stays, while its siblings go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.listed import Listed
+from pcircle.runtime import Here
+from pcircle.walk.items import Place, Tree
+
+P = TypeVar("P")
+
+_FEW_NAMES = 64  # of directories: they are given away in halves
+_PARTS = 8  # that more are given away in
+
+
+class Open(Generic[P]):
+    """A directory that is not complete.
+
+    `own` is the tool's, and `part` what has come so far of what is in it. `weight` is that of
+    each entry. Its leases, of the source and of the target, are there while it is looked at.
+    """
+
+    __slots__ = (
+        "above",
+        "ancestors",
+        "below",
+        "entered",
+        "failed",
+        "leases",
+        "only",
+        "own",
+        "part",
+        "path",
+        "pending",
+        "place",
+        "root",
+        "slot",
+        "waits",
+        "weight",
+    )
+
+    def __init__(self, root: int, path: bytes, slot: int, above: Open[P] | None, part: P) -> None:
+        self.root = root
+        self.path = path
+        self.slot = slot
+        self.above = above
+        self.part = part
+        self.place: Place | None = None
+        self.own: Any = None
+        self.weight = 0.0
+        self.only: Listed | None = None
+        self.ancestors = b""  # of what is in it
+        self.pending: list[bytes] = []  # subdirectories that are to be entered
+        self.below: dict[bytes, Listed] = {}  # what is meant of some of these
+        self.entered = True  # unless it is a mount point that is left empty
+        self.failed = False  # it could not be read or made: nothing is done when it ends
+        self.waits = False  # for items, for what is held or for a directory that does
+        self.leases: tuple[Lease, Lease | None] | None = None
+
+
+class Gathering(Here[Any], Generic[P]):
+    """An item's surroundings while it walks: what it makes is kept until `flush`.
+
+    To talk to the engine costs as much as a small directory, so it is done once an item.
+    `opens` are the directories that the item has under way.
+    """
+
+    __slots__ = ("_kept", "_line_of", "opens")
+
+    def __init__(self, here: Here[Any]) -> None:
+        super().__init__(here.ticket, here.line)
+        self.opens: list[Open[P]] = []
+        self._kept: list[Any] = []
+
+    def wait(self, slot: int) -> None:
+        """The directory of this slot is not complete before the item's join."""
+        self.spawned += 1
+        if self.opens:
+            self.opens[slot].waits = True
+
+    def spawn(self, items: Sequence[Any]) -> None:
+        """As of `Here`, at the next `flush`."""
+        for item in items:
+            self.wait(item.slot)
+        self._kept += items
+
+    def post(self, rank: int, items: Sequence[Any]) -> None:
+        """As of `Here`, at once."""
+        for item in items:
+            self.wait(item.slot)
+        super().post(rank, items)
+
+    def flush(self) -> None:
+        """Have what was made stolen from now on."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            super().spawn(kept)
+
+
+def left_of(opened: Open[Any], most: int | None = None) -> list[Tree]:
+    """What is left of a directory, or so many names of it, to be given away."""
+    names, opened.pending = opened.pending, []
+    if most is not None and most < len(names):
+        names, opened.pending = names[:most], names[most:]
+    found = (opened.root, opened.path, opened.weight)
+    rest = (opened.place, opened.slot)
+    listed = [
+        Tree(*found, name, *rest, opened.below[name], opened.ancestors)
+        for name in names
+        if name in opened.below
+    ]
+    if listed:
+        names = [name for name in names if name not in opened.below]
+    some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
+    parts = [b"\0".join(names[at : at + some]) for at in range(0, len(names), some)]
+    return listed + [Tree(*found, part, *rest, None, opened.ancestors) for part in parts]
+
+
+def child_of(above: Open[P], name: bytes, slot: int, part: P) -> Open[P]:
+    """The directory of this name in another one, before it is entered."""
+    opened = Open(above.root, join_path(above.path, name), slot, above, part)
+    if above.below:
+        opened.only = above.below.get(name)
+    return opened

@@ -1,0 +1,122 @@
+"""What a tool does at each step of the walk.
+
+The walk knows how directories are reached, read, chosen from, divided and completed, on one side
+or on two; a visitor knows what is done with what is found. Its methods run on the worker's thread,
+and one directory at a time is looked at: from `enter` to the end of its `names` nothing else is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pcircle.fs.directories import Lease
+from pcircle.fs.scan import Block
+from pcircle.runtime import Here
+from pcircle.walk.items import Place, Tree
+from pcircle.walk.opened import Open
+
+P = TypeVar("P")
+
+
+class Where(Protocol):
+    """The directory that names are in, as an `Open` and a `Batch` have it."""
+
+    @property
+    def root(self) -> int: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def place(self) -> Place | None: ...
+    @property
+    def slot(self) -> int: ...
+
+
+class Tally(Protocol):
+    """What the walk counts: see the counters of the tools."""
+
+    found: int
+    scans_due: int
+    weight: float
+
+
+class Names:
+    """Names of one directory that are no directories, by kind."""
+
+    __slots__ = ("files", "links", "specials")
+
+    def __init__(self, files: list[bytes], links: list[bytes], specials: list[bytes]) -> None:
+        self.files = files
+        self.links = links
+        self.specials = specials
+
+    def __len__(self) -> int:
+        return len(self.files) + len(self.links) + len(self.specials)
+
+    def all(self) -> list[bytes]:
+        """All of them."""
+        return self.links + self.specials + self.files
+
+
+class Visitor(ABC, Generic[P]):
+    """A tool's part in the walk. P is what comes of a part of the tree.
+
+    An OSError that leaves `enter`, `meant` or `names` of an open directory fails it.
+    """
+
+    nothing: ClassVar[Any]
+    """What comes of nothing."""
+
+    @abstractmethod
+    def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
+        """A directory was opened, to be read next. Makes its `place`; what it is on the other side.
+
+        `holder` is the one that it lies in, whose leases are held; None for a root.
+        """
+
+    def meant(self, opened: Open[P], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """The blocks of a directory less what is left out by other rules than the walk's."""
+        return blocks
+
+    @abstractmethod
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> P:
+        """Names of an open directory, of which some may be handed back, by `here.spawn`.
+
+        `fds` are the directory's on both sides, -1 where there is none. Counts their weight.
+        """
+
+    @abstractmethod
+    def leave(self, opened: Open[P], here: Here[Any]) -> P:
+        """All that is in a directory is done; what comes of it, with its `part`, for its holder."""
+
+    @abstractmethod
+    def failed(self, opened: Open[P], error: OSError, here: Here[Any]) -> None:
+        """A directory can't be reached, made or read; what was found by then is gone on with."""
+
+    @abstractmethod
+    def lost(self, opened: Open[P]) -> P:
+        """As `leave`, of a directory that has failed."""
+
+    @abstractmethod
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """An entry fails since its directory can't be reached any more. Counts its weight not."""
+
+    @abstractmethod
+    def merge(self, a: P, b: P) -> P:
+        """What comes of two parts of a directory."""
+
+    def divided(self, opened: Open[P], text: bytes) -> bytes:
+        """What is still to be done of a part of a list."""
+        return text
+
+    def begin(self, item: Any, here: Here[Any]) -> None:
+        """An item, or the completion of one, begins."""
+
+    def end(self, here: Here[Any], opens: Sequence[Open[P]]) -> None:
+        """An item, or the completion of one, ends; `opens` are not complete."""
+
+
+__all__ = ["Names", "Tally", "Tree", "Visitor", "Where"]

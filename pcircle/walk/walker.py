@@ -1,0 +1,475 @@
+"""The walk: one rank's part of it, on one worker thread.
+
+A directory is read once. What is in it is looked at on the spot if that is not much, else it
+becomes batches that others can steal. Then whoever reads goes on with the subdirectories, depth
+first, for some milliseconds; what is left then, at all levels, becomes items. So items, joins,
+messages and what two threads say to each other are paid for once in these milliseconds, and not
+for each directory: real trees have few files in one. Where somebody waits for work some of it is
+handed out sooner, of shallow levels first.
+
+A directory is complete in place if it was read whole, nothing was handed out of it and the job is
+not stopping (then half of it may be left undone); the others are completed in the item's join,
+deepest first, when all that was handed out has come back.
+
+A directory is opened from the very one that it was found in, on both sides, and what is asked for
+again is leased (`pcircle.fs.directories`): never a descriptor for each level.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pcircle.fs.choosing import choosing
+from pcircle.fs.directories import Directories, Lease, join_path
+from pcircle.fs.globs import Rule
+from pcircle.fs.listed import Listed
+from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.guards import require
+from pcircle.runtime import Here
+from pcircle.walk.following import follow
+from pcircle.walk.items import Batch, Place, Portion, Tree, unpack
+from pcircle.walk.opened import Gathering, Open, child_of, left_of
+from pcircle.walk.visitor import Names, Tally, Visitor
+
+P = TypeVar("P")
+
+BATCH_NAMES = 512
+_FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
+_ITEM_S = 0.01
+_FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
+_GIVEN_AT_ONCE = 8  # directories, to who waits
+_DENIED = PermissionError(13, os.strerror(13))
+
+
+class Scope(NamedTuple):
+    """What is walked of the roots, and how."""
+
+    rules: Sequence[Rule] = ()
+    one_file_system: bool = False
+    follow: bool = False
+
+
+class _Held(Generic[P]):
+    """The directory whose subdirectories are being entered, with its leases."""
+
+    def __init__(self, sources: Directories, targets: Directories | None) -> None:
+        self._sources = sources
+        self._targets = targets
+        self.opened: Open[P] | None = None
+
+    def hold(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
+        """Its leases, by identity. OSError if it can't be reached, Changed if it is another."""
+        if self.opened is opened and opened.leases is not None:
+            return opened.leases
+        self.release()
+        place = require(opened.place)
+        source = self._sources.lease(opened.root, opened.path, place.source)
+        target: Lease | None = None
+        if self._targets is not None:
+            try:
+                target = self._targets.lease(opened.root, opened.path, place.target)
+            except OSError:
+                self._sources.release(source.opened)
+                raise
+        opened.leases = source, target
+        self.opened = opened
+        return opened.leases
+
+    def take(self, opened: Open[P]) -> None:
+        """Go on with one that has its leases, which will be asked for again by its path."""
+        self.release()
+        source, target = require(opened.leases)
+        self._sources.keep(source, opened.root, opened.path)
+        if self._targets is not None and target is not None:
+            self._targets.keep(target, opened.root, opened.path)
+        self.opened = opened
+
+    def release(self) -> None:
+        """End the leases."""
+        if self.opened is not None:
+            release(self.opened)
+            self.opened = None
+
+
+def release(opened: Open[Any]) -> None:
+    """End a directory's leases."""
+    if opened.leases is not None:
+        leases, opened.leases = opened.leases, None
+        for lease in leases:
+            if lease is not None:
+                lease.end()
+
+
+class Walker(Generic[P]):
+    """The walk on one thread. `targets` are the directories of the other side, if there is one.
+
+    `lists` say what is meant of the roots; rank 0, which is this one, has them.
+    """
+
+    def __init__(
+        self,
+        visitor: Visitor[P],
+        scope: Scope,
+        sources: Directories,
+        targets: Directories | None,
+        tally: Tally,
+        rank: int,
+        lists: Any = None,
+    ) -> None:
+        self._visitor = visitor
+        self._scope = scope
+        self._sources = sources
+        self._targets = targets
+        self._tally = tally
+        self._rank = rank
+        self._lists = lists
+        self._choose = choosing(scope.rules)
+        self._held: _Held[P] = _Held(sources, targets)
+
+    # ---- one item --------------------------------------------------------------
+
+    def tree(self, item: Tree, line: Here[Any]) -> list[Open[P]] | P:
+        """Walk for a while. The directories that are not complete then; or what came of it all."""
+        here: Gathering[P] = Gathering(line)
+        visitor, opens = self._visitor, here.opens
+        visitor.begin(item, here)
+        until_s = time.monotonic() + (_ITEM_S if item.names else _FIRST_ITEM_S)
+        base: Open[P] = Open(item.root, item.path, 0, None, visitor.nothing)
+        opens.append(base)
+        base.place, base.weight, base.ancestors = item.place, item.weight, item.ancestors
+        stack = [base]
+        if item.names:
+            base.pending = unpack(item.names)
+            if item.only is not None:
+                base.below = {item.names: item.only}
+        else:
+            self._enter_root(item, base, stack, here)
+        try:
+            self._descend(stack, until_s, here)
+        finally:
+            self._held.release()
+        for opened in stack:
+            here.spawn(left_of(opened))
+        while len(stack) > 1:
+            self._settle(stack.pop(), here)
+        visitor.end(here, opens)
+        here.flush()
+        line.spawned += here.spawned
+        return opens if here.spawned else base.part
+
+    def join(self, opens: list[Open[P]], slots: dict[int, P], here: Here[Any]) -> P:
+        """All that was handed out has come back: complete the rest, deepest first."""
+        visitor = self._visitor
+        visitor.begin(None, here)
+        for slot, part in slots.items():
+            opens[slot].part = visitor.merge(opens[slot].part, part)
+        while len(opens) > 1:
+            opened = opens.pop()
+            above = require(opened.above)
+            above.part = visitor.merge(above.part, self._complete(opened, here))
+        visitor.end(here, ())
+        return opens[0].part
+
+    def batch(self, item: Batch, here: Here[Any]) -> P:
+        """Look at names that were handed out."""
+        visitor = self._visitor
+        visitor.begin(item, here)
+        names = Names(*map(unpack, (item.files, item.links, item.specials)))
+        part: P = visitor.nothing
+        source = target = None
+        try:
+            try:
+                place = item.place
+                known = None if place is None else place.source
+                source = self._sources.lease(item.root, item.path, known)
+                if self._targets is not None:
+                    known = None if place is None else place.target
+                    target = self._targets.lease(item.root, item.path, known)
+                fds = source.fd, -1 if target is None else target.fd
+                part = visitor.names(item, names, fds, here)
+            finally:
+                for lease in (source, target):
+                    if lease is not None:
+                        lease.end()
+        except OSError as error:
+            for name in names.all():
+                self._tally.weight += item.weight
+                visitor.unreached(item, name, error, here)
+        visitor.end(here, ())
+        return part
+
+    # ---- directories -----------------------------------------------------------
+
+    def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
+        """Depth first, until it is time: at least one directory is entered."""
+        entered = False
+        while True:
+            top = stack[-1]
+            if not top.pending:
+                if len(stack) == 1:
+                    return
+                self._settle(stack.pop(), here)
+                continue
+            if here.stopping or (entered and time.monotonic() > until_s):
+                return
+            if entered and here.is_hungry():
+                self._feed(stack, here)
+                continue
+            self._enter(stack, top.pending.pop(), here)
+            entered = True
+
+    def _feed(self, stack: Sequence[Open[P]], here: Gathering[P]) -> None:
+        """Somebody waits: hand out some of the shallowest level that has any."""
+        for opened in stack:
+            if opened.pending:
+                most = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
+                here.spawn(left_of(opened, most))
+                here.flush()
+                return
+
+    def _enter_root(
+        self, item: Tree, base: Open[P], stack: list[Open[P]], here: Gathering[P]
+    ) -> None:
+        opened: Open[P] = Open(item.root, b"", 1, base, self._visitor.nothing)
+        opened.only = item.only
+        self._look(opened, None, stack, here)
+
+    def _enter(self, stack: list[Open[P]], name: bytes, here: Gathering[P]) -> None:
+        above = stack[-1]
+        opened = child_of(above, name, len(here.opens), self._visitor.nothing)
+        self._look(opened, name, stack, here)
+
+    def _look(
+        self, opened: Open[P], name: bytes | None, stack: list[Open[P]], here: Gathering[P]
+    ) -> None:
+        """Open and read a directory, and look at what is in it."""
+        above = stack[-1]
+        opens = here.opens
+        opens.append(opened)
+        weight, spawned = above.weight, here.spawned
+        left = weight
+        try:
+            holder = None if name is None else self._held.hold(above)
+            source = self._open(opened, name, holder)
+            opened.leases = source, None
+            opened.leases = source, self._visitor.enter(opened, source, above if name else None)
+            left = self._read(opened, weight, holder, here)
+        except OSError as error:
+            opened.failed = True
+            self._tally.weight += 0.0 if opened.pending or here.spawned > spawned else left
+            self._visitor.failed(opened, error, here)
+        if opened.pending and opened.leases is not None:
+            self._held.take(opened)
+            stack.append(opened)
+            return
+        self._settle(opened, here)
+        release(opened)
+
+    def _open(
+        self, opened: Open[P], name: bytes | None, holder: tuple[Lease, Lease | None] | None
+    ) -> Lease:
+        if name is None or holder is None:
+            return self._sources.lease(opened.root, opened.path, readable=True)
+        source = self._sources.lease_below(holder[0], name)
+        if source.searched:
+            source.end()
+            raise PermissionError(*_DENIED.args)
+        return source
+
+    def _read(
+        self,
+        opened: Open[P],
+        weight: float,
+        holder: tuple[Lease, Lease | None] | None,
+        here: Gathering[P],
+    ) -> float:
+        """Read an open directory; the weight of what is not seen yet, which is none."""
+        tally, (source, target) = self._tally, require(opened.leases)
+        if holder is not None and self._scope.one_file_system:
+            opened.entered = device(source) == device(holder[0])
+            if not opened.entered:
+                tally.weight += weight
+                return 0.0
+        if opened.only is not None and opened.only.is_range:
+            self._divide(opened, opened.only, weight, source, here)
+            return 0.0
+        fds = source.fd, -1 if target is None else target.fd
+        found = self._blocks(opened, source)
+        for block in self._visitor.meant(opened, found, source):
+            # Of a directory whose end is not in sight nobody knows the share of a name.
+            share = weight if block.last else weight / 2
+            weight -= share
+            count = len(block)
+            if not count:
+                tally.weight += share
+                continue
+            tally.found += count
+            opened.weight = share / count
+            self._sort(opened, block, fds, here)
+            if here.stopping:
+                opened.waits = True
+                break
+        return weight
+
+    def _sort(
+        self, opened: Open[P], block: Block, fds: tuple[int, int], here: Gathering[P]
+    ) -> None:
+        """Look at what of a block is no directory, or have others do it; note what is."""
+        if block.directories:
+            self._tally.scans_due += len(block.directories)
+            opened.pending += encoded(block.directories)
+            for text, listed in block.below.items():
+                if listed is not None:
+                    opened.below[os.fsencode(text)] = listed
+        names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+        many = BATCH_NAMES if not here.is_hungry() else _FEW_NAMES
+        if block.last and len(names) <= many:
+            if names:
+                part = self._visitor.names(opened, names, fds, here)
+                opened.part = self._visitor.merge(opened.part, part)
+        else:
+            here.spawn(list(batches(opened, names)))
+        if not block.last:
+            here.spawn(left_of(opened))
+            here.flush()
+
+    def _blocks(self, opened: Open[P], source: Lease) -> Iterator[Block]:
+        """The names that are meant of a directory, in blocks."""
+        if opened.only is not None:
+            yield self._picked(opened.path, opened.only.text, source.fd)
+            return
+        for block in blocks(source.fd):
+            if self._scope.follow:
+                follow(block, source.fd)
+            self._choose(block, opened.path)
+            yield block
+
+    def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
+        from pcircle.fs.lists import Picked  # few runs have a list
+
+        block: Block = Picked(fd, text, follow=self._scope.follow)
+        self._choose(block, path)
+        return block
+
+    def _settle(self, opened: Open[P], here: Gathering[P]) -> None:
+        """All of a directory was looked at or given away: complete it, or keep it for the join."""
+        above = require(opened.above)
+        if opened.waits or here.stopping:
+            opened.waits = above.waits = True
+            here.spawned += 1
+            return
+        here.opens.pop()
+        part = self._complete(opened, here)
+        above.part = self._visitor.merge(above.part, part)
+
+    def _complete(self, opened: Open[P], here: Here[Any]) -> P:
+        if opened.failed:
+            return self._visitor.lost(opened)
+        return self._visitor.leave(opened, here)
+
+    # ---- lists -----------------------------------------------------------------
+
+    def _divide(
+        self, opened: Open[P], only: Listed, weight: float, source: Lease, here: Gathering[P]
+    ) -> None:
+        """Of a directory of which much is listed: hand out what is below, and what is in it."""
+        place, slot = require(opened.place), opened.slot
+        for share, part in require(self._lists).shares(only, weight):
+            if here.stopping:
+                opened.waits = True
+                return
+            if isinstance(part, bytes):
+                text = self._visitor.divided(opened, part)
+                where = (opened.root, opened.path)
+                here.spawn([Portion(*where, text, share, place, slot, opened.ancestors)])
+                here.flush()
+                continue
+            block = Block()
+            block.add_directory(part.name)
+            block.last = True
+            self._choose(block, opened.path)
+            (block,) = self._visitor.meant(opened, [block], source)
+            if not block:
+                self._tally.weight += share
+                continue
+            self._tally.found += 1
+            self._tally.scans_due += 1
+            where = (opened.root, opened.path)
+            listed, line = part.listed(), opened.ancestors
+            here.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
+
+    def portion(self, item: Portion, line: Here[Any]) -> P:
+        """Look at what a part of a list names in one directory."""
+        from pcircle.fs.lists import groups
+
+        here: Gathering[P] = Gathering(line)
+        visitor, tally = self._visitor, self._tally
+        visitor.begin(item, here)
+        opened: Open[P] = Open(item.root, item.path, item.slot, None, visitor.nothing)
+        opened.place, opened.ancestors = item.place, item.ancestors
+        held: _Held[P] = _Held(self._sources, self._targets)
+        try:
+            source, target = held.hold(opened)
+            block = self._picked(item.path, item.text, source.fd)
+            (block,) = visitor.meant(opened, [block], source)
+            tally.found += len(block)
+            opened.weight = item.weight / max(1, len(block))
+            tally.weight += 0.0 if block else item.weight
+            self._sort(opened, block, (source.fd, -1 if target is None else target.fd), here)
+        except OSError as error:
+            tally.weight += item.weight
+            for group in groups(item.text, 0, len(item.text)):
+                tally.found += 1
+                visitor.unreached(opened, group.name, error, here)
+        finally:
+            held.release()
+        here.spawn(left_of(opened))
+        visitor.end(here, ())
+        here.flush()
+        line.spawned += here.spawned
+        return opened.part
+
+
+def device(lease: Lease) -> int:
+    """The number of the file system that a directory is on, as this node has it."""
+    return lease.opened.status.st_dev
+
+
+def batches(where: Open[Any], names: Names) -> Iterator[Batch]:
+    """Names of a directory, by the hundred."""
+    place = require(where.place)
+    for kind in ("files", "links", "specials"):
+        some = getattr(names, kind)
+        for at in range(0, len(some), BATCH_NAMES):
+            packed = {"files": b"", "links": b"", kind: b"\0".join(some[at : at + BATCH_NAMES])}
+            yield Batch(
+                where.root,
+                where.path,
+                weight=where.weight,
+                place=place,
+                slot=where.slot,
+                **packed,
+            )
+
+
+def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
+    """What a slow batch has left, in two parts."""
+    half = (len(files) + 1) // 2
+    for part in (files[:half], files[half:]):
+        if part:
+            yield Batch(
+                item.root,
+                item.path,
+                b"\0".join(part),
+                b"",
+                item.weight,
+                require(item.place),
+                b"",
+                item.slot,
+            )
+
+
+__all__ = ["BATCH_NAMES", "Place", "Scope", "Walker", "handed_back", "join_path"]
