@@ -410,6 +410,7 @@ class Walker(Generic[P]):
         visitor.begin(item, here)
         opened: Open[P] = Open(item.root, item.path, item.slot, None, visitor.nothing)
         opened.place, opened.ancestors = item.place, item.ancestors
+        opened.only = Listed(item.text)
         held: _Held[P] = _Held(self._sources, self._targets)
         try:
             source, target = held.hold(opened)
