@@ -18,9 +18,6 @@ Structured work ends when the join of the seeds completes; unstructured work
 when the detector says that all is quiet. An abort floods the tree; whoever
 hears of it drops its queue, abandons its open joins and only waits for what
 is running, and rank 0 gives the final rounds a deadline.
-
-The pieces are beside this file: `queue`, `stealing`, `joins`, `termination`,
-`rounds`. This one only connects them.
 """
 
 from __future__ import annotations
@@ -194,10 +191,7 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def held(self, ticket: int, now_s: float, epoch: int = 0) -> None:
-        """A running item is not to be complete before it is `resumed`, once for each hold.
-
-        With `epoch` it will be when that is committed.
-        """
+        """A running item is to be `resumed`, once for each hold; with `epoch`, at its commit."""
         if not self._aborted and self.settings.structured:
             self.joins.expect(ticket, self.running[ticket], 1)
             if epoch:
@@ -216,11 +210,7 @@ class Engine(Generic[I, R]):
         self._advance(now_s)
 
     def finished(self, ticket: int, value: Any, now_s: float) -> None:
-        """An item, or an item's completion, has run.
-
-        `value` is its result; if it spawned, it is kept for its completion, which may be a further
-        one.
-        """
+        """An item, or its completion, has run: its result, or what a (further) completion gets."""
         parcel = self.running.pop(ticket)
         join = self.joins.processed(ticket, value)
         if self._aborted:
@@ -324,10 +314,7 @@ class Engine(Generic[I, R]):
         return due_s
 
     def is_hungry(self) -> bool:
-        """Somebody waits for work and found none here: another rank, or a worker of this one.
-
-        May be called from any thread, at any time: it is a hint.
-        """
+        """Another rank, or a worker of this one, waits for work. A hint, for any thread."""
         if len(self.queue) or self.pinned:
             return False
         return self._refused or len(self.running) < self.workers
