@@ -4,7 +4,8 @@ The rule: the product has no ``assert``. What must hold is asked by ``pcircle.gu
 only a type checker wants it. The invariants that the simulator looks at after every step are
 asserts: no tool runs them.
 
-In the same way one module writes: a loop over ``os.write`` of one's own is where data is lost.
+In the same way one module writes: a loop over ``os.write`` of one's own is where data is lost. And
+one hands out memory for what is read, ``pcircle.buffers``, for much depends on where that begins.
 """
 
 from __future__ import annotations
@@ -35,6 +36,19 @@ WRITERS = {
     "fcp/plain.py",
     "fbench/cases.py",
 }
+# Who reads into bytes objects: what is small, or wanted as bytes in the end.
+READERS = {
+    "aio/operations.py",  # what its users ask for
+    "checkpoint/journal.py",  # records, and where one begins again behind damage
+    "fcp/plain.py",  # what is small
+    "checkpoint/resumed.py",  # a record
+    "runtime/spill.py",  # a segment, to be decoded
+    "signature/runs.py",  # entries, to be cut into bytes
+    "transport/_wake.py",  # what wakes
+}
+# Who makes such memory for anything else: names of attributes, and the kernel's records of files.
+OTHERS = {"encoding.py", "fs/status.py"}
+LARGE_BYTES = 64 << 10
 
 
 def _nodes(path: Path) -> Iterator[tuple[str, ast.AST]]:
@@ -78,6 +92,68 @@ def test_one_module_writes() -> None:
         and node.value.id == "os"
     }
     assert found == WRITERS
+
+
+def _is_of(node: ast.AST, module: str, *names: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in names
+        and isinstance(node.value, ast.Name)
+        and node.value.id == module
+    )
+
+
+def _may_be_long(call: ast.Call) -> bool:
+    """Whether an array may have many bytes from the beginning: it is of no small constant."""
+    if not call.args:
+        return False
+    try:
+        size = ast.literal_eval(call.args[0])
+    except ValueError:
+        return True
+    return (size if isinstance(size, int) else len(size)) >= LARGE_BYTES
+
+
+def _makes_memory(node: ast.AST) -> bool:
+    """Whether a call makes memory that may be read into."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name) and node.func.id == "bytearray":
+        return _may_be_long(node)
+    if _is_of(node.func, "mmap", "mmap"):
+        return ast.unparse(node.args[0]) == "-1"
+    return _is_of(node.func, "ctypes", "create_string_buffer") and _may_be_long(node)
+
+
+@pytest.mark.parametrize(
+    ("source", "makes"),
+    [
+        ("bytearray()", False),
+        ("bytearray(1)", False),
+        ("bytearray(b'abc')", False),
+        ("bytearray(1 << 20)", True),
+        ("bytearray(262144)", True),
+        ("bytearray(SIZE)", True),
+        ("memoryview(bytearray(plan.block_bytes))", True),
+        ("mmap.mmap(-1, 4096)", True),
+        ("mmap.mmap(fd, 4096)", False),
+        ("ctypes.create_string_buffer(size)", True),
+    ],
+)
+def test_what_makes_memory(source: str, makes: bool) -> None:
+    assert any(_makes_memory(node) for node in ast.walk(ast.parse(source))) == makes
+
+
+def test_one_module_hands_out_what_is_read_into() -> None:
+    made = {name for name, path in _modules() for _, node in _nodes(path) if _makes_memory(node)}
+    assert made == {"buffers.py", *OTHERS}
+    readers = {
+        name
+        for name, path in _modules()
+        for _, node in _nodes(path)
+        if _is_of(node, "os", "read", "pread")
+    }
+    assert readers == READERS
 
 
 def test_guards() -> None:

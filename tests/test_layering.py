@@ -22,6 +22,7 @@ from tests.conftest import ROOT, Run
 PACKAGE = ROOT / "pcircle"
 LEAVES = {
     "acls",
+    "buffers",
     "encoding",
     "errors",
     "guards",
@@ -50,6 +51,7 @@ BELOW_TOOLS = {
 MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
     "acls": set(),
+    "buffers": set(),
     "entry": {"transport"},  # of whom nobody knows but the commands
     "encoding": {"errors"},
     "errors": set(),
@@ -60,13 +62,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "writing": set(),
     "circle": {"errors", "guards"},
-    "transport": {"errors", "circle", "guards"},
+    "transport": {"buffers", "errors", "circle", "guards"},
     "workers": {"errors", "guards"},
-    "aio": {"acls", "workers", "encoding", "errors", "guards", "writing"},
-    "fs": {"acls", "workers", "encoding", "errors", "guards", "mounts", "trusted", "writing"},
+    "aio": {"acls", "buffers", "workers", "encoding", "errors", "guards", "writing"},
+    "fs": {
+        "acls",
+        "buffers",
+        "workers",
+        "encoding",
+        "errors",
+        "guards",
+        "mounts",
+        "trusted",
+        "writing",
+    },
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
     "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
-    "signature": {"fs", "errors", "guards", "optional", "trusted", "writing"},
+    "signature": {"buffers", "fs", "errors", "guards", "optional", "trusted", "writing"},
     "tool": BELOW_TOOLS,
     "walk": {"fs", "guards", "runtime"},
     "ui": {"acls", "encoding", "units", "errors", "optional", "trusted", "writing"},

@@ -16,6 +16,7 @@ from typing import Any
 
 from pcircle.aio import operations as ops
 from pcircle.aio.operations import Operation, Path
+from pcircle.buffers import aligned
 
 Steps = Generator[Operation[Any], Any, Any]
 
@@ -118,8 +119,9 @@ def _copy_data(source_fd: int, target_fd: int) -> Generator[Operation[Any], Any,
         if error.errno not in _NOT_HERE:
             raise
     # The rest, too: some file systems report the end of a file too early.
-    while part := (yield ops.pread(source_fd, _BUFFER_BYTES, offset)):
-        offset += yield ops.pwrite(target_fd, part, offset)
+    buffer = aligned(_BUFFER_BYTES)
+    while count := (yield ops.readv(source_fd, [buffer], offset)):
+        offset += yield ops.pwrite(target_fd, buffer[:count], offset)
     return offset
 
 

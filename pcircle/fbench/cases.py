@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
+from pcircle.buffers import aligned
 from pcircle.fbench.figures import Figure
 from pcircle.fbench.plan import Plan
 from pcircle.writing import write_at
@@ -54,7 +55,7 @@ class Client:
         self._place = os.path.join(plan.place, b"client-%d" % number)
         self._rng = Random(number)
         self._data = os.urandom(plan.block_bytes)
-        self._scratch = bytearray(plan.block_bytes)
+        self._scratch = aligned(plan.block_bytes)
         self._stopping: Callable[[], bool] = bool
 
     def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:

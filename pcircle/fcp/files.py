@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from pcircle.buffers import aligned
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.existing import Taken
@@ -92,6 +93,7 @@ class Copier(LinkCopier):
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
         self._mover.taps += [] if signer is None else [signer.tap]
         self._extras = extras
+        self._small = aligned(ONE_READ_BYTES + 1)
         self.layouts = Layouts(plan, extras)
         # What is cloned, searched for zeros, written beside its name or given a layout is
         # never plain.
@@ -292,7 +294,7 @@ class Copier(LinkCopier):
             self._sparse(fd, out, status, pair or pair_of(fd, out))
         elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
-            data = os.read(fd, size + 1)
+            data = self._small[: os.readv(fd, [self._small[: size + 1]])]
             if self._limits is not None:
                 self._limits.copied(len(data))
             if len(data) == size:
@@ -309,7 +311,7 @@ class Copier(LinkCopier):
                 raise Changed("it shrank while it was copied")
             self._unchanged(fd, status)
 
-    def _unsized(self, fd: int, out: int, data: bytes) -> None:
+    def _unsized(self, fd: int, out: int, data: memoryview) -> None:
         """Files of /proc and the like have content but no size: copy up to the end."""
         done = 0
         while data:
@@ -319,7 +321,7 @@ class Copier(LinkCopier):
                 self._signer.tap(done, data)
             done += len(data)
             self._write_all(out, data)
-            data = os.read(fd, ONE_READ_BYTES)
+            data = self._small[: os.readv(fd, [self._small])]
             if self._limits is not None:
                 self._limits.copied(len(data))
 

@@ -106,7 +106,7 @@ class HashingCopier(Copier):
 
         return copy_noting
 
-    def _write(self, out: int, data: bytes) -> int:  # type: ignore[override]
+    def _write(self, out: int, data: bytes | memoryview) -> int:  # type: ignore[override]
         self.digest = digest_of(data)
         return os.write(out, data)
 

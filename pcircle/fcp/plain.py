@@ -14,14 +14,20 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from typing import TypeAlias
 
+from pcircle.buffers import aligned
 from pcircle.fcp import target
 from pcircle.fcp.extras import Extras
 from pcircle.fcp.plan import Plan
 from pcircle.fs.metadata import settle_file
 
+Data: TypeAlias = "bytes | memoryview"
+
 NOT_PLAIN = -1
 ONE_READ_BYTES = 128 << 10
+# Less is read into bytes of its own, which is one object less to make.
+_OWN = 32 << 10
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KIND_BITS = 0o170000
 
@@ -42,16 +48,16 @@ def _close_copy(out: int, name: bytes, target_fd: int) -> None:
 def plain_copier(
     plan: Plan,
     extras: Extras,
-    write: Callable[[int, bytes], int] = os.write,
-    seal: Callable[[bytes], None] | None = None,
+    write: Callable[[int, Data], int] = os.write,
+    seal: Callable[[Data], None] | None = None,
 ) -> Callable[[bytes, int, int], int]:
     """A function of a name and both directories that copies a plain file, telling `seal` its bytes.
 
     It returns the file's size or `NOT_PLAIN`; then, and after an OSError, nothing is left behind.
     `write` gets the content, unless it is empty, in one call.
     """
-    open_, fstat, read, close = os.open, os.fstat, os.read, os.close
-
+    open_, fstat, read, readv, close = os.open, os.fstat, os.read, os.readv, os.close
+    room = [aligned(ONE_READ_BYTES + 1)]
     keep = plan.keep if plan.keep.any else None
     more = extras.any
     bits = target.creation_bits(plan)
@@ -74,7 +80,7 @@ def plain_copier(
             whole = False
             try:
                 # One byte more is asked for than there should be: growth shows.
-                data = read(fd, size + 1)
+                data: Data = read(fd, size + 1) if size < _OWN else room[0][: readv(fd, room)]
                 whole = len(data) == size and (not size or write(out, data) == size)
                 if seal is not None and whole:
                     seal(data)

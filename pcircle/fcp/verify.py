@@ -21,6 +21,7 @@ from functools import partial
 
 import msgspec
 
+from pcircle.buffers import aligned
 from pcircle.errors import NoSpace
 from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
@@ -80,7 +81,7 @@ class Verifier:
         self._extras = Extras(plan.keep, counters, site.copier.names)
         self._again = HashingCopier(again, counters, self._extras, site.limits)
         self._stream = Stream()
-        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._buffer = aligned(BUFFER_BYTES)
 
     def verify(self, item: Verify | Reread, here: Here[Item]) -> Done:
         """Read copies again; the result says why the last that failed did."""
@@ -179,7 +180,8 @@ class Verifier:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             if seen.size <= ONE_READ_BYTES:
                 # One byte more is asked for than there should be.
-                return digest_of(os.read(fd, seen.size + 1)) == seen.digest
+                count = os.readv(fd, [self._buffer[: seen.size + 1]])
+                return digest_of(self._buffer[:count]) == seen.digest
             whole = self._digest(fd, 0, seen.size, bool) == seen.digest
             return whole and os.fstat(fd).st_size == seen.size
         finally:

@@ -20,10 +20,12 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import xxhash
 
+from pcircle.buffers import aligned
 from pcircle.fprof.collect import Files
 from pcircle.fprof.profile import Piece, Profile
 
@@ -58,6 +60,7 @@ class Sampler:
         self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
         self._drawn: set[int] = set()  # its lots
         self._bar = _LOTS
+        self._piece = aligned(PIECE_BYTES)
 
     def look(self, directory_fd: int, files: Files) -> None:
         """Draw lots for the pieces of files, and read those of the lowest."""
@@ -72,7 +75,7 @@ class Sampler:
                     break
                 if lot not in self._drawn:
                     name = files.names[place]
-                    self._add(lot, _read(directory_fd, name, piece * PIECE_BYTES, lot))
+                    self._add(lot, self._read(directory_fd, name, piece * PIECE_BYTES, lot))
 
     def sample(self) -> list[Piece]:
         """The pieces of the lowest lots."""
@@ -85,6 +88,17 @@ class Sampler:
             self._drawn.discard(-heapq.heappop(self._lots)[0])
         if len(self._lots) == self._most:
             self._bar = -self._lots[0][0]
+
+    def _read(self, directory_fd: int, name: bytes, offset: int, lot: int) -> Piece:
+        """A piece, compressed; of no bytes if it can't be read."""
+        count = 0
+        with suppress(OSError):
+            fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+            try:
+                count = os.preadv(fd, [self._piece], offset)
+            finally:
+                os.close(fd)
+        return Piece(lot, count, min(count, len(zlib.compress(self._piece[:count], 1))))
 
 
 def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
@@ -100,19 +114,6 @@ def _drawn(seed: bytes, pieces: int) -> Iterator[tuple[int, int]]:
         yield min(_LOTS - 1, int(share * _LOTS)), at
         at = (at + step) % pieces
         left -= 1
-
-
-def _read(directory_fd: int, name: bytes, offset: int, lot: int) -> Piece:
-    """A piece, compressed; of no bytes if it can't be read."""
-    try:
-        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
-        try:
-            data = os.pread(fd, PIECE_BYTES, offset)
-        finally:
-            os.close(fd)
-    except OSError:
-        data = b""
-    return Piece(lot, len(data), min(len(data), len(zlib.compress(data, 1))))
 
 
 def compression_of(profile: Profile) -> Compression | None:

@@ -49,6 +49,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
+from pcircle.buffers import anonymous
 from pcircle.writing import write_at
 
 BUFFER_BYTES = 512 << 10
@@ -150,7 +151,7 @@ class Mover:
         self._digs = sparse == "always"
         # Told of what is read, offset and bytes; without `ways` that is all that is copied.
         self.taps: list[Callable[[int, memoryview], None]] = []
-        self._buffer = bytearray(BUFFER_BYTES)
+        self._buffer = anonymous(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
 
     def clone(self, source_fd: int, target_fd: int, pair: Pair | None = None) -> bool:
@@ -240,7 +241,7 @@ class Mover:
         begin = at = 0
         while at < count:
             size = min(BLOCK_BYTES - (offset + at) % BLOCK_BYTES, count - at)
-            if self._buffer.startswith(_ZEROS if size == BLOCK_BYTES else bytes(size), at):
+            if not self._view[at] and self._buffer[at : at + size] == _ZEROS[:size]:
                 if begin < at:
                     write_at(target_fd, self._view[begin:at], offset + begin)
                 begin = at + size

@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 
+from pcircle.buffers import aligned
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
@@ -49,10 +50,9 @@ class Reader:
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
-        self._small = bytearray(_SMALL_BYTES + 1)
-        self._view = memoryview(self._small)
+        self._small = aligned(_SMALL_BYTES + 1)
         self._add = signer.adder()
-        self._piece = memoryview(bytearray(_PIECE_BYTES))
+        self._piece = aligned(_PIECE_BYTES)
 
     def small(
         self, names: Sequence[bytes], directory_fd: int, until_s: float
@@ -63,7 +63,7 @@ class Reader:
         are no small files, or something is wrong.
         """
         open_, readv, close, now_s = os.open, os.readv, os.close, time.monotonic
-        add, buffer, whole, more = self._add, self._view, [self._small], [bytearray(1)]
+        add, buffer, whole, more = self._add, self._small, [self._small], [bytearray(1)]
         others: list[bytes] = []
         tried = size = told = told_bytes = 0
         look_s = 0.0
@@ -116,7 +116,7 @@ class Reader:
                 # One byte more is asked for than there should be.
                 count = os.readv(fd, [self._small])
                 if count == size:
-                    self._signer.small(self._view[:count])
+                    self._signer.small(self._small[:count])
                     self.note(status, size)
                     self._counters.bytes_found += size
                     self._counters.bytes_done += size

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.buffers import aligned
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, affordable_threads, join_path
 from pcircle.fs.listed import Listed
@@ -102,7 +103,7 @@ class WholeTask(PartedTask[Item, bool]):
             plan.roots, plan.directory, plan.identify, is_first=first is None
         )
         self._choose = choosing(plan.rules)
-        self._piece = memoryview(bytearray(_PIECE_BYTES))
+        self._piece = aligned(_PIECE_BYTES)
 
     @property
     def counted(self) -> Counters:

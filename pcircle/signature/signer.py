@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from pcircle.buffers import aligned
 from pcircle.errors import StoppedEarly
 from pcircle.guards import require_that
 from pcircle.signature.algorithms import Hasher, algorithm
@@ -69,6 +70,7 @@ class Signer:
         self.seal = b""  # kind and digest of the entry that was read last
         self.blocks = b""  # digests of a chunk that was read
         self._root_holder = root_holder
+        self._piece = aligned(_READ_BYTES)
         self._hasher = BlockHasher(self.algorithm)
         shelf: Shelf | None = None if first is None else first._shelf
         self._shelf: Shelf = shelf or Shelf(self.algorithm, beside_bytes=beside_bytes)
@@ -154,9 +156,9 @@ class Signer:
         """All of an open file. OSError; InterruptedError if `stop` says so."""
         self.begin()
         at = 0
-        while data := os.read(fd, _READ_BYTES):
-            self.tap(at, data)
-            at += len(data)
+        while count := os.readv(fd, [self._piece]):
+            self.tap(at, self._piece[:count])
+            at += count
             if stop():
                 raise InterruptedError("the job was stopped")
         self.end_file(at)

@@ -28,6 +28,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
+from pcircle.buffers import Pool, aligned
 from pcircle.transport._exit import flush_standard_streams
 from pcircle.transport._wake import Wakeup
 from pcircle.transport.contract import Delivery, Lost
@@ -91,7 +92,8 @@ class LocalTransport:
         self._explain_loss = explain_loss
         self._kill_others = kill_others
         self._own: list[Delivery | Lost] = []
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._scratch = aligned(_SCRATCH_BYTES)
+        self._pool = Pool()
         self._sent_bytes = 0
         self._closed = False
         self._wakeup = Wakeup()
@@ -253,6 +255,7 @@ class LocalTransport:
                 peer.filled += count_bytes
                 if peer.filled == len(peer.body):
                     arrivals.append(Delivery(peer.rank, bytes(peer.body)))
+                    self._pool.give(peer.body)
                     peer.body = None
             else:
                 self._parse(peer, count_bytes, arrivals)
@@ -277,7 +280,7 @@ class LocalTransport:
                 return
             at += _HEADER.size
             if end - at < length_bytes:
-                peer.body = memoryview(bytearray(length_bytes))
+                peer.body = self._pool.take(length_bytes)
                 peer.filled = end - at
                 peer.body[: peer.filled] = scratch[at:end]
                 return

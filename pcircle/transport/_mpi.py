@@ -33,6 +33,7 @@ mpi4py.rc.finalize = False
 
 from mpi4py import MPI  # noqa: E402
 
+from pcircle.buffers import Pool  # noqa: E402
 from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
 from pcircle.transport._exit import explain_escape, flush_standard_streams, say  # noqa: E402
 from pcircle.transport._wake import Wakeup  # noqa: E402
@@ -76,7 +77,7 @@ class _Incoming(NamedTuple):
     """A fragment that was matched and is being received."""
 
     request: MPI.Request
-    buffer: bytearray
+    buffer: memoryview
     tag: int
 
 
@@ -95,7 +96,8 @@ class MpiTransport:
         # that are open at every turn would cost the square of their number.
         self._sends: dict[int, deque[MPI.Request]] = {}  # by receiver, none empty
         self._incoming: dict[int, deque[_Incoming]] = {}  # by source, in the order of matching
-        self._fragments: dict[int, list[bytearray]] = {}  # by source, of a message half here
+        self._fragments: dict[int, list[memoryview]] = {}  # by source, of a message half here
+        self._pool = Pool()
         self._status = MPI.Status()
         self._last_traffic = monotonic()
         self._wakeup = Wakeup()
@@ -243,7 +245,7 @@ class MpiTransport:
         """
         status = self._status
         source, tag = status.Get_source(), status.Get_tag()
-        buffer = bytearray(status.Get_count(MPI.BYTE))
+        buffer = self._pool.take(status.Get_count(MPI.BYTE))
         request = message.Irecv([buffer, len(buffer), MPI.BYTE])
         waiting = self._incoming.get(source)
         if waiting is None:
@@ -264,16 +266,20 @@ class MpiTransport:
             del self._incoming[source]
 
     def _complete(
-        self, source: int, buffer: bytearray, tag: int, arrivals: list[Delivery | Lost]
+        self, source: int, buffer: memoryview, tag: int, arrivals: list[Delivery | Lost]
     ) -> None:
         """A fragment is here: keep it, or deliver the message that it ends."""
         if tag == _TAG_MORE:
             self._fragments.setdefault(source, []).append(buffer)
             self._last_traffic = monotonic()
         elif source in self._fragments:
-            arrivals.append(Delivery(source, b"".join([*self._fragments.pop(source), buffer])))
+            parts = [*self._fragments.pop(source), buffer]
+            arrivals.append(Delivery(source, b"".join(parts)))
+            for part in parts:
+                self._pool.give(part)
         else:
             arrivals.append(Delivery(source, bytes(buffer)))
+            self._pool.give(buffer)
 
 
 def launch_mpi(launch: Launch, body: Body) -> int:

@@ -23,6 +23,7 @@ from ..fusefs.rules import Rule, Rules
 _BY_FD: tuple[str, ...] = (
     "fstat",
     "read",
+    "readv",
     "write",
     "pread",
     "preadv",
@@ -122,7 +123,7 @@ def _shortened(name: str, arguments: tuple[Any, ...], most: int) -> tuple[Any, .
         changed[_LENGTH_AT[name]] = min(arguments[_LENGTH_AT[name]], most)
     elif name in ("write", "pwrite"):
         changed[1] = memoryview(arguments[1])[:most]
-    elif name == "preadv":
+    elif name in ("readv", "preadv"):
         changed[1] = [memoryview(arguments[1][0])[:most]]
     return tuple(changed)
 

@@ -35,12 +35,14 @@ AT_SOURCE: tuple[str, ...] = (
     "fstat",
     "stat",
     "read",
+    "readv",
     "readlink",
     "scandir",
     "listxattr",
     "getxattr",
 )
 AT_SOURCE += ("close", "copy_file_range", "sendfile", "preadv", "lseek")
+SHORTENED = ("read", "readv", "write", "pwrite", "sendfile", "copy_file_range", "preadv")
 AT_TARGET: tuple[str, ...] = (
     "open",
     "fstat",
@@ -118,7 +120,7 @@ def _rules(draw: random.Random, source: bytes, target: bytes) -> list[Rule]:
             times=draw.choice((1, 2, 1 << 62, 1 << 62)),
         )
         if draw.random() < 0.2:
-            op = draw.choice(("read", "write", "pwrite", "sendfile", "copy_file_range", "preadv"))
+            op = draw.choice(SHORTENED)
             rule = rule._replace(ops=(op,), at_most_bytes=draw.choice((0, 1000, 4096)))
         else:
             rule = rule._replace(errno=draw.choice(ERRORS))

@@ -39,7 +39,7 @@ class Fault(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-READS = ("read", "preadv", "pread", "copy_file_range", "sendfile")
+READS = ("read", "readv", "preadv", "pread", "copy_file_range", "sendfile")
 WRITES = ("write", "pwrite", "copy_file_range", "sendfile")
 SMALL, LARGE = "a/1", "a/large"
 BOTH = frozenset({b"a/1", b"a/large"})
