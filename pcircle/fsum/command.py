@@ -29,7 +29,7 @@ from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs, number_of
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
-    from pcircle.fsum.coreutils import Listed
+    from pcircle.signature.checksums import Listed
     from pcircle.signature.manifest import Manifest
 
 # What only some runs need is imported where they need it: the start is a part of every run.
@@ -315,7 +315,7 @@ def _diff(typed: argparse.Namespace) -> int:
 def _run(options: Options) -> int:
     try:
         if options.whole:
-            from pcircle.fsum.coreutils import new_hasher
+            from pcircle.signature.checksums import new_hasher
 
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:

@@ -302,7 +302,7 @@ class Console(Observer[Done]):
         """The lines that were asked for."""
         yield from _lines(report.differences)
         if self._digests is not None:
-            from pcircle.fsum.coreutils import line_of
+            from pcircle.signature.checksums import line_of
 
             for record in self._digests.sorted():
                 path, _, digest = record.rpartition(b"\0\0")

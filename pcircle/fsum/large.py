@@ -17,7 +17,6 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, Reader, check_same
-from pcircle.fsum.visitor import SumVisitor
 from pcircle.runtime import Here
 from pcircle.signature import Signer
 
@@ -44,7 +43,6 @@ class LargeFiles:
         counters: Counters,
         reader: Reader,
         signer: Signer,
-        visitor: SumVisitor,
     ) -> None:
         self._plan = plan
         self._size = size
@@ -52,7 +50,6 @@ class LargeFiles:
         self._counters = counters
         self._reader = reader
         self._signer = signer
-        self._visitor = visitor
 
     def begin(self, item: Large, here: Here[Any]) -> LargeFile | Part:
         """Cut a file into chunks; what comes of it, if there are none."""
@@ -71,7 +68,7 @@ class LargeFiles:
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            self._visitor.fail(item.root, path, None, error, here)
+            self._reader.fail(item.root, path, None, error, here)
             return self._signer.take(NOTHING)
         size = status.st_size
         self._counters.sized += 1
@@ -119,7 +116,7 @@ class LargeFiles:
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            return Done(cause=self._visitor.failure(item.root, path, None, error))
+            return Done(cause=self._reader.failure(item.root, path, None, error))
         self._counters.weight += item.weight * (reached - item.offset) / item.length
         if reached < end and not here.stopping:
             half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
@@ -142,14 +139,14 @@ class LargeFiles:
                     now = os.stat(item.name, dir_fd=lease.fd, follow_symlinks=False)
                 check_same(own.status, now)
             except OSError as error:
-                cause = self._visitor.failure(
+                cause = self._reader.failure(
                     item.root, join_path(item.path, item.name), None, error
                 )
         if cause is not None:
             self._counters.failed += 1
             here.note([cause])
             self._signer.clear()
-            self._visitor.sign_failed(item.root, join_path(item.path, item.name))
+            self._reader.sign_failed(item.root, join_path(item.path, item.name))
             return self._signer.take(NOTHING)
         self._signer.clear()
         self._reader.note(own.status, own.status.st_size)

@@ -14,12 +14,12 @@ import msgspec
 from pcircle import acls
 from pcircle.errors import UsageError
 from pcircle.fs.roots import Root
-from pcircle.fsum.coreutils import Digests, read_list
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted
 from pcircle.fsum.plan import Own, Plan
 from pcircle.guards import require
 from pcircle.signature import algorithm, entries_of
+from pcircle.signature.checksums import Digests, read_list
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
 from pcircle.trusted import (

@@ -15,15 +15,17 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pcircle.buffers import aligned
 from pcircle.fs.data import data_ranges, may_have_holes
-from pcircle.fs.trouble import Changed
+from pcircle.fs.trouble import Changed, kind_of, told
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Chunk
+from pcircle.fsum.items import Chunk, Failure
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
+from pcircle.runtime import Here
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE
+from pcircle.signature.digests import BESIDE, FAILED
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10
@@ -42,7 +44,10 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
 
 
 class Reader:
-    """A rank's means to read entries, for its signer. `doing` is what was tried last."""
+    """A rank's means to read entries, for its signer, and to account for those that fail.
+
+    `doing` is what was tried last.
+    """
 
     def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
         self.doing = ""
@@ -238,3 +243,38 @@ class Reader:
         """Have size and times beside the seal, if they are wanted."""
         if self._detailed:
             self._signer.beside = BESIDE.pack(size, status.st_mtime_ns, status.st_ctime_ns)
+
+    # ---- failures --------------------------------------------------------------
+
+    def fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        here: Here[Any],
+        *,
+        sized: bool = False,
+    ) -> None:
+        """Account for an entry that has no digest; `doing` None is what was tried last."""
+        self._counters.failed += 1
+        if not sized:
+            self._counters.sized += 1
+        here.note([self.failure(root, path, doing, error)])
+        self.sign_failed(root, path)
+
+    def sign_failed(self, root: int, path: bytes) -> None:
+        """Where a manifest is compared with, a failed entry is not a missing one."""
+        if self._plan.against is not None:
+            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
+            self._signer.beside = bytes(BESIDE.size)
+            name = path.rpartition(b"/")[2]
+            self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        """An entry's failure, as data."""
+        base = self._plan.roots[root]
+        entry = b"" if base.name else path
+        shown = os.path.join(base.shown, entry) if entry else base.shown
+        what = doing or self.doing
+        return Failure(shown, what, *told(error), root, entry, kind_of(error))

@@ -72,9 +72,7 @@ class SumTask(PartedTask[Item, Done]):
         )
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
-        self._large = LargeFiles(
-            plan, size, self._directories, counted, reader, signer, self._visitor
-        )
+        self._large = LargeFiles(plan, size, self._directories, counted, reader, signer)
         scope = Scope(plan.rules, plan.one_file_system)
         self._walker: Walker[Part] = Walker(
             self._visitor, scope, self._directories, None, counted, rank, lists

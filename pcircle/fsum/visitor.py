@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import Changed, kind_of, told
+from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import NOTHING, Failure, Large, Part
+from pcircle.fsum.items import NOTHING, Large, Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.signature import Signer
-from pcircle.signature.digests import BESIDE, FAILED
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -92,7 +91,7 @@ class SumVisitor(Visitor[Part]):
                     part = self._signer.directory(*where, NOTHING, opened.part, page.see)
                     page.close(self._signer.digest_of(part))
         except ValueError as why:
-            self.fail(*where, "sign directory", Changed(str(why)), here, sized=True)
+            self._reader.fail(*where, "sign directory", Changed(str(why)), here, sized=True)
             return self._signer.take(NOTHING)
         self._counters.directories += 1
         return part
@@ -114,7 +113,7 @@ class SumVisitor(Visitor[Part]):
             self._counters.scans_done += 1
             self._counters.sized += 1
         self._signer.clear()
-        self.fail(opened.root, opened.path, "read directory", error, here, sized=True)
+        self._reader.fail(opened.root, opened.path, "read directory", error, here, sized=True)
         opened.own = self._signer.take(NOTHING)
 
     def lost(self, opened: Open[Part]) -> Part:
@@ -132,7 +131,7 @@ class SumVisitor(Visitor[Part]):
 
     def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
         """See `Visitor`."""
-        self.fail(where.root, join_path(where.path, name), "reach", error, here)
+        self._reader.fail(where.root, join_path(where.path, name), "reach", error, here)
 
     def begin(self, item: Any, here: Here[Any]) -> None:
         """See `Visitor`."""
@@ -175,7 +174,7 @@ class SumVisitor(Visitor[Part]):
                 else:
                     whole = read(name, fd, stop)
             except OSError as error:
-                self.fail(root, join_path(path, name), None, error, here)
+                self._reader.fail(root, join_path(path, name), None, error, here)
             else:
                 if whole:
                     add(root, path, name)
@@ -201,45 +200,10 @@ class SumVisitor(Visitor[Part]):
         try:
             read(name, directory_fd)
         except OSError as error:
-            self.fail(where.root, join_path(where.path, name), None, error, here)
+            self._reader.fail(where.root, join_path(where.path, name), None, error, here)
             return False
         self._signer.add_at(where.root, where.path, name)
         return True
-
-    # ---- failures --------------------------------------------------------------
-
-    def fail(
-        self,
-        root: int,
-        path: bytes,
-        doing: str | None,
-        error: OSError,
-        here: Here[Any],
-        *,
-        sized: bool = False,
-    ) -> None:
-        """Account for an entry that has no digest; `doing` None is what the reader did."""
-        self._counters.failed += 1
-        if not sized:
-            self._counters.sized += 1
-        here.note([self.failure(root, path, doing, error)])
-        self.sign_failed(root, path)
-
-    def sign_failed(self, root: int, path: bytes) -> None:
-        """Where a manifest is compared with, a failed entry is not a missing one."""
-        if self._plan.against is not None:
-            self._signer.seal = FAILED + bytes(self._signer.algorithm.size)
-            self._signer.beside = bytes(BESIDE.size)
-            name = path.rpartition(b"/")[2]
-            self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
-
-    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """An entry's failure, as data."""
-        base = self._plan.roots[root]
-        entry = b"" if base.name else path
-        shown = os.path.join(base.shown, entry) if entry else base.shown
-        what = doing or self._reader.doing
-        return Failure(shown, what, *told(error), root, entry, kind_of(error))
 
 
 def kind_of_root(holder: bytes, name: bytes) -> Names:

@@ -10,57 +10,34 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 from pcircle.buffers import aligned
-from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import HOLDER, affordable_threads, join_path
-from pcircle.fs.listed import Listed
-from pcircle.fs.lists import Lists, Picked
+from pcircle.fs.directories import HOLDER, Lease, affordable_threads, join_path
+from pcircle.fs.lists import Lists
 from pcircle.fs.roots import open_roots
-from pcircle.fs.scan import Block, blocks
+from pcircle.fs.scan import Block
 from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
-from pcircle.fsum.coreutils import Listed as Line
-from pcircle.fsum.coreutils import new_hasher
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Failure
-from pcircle.fsum.plan import Plan
+from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
-from pcircle.guards import require
+from pcircle.guards import require_type
 from pcircle.runtime import Here, PartedTask
-from pcircle.walk.items import Identity
+from pcircle.signature.checksums import Listed as Line
+from pcircle.signature.checksums import new_hasher
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import Scope, Walker, handed_back
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20
-_BATCH_NAMES = 256
+_LISTED_NAMES = 256
 _BATCH_S = 0.1
-
-
-class Folder(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Digest the files of a directory and of all below it.
-
-    With `only` no others than that names, of which it may be but a `portion`.
-    """
-
-    root: int
-    path: bytes
-    weight: float
-    above: Identity | None = None
-    only: Listed | None = None
-    portion: bool = False
-
-
-class Files(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Digest some files of one directory; names are joined by NUL."""
-
-    root: int
-    path: bytes
-    names: bytes
-    weight: float  # of each
-    directory: Identity | None
 
 
 class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
@@ -71,7 +48,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
     weight: float  # of each
 
 
-Item: TypeAlias = Folder | Files | Expected
+Item: TypeAlias = Tree | Portion | Batch | Expected
 Notice: TypeAlias = Failure | Digest | Difference
 
 
@@ -102,8 +79,11 @@ class WholeTask(PartedTask[Item, bool]):
         self._directories = open_roots(
             plan.roots, plan.directory, plan.identify, is_first=first is None
         )
-        self._choose = choosing(plan.rules)
-        self._piece = aligned(_PIECE_BYTES)
+        self._files = WholeFiles(plan, self.counters)
+        scope = Scope(plan.rules, plan.one_file_system)
+        self._walker: Walker[bool] = Walker(
+            self._files, scope, self._directories, None, self.counters, rank, lists
+        )
 
     @property
     def counted(self) -> Counters:
@@ -121,8 +101,8 @@ class WholeTask(PartedTask[Item, bool]):
         if self._plan.listed:
             total = len(self._expected)
             self.counters.found += total
-            for start in range(0, total, _BATCH_NAMES):
-                some = self._expected[start : start + _BATCH_NAMES]
+            for start in range(0, total, _LISTED_NAMES):
+                some = self._expected[start : start + _LISTED_NAMES]
                 paths, digests = zip(*((each.path, each.digest) for each in some), strict=True)
                 yield Expected(paths, digests, 1.0 / total)
             return
@@ -130,123 +110,32 @@ class WholeTask(PartedTask[Item, bool]):
         for number, root in enumerate(self._plan.roots):
             self.counters.found += 1
             if root.name:
-                yield Files(number, HOLDER, root.name, weight, None)
+                yield Batch(number, HOLDER, root.name, b"", weight, None)
             else:
                 self.counters.scans_due += 1
                 only = None if self._lists is None else self._lists.parts[number].listed
-                yield Folder(number, b"", weight, None, only)
+                yield Tree(number, b"", weight, only=only)
 
-    def process(self, item: Item, here: Here[Item]) -> bool:
-        if isinstance(item, Folder):
-            self._folder(item, here)
-        elif isinstance(item, Files):
-            self._files(item, here)
-        else:
-            self._compare(item, here)
+    def process(self, item: Item, here: Here[Item]) -> Any:
+        if isinstance(item, Tree):
+            if item.only is not None and item.only.is_range and self._lists is None:
+                here.post(0, [item])
+                return True
+            return self._walker.tree(item, here)
+        if isinstance(item, Batch):
+            return self._walker.batch(item, here)
+        if isinstance(item, Portion):
+            return self._walker.portion(item, here)
+        self._compare(item, here)
         return True
 
     def merge(self, a: bool, b: bool) -> bool:
         return a and b
 
-    # ---- walking ---------------------------------------------------------------
-
-    def _folder(self, item: Folder, here: Here[Item]) -> None:
-        if item.only is not None and item.only.is_range and self._lists is None:
-            here.post(0, [item])
-            return
-        self.counters.scans_done += 1
-        self.counters.sized += not item.portion
-        parent = item.path.rpartition(b"/")[0]
-        try:
-            if item.above is not None:
-                with self._directories.lease(item.root, parent, item.above) as above:
-                    device = os.fstat(above.fd).st_dev
-            with self._directories.lease(item.root, item.path, readable=True) as lease:
-                apart = item.above is not None and device != os.fstat(lease.fd).st_dev
-                if apart and self._plan.one_file_system:
-                    self.counters.weight += item.weight
-                elif item.only is not None and item.only.is_range:
-                    self._divide(item, item.only, lease.identity, here)
-                else:
-                    self._scan(item, lease.fd, lease.identity, here)
-        except OSError as error:
-            self.counters.weight += 0.0 if here.spawned else item.weight
-            self._fail(item.root, item.path, "read directory", error, here, sized=True)
-            return
-        self.counters.directories += not item.portion
-
-    def _divide(self, item: Folder, only: Listed, identity: Identity, here: Here[Item]) -> None:
-        """Of a directory of which much is listed: spawn what is below, and what is in it."""
-        for weight, part in require(self._lists).shares(only, item.weight):
-            self.counters.scans_due += 1
-            if isinstance(part, bytes):
-                change = msgspec.structs.replace
-                text = Listed(part)
-                here.spawn([change(item, weight=weight, only=text, portion=True)])
-                continue
-            block = Block()
-            block.add_directory(part.name)
-            self._choose(block, item.path)
-            if not block:
-                self.counters.scans_done += 1
-                self.counters.weight += weight
-                continue
-            self.counters.found += 1
-            path = join_path(item.path, part.name)
-            here.post(self._rank, [Folder(item.root, path, weight, identity, part.listed())])
-
-    def _blocks(self, item: Folder, fd: int) -> Iterator[Block]:
-        if item.only is None:
-            yield from blocks(fd)
-        else:
-            yield Picked(fd, item.only.text, follow=False)
-
-    def _scan(self, item: Folder, fd: int, identity: Identity, here: Here[Item]) -> None:
-        weight = item.weight
-        for block in self._blocks(item, fd):
-            self._choose(block, item.path)
-            only = block.below
-            files = [os.fsencode(name) for name in block.files]
-            folders = [(os.fsencode(name), only.get(name)) for name in block.directories]
-            share = weight if block.last else weight / 2
-            weight -= share
-            each = share / max(1, len(files) + len(folders))
-            self.counters.found += len(files) + len(folders)
-            self.counters.scans_due += len(folders)
-            self.counters.weight += share if not files and not folders else 0.0
-            root, path = item.root, item.path
-            here.spawn([Folder(root, join_path(path, n), each, identity, o) for n, o in folders])
-            parts = [files[at : at + _BATCH_NAMES] for at in range(0, len(files), _BATCH_NAMES)]
-            here.spawn([Files(root, path, b"\0".join(part), each, identity) for part in parts])
-
-    # ---- reading ---------------------------------------------------------------
-
-    def _files(self, item: Files, here: Here[Item]) -> None:
-        names = item.names.split(b"\0")
-        until_s = time.monotonic() + _BATCH_S
-        found: list[Digest] = []
-        try:
-            with self._directories.lease(item.root, item.path, item.directory) as lease:
-                while names and not here.stopping:
-                    name = names.pop()
-                    path = join_path(item.path, name)
-                    self.counters.weight += item.weight
-                    try:
-                        digest = self._digest(name, lease.fd, FLAGS)
-                    except OSError as error:
-                        self._fail(item.root, path, "read", error, here)
-                    else:
-                        found.append(Digest(self._shown(item.root, path), digest))
-                    if time.monotonic() > until_s:
-                        break
-        except OSError as error:
-            for name in names:
-                self._fail(item.root, join_path(item.path, name), "reach", error, here)
-            names = []
-        here.note(found)
-        half = (len(names) + 1) // 2
-        parts = [part for part in (names[:half], names[half:]) if part]
-        here.spawn([msgspec.structs.replace(item, names=b"\0".join(part)) for part in parts])
+    def join(self, item: Item, own: Any, merged: bool, here: Here[Item]) -> bool:
+        if isinstance(own, list):
+            return self._walker.join(own, {}, here)
+        return self.merge(require_type(bool, own), merged)
 
     def _compare(self, item: Expected, here: Here[Item]) -> None:
         until_s = time.monotonic() + _BATCH_S
@@ -257,13 +146,13 @@ class WholeTask(PartedTask[Item, bool]):
             self.counters.weight += item.weight
             full = os.path.join(self._plan.directory, here_dir, path)
             try:
-                found = self._digest(full, None, FLAGS & ~os.O_NOFOLLOW)
+                found = self._files.digest(full, None, FLAGS & ~os.O_NOFOLLOW)
             except FileNotFoundError:
                 self.counters.sized += 1
                 self.counters.special += 1
                 here.note([Difference("missing", path)])
             except OSError as error:
-                self._fail(0, path, "read", error, here)
+                self._files.fail(0, path, "read", error, here)
             else:
                 if found != digest:
                     here.note([Difference("changed", path)])
@@ -280,8 +169,96 @@ class WholeTask(PartedTask[Item, bool]):
             ]
         )
 
-    def _digest(self, name: bytes, directory_fd: int | None, flags: int) -> bytes:
-        """The digest of a regular file, in hexadecimal. OSError."""
+
+class WholeFiles(Visitor[bool]):
+    """What is done at each step of the walk: the digest of each file, and nothing of the rest.
+
+    Nothing comes of a directory but that it is complete.
+    """
+
+    nothing: ClassVar[bool] = True
+
+    def __init__(self, plan: Plan, counters: Counters) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._piece = aligned(_PIECE_BYTES)
+        self._found: list[Digest] = []  # by the item
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[bool], source: Lease, holder: Open[bool] | None) -> Lease | None:
+        """See `Visitor`."""
+        self._reached()
+        opened.place = Place(source.identity)
+        return None
+
+    def _reached(self) -> None:
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+
+    def meant(self, opened: Open[bool], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`: only files have digests."""
+        for block in blocks:
+            block.links, block.specials = [], []
+            yield block
+
+    def leave(self, opened: Open[bool], here: Here[Any]) -> bool:
+        """See `Visitor`."""
+        self._counters.directories += 1
+        return True
+
+    def failed(self, opened: Open[bool], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        if opened.place is None:
+            self._reached()
+        self.fail(opened.root, opened.path, "read directory", error, here, sized=True)
+
+    def lost(self, opened: Open[bool]) -> bool:
+        """See `Visitor`."""
+        return True
+
+    def merge(self, a: bool, b: bool) -> bool:
+        """See `Visitor`."""
+        return True
+
+    def end(self, here: Here[Any], opens: Sequence[Open[bool]]) -> None:
+        """See `Visitor`."""
+        found, self._found = self._found, []
+        here.note(found)
+
+    # ---- files -----------------------------------------------------------------
+
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> bool:
+        """See `Visitor`: what takes too long is handed back.
+
+        A large file that the walk comes upon is an item by itself, so that it keeps nobody from
+        what is below.
+        """
+        until_s = time.monotonic() + _BATCH_S
+        files, weight = names.files, where.weight
+        most_bytes = LARGE_BYTES if isinstance(where, Open) else None
+        for done, name in enumerate(files, 1):
+            path = join_path(where.path, name)
+            try:
+                digest = self.digest(name, fds[0], FLAGS, most_bytes)
+            except OSError as error:
+                self._counters.weight += weight
+                self.fail(where.root, path, "read", error, here)
+            else:
+                if digest is None:
+                    here.spawn(list(handed_back(where, [name])))
+                else:
+                    self._counters.weight += weight
+                    self._found.append(Digest(self._shown(where.root, path), digest))
+            if time.monotonic() > until_s or here.stopping:
+                here.spawn(list(handed_back(where, files[done:])))
+                break
+        return True
+
+    def digest(
+        self, name: bytes, directory_fd: int | None, flags: int, most_bytes: int | None = None
+    ) -> bytes | None:
+        """The digest of a regular file, in hexadecimal; None if it is too large. OSError."""
         hasher = new_hasher(self._plan.algorithm)
         fd = os.open(name, flags, dir_fd=directory_fd)
         try:
@@ -289,6 +266,8 @@ class WholeTask(PartedTask[Item, bool]):
             if not stat.S_ISREG(before.st_mode):
                 what = special_kind(before.st_mode) or "directory"
                 raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
+            if most_bytes is not None and before.st_size > most_bytes:
+                return None
             at = 0
             while True:
                 if before.st_size > _PIECE_BYTES and not at % _AHEAD_BYTES:
@@ -302,13 +281,17 @@ class WholeTask(PartedTask[Item, bool]):
                 check_same(before, os.fstat(fd))
         finally:
             os.close(fd)
-        self.counters.bytes_found += at
-        self.counters.bytes_done += at
-        self.counters.sized += 1
-        self.counters.files += 1
+        self._counters.bytes_found += at
+        self._counters.bytes_done += at
+        self._counters.sized += 1
+        self._counters.files += 1
         return hasher.digest().hex().encode()
 
     # ---- failures --------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self.fail(where.root, join_path(where.path, name), "reach", error, here)
 
     def _shown(self, root: int, path: bytes) -> bytes:
         base = self._plan.roots[root]
@@ -316,18 +299,19 @@ class WholeTask(PartedTask[Item, bool]):
             return path if self._plan.listed else base.shown
         return os.path.join(base.shown, path) if path else base.shown
 
-    def _fail(
+    def fail(
         self,
         root: int,
         path: bytes,
         doing: str,
         error: OSError,
-        here: Here[Item],
+        here: Here[Any],
         *,
         sized: bool = False,
     ) -> None:
-        self.counters.failed += 1
+        """Account for an entry that has no digest."""
+        self._counters.failed += 1
         if not sized:
-            self.counters.sized += 1
+            self._counters.sized += 1
         shown = self._shown(root, path)
         here.note([Failure(shown, doing, *told(error), root, path, kind_of(error))])

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.fsum.coreutils import line_of, read_line, read_list
+from pcircle.signature.checksums import line_of, read_line, read_list
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, without_rights
 
 from .running import run_fsum, some_launchers
