@@ -30,17 +30,17 @@ WRITERS = {
     "writing.py",
     "ui/output.py",
     "transport/_wake.py",
-    "fcp/target.py",
-    "fcp/hashing.py",
-    "fcp/files.py",
-    "fcp/plain.py",
+    "copying/target.py",
+    "copying/hashing.py",
+    "copying/files.py",
+    "copying/plain.py",
     "fbench/cases.py",
 }
 # Who reads into bytes objects: what is small, or wanted as bytes in the end.
 READERS = {
     "aio/operations.py",  # what its users ask for
     "checkpoint/journal.py",  # records, and where one begins again behind damage
-    "fcp/plain.py",  # what is small
+    "copying/plain.py",  # what is small
     "checkpoint/resumed.py",  # a record
     "runtime/spill.py",  # a segment, to be decoded
     "signature/runs.py",  # entries, to be cut into bytes

@@ -27,6 +27,7 @@ LEAVES = {
     "errors",
     "guards",
     "mounts",
+    "names",
     "optional",
     "trusted",
     "units",
@@ -43,6 +44,7 @@ BELOW_TOOLS = {
     "fs",
     "runtime",
     "checkpoint",
+    "copying",
     "signature",
     "ui",
     "walk",
@@ -57,6 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "guards": set(),
     "mounts": set(),
+    "names": set(),
     "optional": set(),
     "trusted": {"mounts"},
     "units": set(),
@@ -77,11 +80,23 @@ MAY_IMPORT: dict[str, set[str]] = {
         "writing",
     },
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
+    "copying": {
+        "buffers",
+        "signature",
+        "fs",
+        "workers",
+        "acls",
+        "encoding",
+        "errors",
+        "guards",
+        "names",
+        "writing",
+    },
     "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
     "signature": {"buffers", "fs", "errors", "guards", "optional", "trusted", "writing"},
     "tool": BELOW_TOOLS,
     "walk": {"fs", "guards", "runtime"},
-    "ui": {"acls", "encoding", "units", "errors", "optional", "trusted", "writing"},
+    "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
     **dict.fromkeys(TOOLS, BELOW_TOOLS | {"tool"}),
 }
 # The transports know what a message is, and nothing else of the engine.
@@ -93,7 +108,7 @@ SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
 MAX_ROOM_FILES = 16
 MAX_ROOM_FLOORS = 7
 # Rooms that are beyond that still, each to be removed from here once it is not.
-TOO_LARGE = {"fcp", "fprof", "fs"}
+TOO_LARGE = {"copying", "fcp", "fprof", "fs"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,8 +10,8 @@ import stat
 import time
 from collections.abc import Sequence
 
+from pcircle.copying.files import COPIED, LARGE, LINKED
 from pcircle.fcp.counters import of_names
-from pcircle.fcp.files import COPIED, LARGE, LINKED
 from pcircle.fcp.items import ANYWHERE, Batch, Done, Item, Large, Place, Remark, Singles, unpack
 from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK, SPECIAL

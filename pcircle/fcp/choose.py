@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from pcircle.copying.collisions import Siblings, afresh
 from pcircle.fcp.items import Tree
 from pcircle.fcp.plan import Plan
 from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import Directories
-from pcircle.fs.scan import Block, blocks
+from pcircle.fs.directories import HOLDER, Directories
+from pcircle.fs.scan import Block, blocks, encoded
 
 Blocks = Callable[[bytes, int], Iterator[Block]]
 
@@ -44,6 +45,27 @@ def is_left_empty(plan: Plan, item: Tree, directory_fd: int, sources: Directorie
     # Both are asked for here: another node may number the same device differently.
     with sources.lease(item.root, item.path.rpartition(b"/")[0]) as holder:
         return os.fstat(holder.fd).st_dev != os.fstat(directory_fd).st_dev
+
+
+def siblings_of(plan: Plan) -> Siblings:
+    """A function that gives the names in a source's directory that are copied."""
+    roots, read = plan.roots, chosen_blocks(plan)
+
+    def siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
+        """Of the holder those of the roots."""
+        if path == HOLDER:
+            holder = roots[root].target_holder
+            return [each.target_name for each in roots if each.target_holder == holder]
+        names: list[bytes] = []
+        with sources.lease(root, path, readable=True) as source, afresh(source.fd) as fd:
+            for block in read(path, fd):
+                for kind in (block.files, block.links, block.directories):
+                    names += encoded(kind)
+                if plan.keep.special:
+                    names += encoded(block.specials)
+        return names
+
+    return siblings
 
 
 def _follow(block: Block, directory_fd: int) -> None:

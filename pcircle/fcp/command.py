@@ -14,14 +14,14 @@ from typing import Any, Literal
 import msgspec
 
 from pcircle.checkpoint.resume import Kept, Wish
+from pcircle.copying.existing import Existing
+from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
 from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
-from pcircle.fcp.existing import Existing
 from pcircle.fcp.layouts import demand, striping_of
 from pcircle.fcp.plan import (
-    CHUNK_UNIT_BYTES,
     DEFAULT_LARGE_BYTES,
     DIRECTORY,
     Plan,
@@ -170,8 +170,7 @@ class CopyProgram(Program):
         if not self._wish.never and is_worth_it(plan):
             self._kept = keep(plan, self._wish)
             if self._kept is not None:
-                large = self._kept.large_bytes
-                plan = msgspec.structs.replace(plan, journal=self._kept.plan, large_bytes=large)
+                plan = _resumed(plan, self._kept)
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = ErrorLog(open_log(options.error_log), roots, here)
         return msgspec.msgpack.encode(plan)
@@ -279,6 +278,17 @@ def _run(options: Options) -> int:
         # A worker that is stuck may go on some day, and must not find numbers used anew.
         if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
             program.close()
+
+
+def _resumed(plan: Plan, kept: Kept) -> Plan:
+    """The plan of a copy that keeps this checkpoint."""
+    journal = kept.plan
+    return msgspec.structs.replace(
+        plan,
+        journal=journal,
+        large_bytes=kept.large_bytes,
+        since_ns=journal.since_ns if journal.stale else None,
+    )
 
 
 def _journaled(

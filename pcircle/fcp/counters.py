@@ -2,69 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from pcircle.checkpoint.journal import Lengths
 from pcircle.circle import Sums
-from pcircle.fs.lustre import STRIPE
-from pcircle.fs.xattrs import ACL, FLAGS, XATTR
+from pcircle.copying.counts import KINDS, Counts
 from pcircle.runtime import Work
 
 FOUND, SIZED, FAILED, SPECIAL_SKIPPED = 0, 1, 7, 16
 """Where these are in the counts in a row."""
 
 _AS_ONE_BYTES = 256 << 10
-HARD_LINKS = "hard links"
-KINDS = (XATTR, ACL, FLAGS, STRIPE, HARD_LINKS)
 
 
-class Counters:
+class Counters(Counts):
     """A rank's running counts; written by the worker, read by the main thread.
 
     `found` are the entries seen in the source, each of which ends as exactly
-    one of files, directories, links, special, skipped, special_skipped or failed. `sized` are those
-    whose size is known; `scans_due` the directories found, `scans_done` those read.
+    one of files, directories, links, special, skipped, special_skipped or failed. `scans_due` are
+    the directories found, `scans_done` those read.
     `special_skipped` are special files that are not copied without -a.
-    `not_kept` counts entries by what of them could not be kept.
     `resumed` and `resumed_bytes` are what of all that an earlier run has done.
     """
 
     __slots__ = (
-        "bytes_done",
-        "bytes_found",
         "directories",
         "failed",
-        "files",
         "found",
-        "links",
-        "not_kept",
         "resumed",
         "resumed_bytes",
         "scans_done",
         "scans_due",
-        "sized",
-        "skipped",
-        "special",
         "special_skipped",
-        "weight",
     )
 
     def __init__(self) -> None:
-        self.found = self.sized = self.scans_due = self.scans_done = 0
-        self.files = self.directories = self.links = self.failed = 0
-        self.skipped = self.special_skipped = 0
-        self.bytes_found = self.bytes_done = 0
-        self.weight = 0.0
-        self.special = 0
+        super().__init__()
+        self.found = self.scans_due = self.scans_done = 0
+        self.directories = self.failed = self.special_skipped = 0
         self.resumed = self.resumed_bytes = 0
-        self.not_kept = dict.fromkeys(KINDS, 0)
-
-    def lose(self, kinds: Iterable[str]) -> None:
-        """Count an entry of which these could not be kept."""
-        for kind in kinds:
-            self.not_kept[kind] += 1
 
     def counts(self) -> tuple[int, ...]:
         """The counts in a row; `totals` reads them."""
@@ -100,15 +76,6 @@ class Counters:
         self.resumed += done.settled
         self.resumed_bytes += done.bytes_done
 
-    def copied(self) -> tuple[int, ...]:
-        """What `take_back` wants to know of the time before an entry."""
-        return tuple(getattr(self, name) for name in _OF_ENTRY)
-
-    def take_back(self, before: tuple[int, ...]) -> None:
-        """The entry that was counted since has failed after all."""
-        for name, count in zip(_OF_ENTRY, before, strict=True):
-            setattr(self, name, count)
-
     def sums(self) -> Sums:
         """As a progress round adds them up; `totals` reads them."""
         return Sums((*self.counts(), self.resumed, self.resumed_bytes), self.weight, 1)
@@ -129,7 +96,6 @@ def of_names(names: int, before: tuple[int, ...], after: tuple[int, ...]) -> tup
     return tuple(counts)
 
 
-_OF_ENTRY = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
 _PLAIN = (
     "found",
     "sized",

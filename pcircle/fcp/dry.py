@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from pcircle.circle import Sums
+from pcircle.copying.collisions import Collision
+from pcircle.copying.existing import Existing, file_stays
+from pcircle.copying.precision import Precision
+from pcircle.copying.special import is_same_special
 from pcircle.fcp.choose import chosen_blocks, is_left_empty
-from pcircle.fcp.collisions import Collision
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.existing import Existing, file_stays
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import (
@@ -29,9 +31,8 @@ from pcircle.fcp.items import (
 )
 from pcircle.fcp.limits import limits_of
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
-from pcircle.fcp.precision import Precision
 from pcircle.fcp.seeds import seed_listed
-from pcircle.fcp.special import Skipper, is_same_special, not_copied
+from pcircle.fcp.special import Skipper, not_copied
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Group, Lists, Picked

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from pcircle.fcp.collisions import Collision, Collisions, alike, are_one, has_two_names, listed
+from pcircle.copying.collisions import Collision, Collisions, alike, are_one, has_two_names, listed
+from pcircle.fcp.choose import siblings_of
 from pcircle.fcp.plan import Plan
 from pcircle.fs.directories import HOLDER, Directories
 
@@ -25,7 +26,7 @@ class Foretold:
         self._roots = plan.roots
         self._sources = sources
         self._targets = targets
-        self._collisions = Collisions(plan)
+        self._collisions = Collisions(siblings_of(plan))
 
     def check(self, root: int, path: bytes, directory_fd: int, name: bytes) -> None:
         """A name in the copy of a directory is there: Collision if it is another name's."""

@@ -19,10 +19,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.copying.settings import Stamp
 from pcircle.fs.listed import Listed
-
-Identity: TypeAlias = "tuple[int, int]"
-"""Device and inode."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -41,30 +39,6 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     file_system: int = 0
     epoch: int = 0
     made: bool = False
-
-
-class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Which file a name stood for, and which version of it: one look at it.
-
-    `device` as of `Plan.identify`, size in bytes, times in ns. Inode numbers are given again when
-    files are removed, and the modification time can be set; the change time can't.
-    """
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """Which file it is, for as long as it exists."""
-        return self.device, self.inode
-
-    @property
-    def version(self) -> tuple[int, int, int, int]:
-        """What is the same on all nodes and after a remount."""
-        return self.inode, self.size, self.modified_ns, self.changed_ns
 
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))

@@ -23,6 +23,7 @@ import msgspec
 from pcircle.checkpoint.journal import Counts, Inode, Subtree, add_counts
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resume import Kept
+from pcircle.copying.settings import Stamp
 from pcircle.fcp.counters import FAILED, FOUND, SPECIAL_SKIPPED, totals
 from pcircle.fcp.items import (
     Batch,
@@ -39,7 +40,6 @@ from pcircle.fcp.items import (
     Reread,
     Singles,
     Skipped,
-    Stamp,
     Tree,
     Verify,
 )

@@ -15,15 +15,15 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.checkpoint.journal import Begun, Part
-from pcircle.fcp import target
-from pcircle.fcp.existing import Taken
-from pcircle.fcp.files import Moved
+from pcircle.copying import target
+from pcircle.copying.existing import Taken
+from pcircle.copying.files import Moved
+from pcircle.copying.settings import CHUNK_UNIT_BYTES
+from pcircle.copying.target import BegunFile, Creation
 from pcircle.fcp.items import Chunk, Done, Item, Large
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES
 from pcircle.fcp.signing import usable
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
-from pcircle.fcp.target import BegunFile, Creation
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Here
@@ -252,7 +252,8 @@ class LargeFiles:
             ):
                 self._site.enter_names(item.root, item.path, made=item.place.made)
                 names = (source.fd, item.name, lease.fd)
-                self._site.copier.finish(own.source, own.creation, own.identity, names, cause)
+                made_as = own.source, own.creation, own.identity
+                self._site.copier.finish(*made_as, names, failed=cause is not None)
                 if cause is None and item.linked:
                     made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
                     mark = target.mark_of(made)

@@ -38,10 +38,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pcircle.checkpoint.journal import Inode as Journaled
-from pcircle.fcp import target
-from pcircle.fcp.counters import HARD_LINKS
-from pcircle.fcp.existing import Existing, Taken
-from pcircle.fcp.files import COPIED, LARGE
+from pcircle.copying import target
+from pcircle.copying.counts import HARD_LINKS
+from pcircle.copying.existing import Existing, Taken
+from pcircle.copying.files import COPIED, LARGE
+from pcircle.copying.settings import Stamp
 from pcircle.fcp.items import (
     ANYWHERE,
     Claim,
@@ -52,7 +53,6 @@ from pcircle.fcp.items import (
     Links,
     One,
     Place,
-    Stamp,
     source_of,
     target_of,
 )

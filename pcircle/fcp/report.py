@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pcircle.copying.counts import HARD_LINKS
 from pcircle.errors import Defect
-from pcircle.fcp.counters import HARD_LINKS, Totals, totals
+from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.runtime import RankReport
 from pcircle.runtime.defect import write_report

@@ -15,14 +15,11 @@ Without the option there is no signer and nothing of this is done.
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from pcircle.checkpoint.journal import Part
 from pcircle.fcp.items import Done, Failure, Skipped
-from pcircle.fcp.plain import NOT_PLAIN, SOURCE_FLAGS
 from pcircle.fs.directories import HOLDER
 from pcircle.signature import BLOCK_BYTES, PART, Signer, algorithm, entries_of, text_of
 
@@ -30,21 +27,6 @@ from pcircle.signature import BLOCK_BYTES, PART, Signer, algorithm, entries_of, 
 def copy_signer(name: str, first: Signer | None) -> Signer:
     """A signer of a copy; `first` is the rank's, where it is another thread's."""
     return Signer(name, HOLDER, first=first)
-
-
-def sign_existing(signer: Signer, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
-    """Something that was left as it is. OSError if it can't be read, or `stop` says so."""
-    status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        signer.link(os.readlink(name, dir_fd=directory_fd))
-    elif not stat.S_ISREG(status.st_mode):
-        signer.node(status.st_mode, status.st_rdev)
-    else:
-        fd = os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
-        try:
-            signer.read(fd, stop)
-        finally:
-            os.close(fd)
 
 
 def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
@@ -60,20 +42,6 @@ def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
             chosen.append(part)
             reached = part.offset + count * BLOCK_BYTES
     return chosen
-
-
-def signing_copier(
-    copy: Callable[[bytes, int, int], int], signer: Signer
-) -> Callable[[bytes, int, int], int]:
-    """`plain_copier`'s function, adding the entry of what it copied."""
-
-    def copy_signed(name: bytes, source_fd: int, target_fd: int) -> int:
-        size = copy(name, source_fd, target_fd)
-        if size != NOT_PLAIN:
-            signer.add(name)
-        return size
-
-    return copy_signed
 
 
 class Signatures:

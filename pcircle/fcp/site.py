@@ -15,17 +15,19 @@ from pcircle.checkpoint.journal import Counts, Names
 from pcircle.checkpoint.mark import leave
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
+from pcircle.copying.existing import Taken
+from pcircle.copying.extras import Extras
+from pcircle.copying.files import Copier
+from pcircle.copying.hashing import HashingCopier
+from pcircle.copying.special import copy_special
+from pcircle.copying.target import Names as TemporaryNames
+from pcircle.fcp.choose import siblings_of
 from pcircle.fcp.counters import LENGTHS, Counters
-from pcircle.fcp.existing import Taken
-from pcircle.fcp.extras import Extras
-from pcircle.fcp.files import Copier
-from pcircle.fcp.hashing import HashingCopier
 from pcircle.fcp.items import Failure, Item, Place
-from pcircle.fcp.limits import Limits, limits_of
+from pcircle.fcp.limits import ItemLimits, limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
 from pcircle.fcp.signing import copy_signer
-from pcircle.fcp.special import Skipper, copy_special
-from pcircle.fcp.target import Names as TemporaryNames
+from pcircle.fcp.special import Skipper
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
@@ -63,9 +65,9 @@ class Site:
         self.sources, self.targets = open_sides(plan, opened, beside is None)
         self.skipper = Skipper(plan, self.counters)
         # The number tells temporary names apart, of all threads of all ranks.
-        temporary = TemporaryNames(plan, rank + size * number)
+        temporary = TemporaryNames(plan, rank + size * number, siblings_of(plan))
         self.extras = Extras(plan.keep, self.counters, temporary)
-        self.limits: Limits | None = limits_of(plan, size) if beside is None else beside.limits
+        self.limits: ItemLimits | None = limits_of(plan, size) if beside is None else beside.limits
         self.signer: Signer | None = None
         if plan.sign is not None:
             self.signer = copy_signer(plan.sign, None if beside is None else beside.signer)

@@ -17,12 +17,12 @@ from typing import Any
 
 from pcircle.checkpoint.journal import Begun, Part
 from pcircle.checkpoint.resumed import Listing, Resumed
+from pcircle.copying import target
+from pcircle.copying.extras import path_of
+from pcircle.copying.files import Copier
+from pcircle.copying.settings import Stamp
+from pcircle.copying.target import BegunFile
 from pcircle.encoding import to_scan
-from pcircle.fcp import target
-from pcircle.fcp.extras import path_of
-from pcircle.fcp.files import Copier
-from pcircle.fcp.items import Stamp
-from pcircle.fcp.target import BegunFile
 from pcircle.fs.xattrs import lift_flags
 
 _LISTED_AT_ONCE = 4096

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pcircle.checkpoint.resumed import Partial, Standing, remaining, still, without_checkpoint
-from pcircle.fcp import target
+from pcircle.copying import target
+from pcircle.copying.extras import path_of
 from pcircle.fcp.batches import Batches
 from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.counters import totals
-from pcircle.fcp.extras import path_of
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import Batch, Done, Item, Place, Portion, Tree, pack, unpack
 from pcircle.fcp.site import Site

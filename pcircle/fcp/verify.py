@@ -22,12 +22,13 @@ from functools import partial
 import msgspec
 
 from pcircle.buffers import aligned
+from pcircle.copying import target
+from pcircle.copying.existing import Existing
+from pcircle.copying.extras import Extras, path_of
+from pcircle.copying.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
+from pcircle.copying.plain import ONE_READ_BYTES, SOURCE_FLAGS
 from pcircle.errors import NoSpace
-from pcircle.fcp import target
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.existing import Existing
-from pcircle.fcp.extras import Extras, path_of
-from pcircle.fcp.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
 from pcircle.fcp.items import (
     VERIFYING,
     Chunk,
@@ -41,7 +42,6 @@ from pcircle.fcp.items import (
     target_of,
     unpack,
 )
-from pcircle.fcp.plain import ONE_READ_BYTES, SOURCE_FLAGS
 from pcircle.fcp.site import Site
 from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.directories import join_path
@@ -75,7 +75,7 @@ class Verifier:
         # The copy that differs is replaced, whatever is to become of others' files.
         existing = Existing(force=True, in_place=plan.existing.in_place, sync=True)
         again = msgspec.structs.replace(
-            plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, journal=None
+            plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
         counters = Counters()  # nobody's: what is copied again was counted already
         self._extras = Extras(plan.keep, counters, site.copier.names)

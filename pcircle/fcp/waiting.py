@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.journal import Counts
-from pcircle.fcp.hashing import HashingCopier
+from pcircle.copying.hashing import HashingCopier
 from pcircle.fcp.items import Chunk, Done, Item, Place, Reread, Verify
 from pcircle.runtime import Here
 

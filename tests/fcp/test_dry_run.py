@@ -15,9 +15,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
 from pcircle.fcp.command import copy
-from pcircle.fcp.existing import Existing
 from pcircle.fs.metadata import Keep
 from tests.fcp.running import document
 from tests.fcp.trees import write_file

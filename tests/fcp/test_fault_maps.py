@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+from pcircle.copying.existing import Existing
 from pcircle.fcp.command import copy
-from pcircle.fcp.existing import Existing
 from pcircle.fs.metadata import Keep
 
 from ..fusefs.rules import Rule

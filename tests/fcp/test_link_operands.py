@@ -12,9 +12,9 @@ import subprocess
 
 import pytest
 
+from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
 from pcircle.fcp.command import copy
-from pcircle.fcp.existing import Existing
 from tests.fcp.running import run_fcp
 from tests.fcp.trees import make_directory, write_file
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from pcircle.copying.settings import Striping
 from pcircle.fcp.items import Chunk, Item, Large, Place
 from pcircle.fcp.large import LargeFiles
-from pcircle.fcp.plan import FILE, Plan, Root, Striping
+from pcircle.fcp.plan import FILE, Plan, Root
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fcp.hashing import Stream, digest_of
+from pcircle.copying.hashing import Stream, digest_of
 
 from ..fusefs.fixture import Mount
 from ..fusefs.mounting import Mounted

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from pcircle.copying.settings import Stamp
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.items import ANYWHERE, One, Stamp
+from pcircle.fcp.items import ANYWHERE, One
 from pcircle.fcp.links import Inode
 from pcircle.fcp.links import registry as new_registry
 from pcircle.fs.registry import Key

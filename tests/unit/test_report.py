@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pcircle.fcp.counters import KINDS, Counters, Totals, totals
+from pcircle.copying.counts import KINDS
+from pcircle.fcp.counters import Counters, Totals, totals
 from pcircle.fcp.items import Failure
 from pcircle.fcp.report import (
     SCHEMA,

@@ -15,23 +15,23 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.copying import target
+from pcircle.copying.settings import Settings
+from pcircle.copying.target import Names
 from pcircle.errors import NoSpace
-from pcircle.fcp import target
-from pcircle.fcp.plan import Plan
-from pcircle.fcp.target import Names
 from pcircle.fs.metadata import Keep
 
 NAME = b"name\xff"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners are changed by root alone")
 
 
-def make_plan(keep: Keep = Keep(), umask: int = 0o022) -> Plan:  # noqa: B008 - frozen
-    return Plan((), keep, 1 << 20, None, b"t0k", umask, b"")
+def make_settings(keep: Keep = Keep(), umask: int = 0o022) -> Settings:  # noqa: B008 - frozen
+    return Settings(keep=keep, large_bytes=1 << 20, token=b"t0k", umask=umask)
 
 
 @pytest.fixture
 def names() -> Names:
-    return Names(make_plan(), 10)
+    return Names(make_settings(), 10)
 
 
 @pytest.fixture
@@ -73,7 +73,9 @@ def mode_of(directory: int, name: bytes) -> int:
     return stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
 
 
-def finish(directory: int, creation: target.Creation, source: os.stat_result, plan: Plan) -> None:
+def finish(
+    directory: int, creation: target.Creation, source: os.stat_result, plan: Settings
+) -> None:
     os.write(creation.fd, b"new")
     target.settle(creation, source, plan)
     os.close(creation.fd)
@@ -88,8 +90,8 @@ def entries(directory: int) -> set[bytes]:
 
 
 def test_temporary_names_are_short_and_never_the_same() -> None:
-    made = [Names(make_plan(), rank).next() for rank in range(1000)]
-    of_one = Names(make_plan(), 7)
+    made = [Names(make_settings(), rank).next() for rank in range(1000)]
+    of_one = Names(make_settings(), 7)
     made += [of_one.next() for _ in range(1000)]
     made.remove(b".fcp-t0k-7-1")  # which both have made
     assert len(set(made)) == len(made)
@@ -103,7 +105,7 @@ def test_temporary_names_are_short_and_never_the_same() -> None:
 def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
     tmp_path: Path, directory: int, names: Names, mode: int
 ) -> None:
-    source, plan = source_status(tmp_path, mode), make_plan()
+    source, plan = source_status(tmp_path, mode), make_settings()
     creation = target.create(directory, NAME, source, plan, names)
     assert creation.written == creation.name == NAME
     assert creation.old is None
@@ -115,7 +117,7 @@ def test_a_new_file_has_its_own_name_and_the_mode_of_cp(
 def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
     tmp_path: Path, directory: int, names: Names
 ) -> None:
-    source, plan = source_status(tmp_path, 0o4755), make_plan(Keep(mode=True))
+    source, plan = source_status(tmp_path, 0o4755), make_settings(Keep(mode=True))
     creation = target.create(directory, NAME, source, plan, names)
     assert mode_of(directory, NAME) == 0o600
     finish(directory, creation, source, plan)
@@ -125,7 +127,7 @@ def test_a_mode_that_will_be_kept_is_closed_to_others_until_then(
 def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
     tmp_path: Path, directory: int, names: Names
 ) -> None:
-    source, plan = source_status(tmp_path, 0o755), make_plan(umask=0o222)
+    source, plan = source_status(tmp_path, 0o755), make_settings(umask=0o222)
     finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
     finish(directory, target.create_beside(directory, b"2", source, plan, names), source, plan)
     assert mode_of(directory, NAME) == mode_of(directory, b"2") == 0o755 & ~0o222
@@ -135,7 +137,7 @@ def test_the_owners_part_of_the_umask_acts_although_it_is_not_in_force(
 def test_a_file_made_beside_ends_with_the_same_mode(
     tmp_path: Path, directory: int, names: Names, mode: int
 ) -> None:
-    source, plan = source_status(tmp_path, mode), make_plan()
+    source, plan = source_status(tmp_path, mode), make_settings()
     creation = target.create_beside(directory, NAME, source, plan, names)
     assert creation.written != NAME
     assert mode_of(directory, creation.written) & 0o600 == 0o600  # others will write to it
@@ -149,7 +151,7 @@ def test_creating_follows_nothing(tmp_path: Path, directory: int, names: Names) 
     victim.write_bytes(b"keep me")
     os.symlink(victim, NAME, dir_fd=directory)
     os.symlink(tmp_path / "not-there", b"dangling", dir_fd=directory)
-    source, plan = source_status(tmp_path, 0o640), make_plan()
+    source, plan = source_status(tmp_path, 0o640), make_settings()
     for name in (NAME, b"dangling"):
         finish(directory, target.create(directory, name, source, plan, names), source, plan)
         assert read(directory, name) == b"new"
@@ -165,7 +167,7 @@ def test_the_old_file_is_whole_until_the_new_one_is(
     tmp_path: Path, directory: int, names: Names
 ) -> None:
     old = put(directory, NAME, 0o604)
-    source, plan = source_status(tmp_path, 0o755), make_plan()
+    source, plan = source_status(tmp_path, 0o755), make_settings()
     creation = target.create(directory, NAME, source, plan, names)
     assert creation.old is not None
     assert creation.old.st_ino == old.st_ino
@@ -187,7 +189,7 @@ def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
         put(directory, NAME, 0o4711)
         os.chown(NAME, 41, 42, dir_fd=directory)
         os.chmod(NAME, 0o4711, dir_fd=directory)
-        plan = make_plan(keep)
+        plan = make_settings(keep)
         finish(directory, target.create(directory, NAME, source, plan, names), source, plan)
         now = os.stat(NAME, dir_fd=directory)
         assert (now.st_uid, now.st_gid) == owner
@@ -197,7 +199,7 @@ def test_what_is_replaced_keeps_its_owner_unless_the_sources_is_kept(
 def test_only_files_and_links_are_replaced(tmp_path: Path, directory: int, names: Names) -> None:
     os.mkdir(b"directory", dir_fd=directory)
     os.mkfifo(b"fifo", dir_fd=directory)
-    source, plan = source_status(tmp_path, 0o644), make_plan()
+    source, plan = source_status(tmp_path, 0o644), make_settings()
     for name, wrong in ((b"directory", IsADirectoryError), (b"fifo", FileExistsError)):
         with pytest.raises(wrong, match="in its place"):
             target.create(directory, name, source, plan, names)

@@ -19,7 +19,8 @@ NOBODY = 65534
 _BEGIN = """
 import errno, os, stat, sys
 import json, locale, pcircle.fcp.command, pcircle.transport._single
-from pcircle.fcp import cli, target
+from pcircle.copying import target
+from pcircle.fcp import cli
 from pcircle.fs import directories, metadata, scan
 if os.geteuid() == 0:
     os.setgroups([])

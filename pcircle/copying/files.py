@@ -1,6 +1,6 @@
 """Copying files, links and the ranges of large files, one at a time: all cases.
 
-The plain case of small files is in `pcircle.fcp.plain`; here is what to do
+The plain case of small files is in `pcircle.copying.plain`; here is what to do
 with holes, names that are taken, files that change, space that runs out, and
 with files that many ranks copy at once.
 """
@@ -16,15 +16,14 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from pcircle.buffers import aligned
-from pcircle.fcp import target
-from pcircle.fcp.counters import Counters
-from pcircle.fcp.existing import Taken
-from pcircle.fcp.extras import Extras
-from pcircle.fcp.items import Chunk, Failure, Identity
-from pcircle.fcp.layouts import Layouts
-from pcircle.fcp.limits import Limits, SlowMover, slow_copier
-from pcircle.fcp.linkcopier import LinkCopier
-from pcircle.fcp.plain import (
+from pcircle.copying import target
+from pcircle.copying.counts import Counts
+from pcircle.copying.existing import Taken
+from pcircle.copying.extras import Extras
+from pcircle.copying.layouts import Layouts
+from pcircle.copying.limits import Limits, SlowMover, slow_copier
+from pcircle.copying.observing import signing_copier
+from pcircle.copying.plain import (
     NOT_PLAIN,
     ONE_READ_BYTES,
     SOURCE_FLAGS,
@@ -32,9 +31,9 @@ from pcircle.fcp.plain import (
     plain_copier,
     source_flags,
 )
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
-from pcircle.fcp.signing import signing_copier
-from pcircle.fcp.target import BegunFile, Creation
+from pcircle.copying.settings import CHUNK_UNIT_BYTES, Identity, Range, Settings
+from pcircle.copying.symlinks import LinkCopier
+from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
 from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import FLAGS, Held
@@ -75,8 +74,8 @@ class Copier(LinkCopier):
 
     def __init__(
         self,
-        plan: Plan,
-        counters: Counters,
+        settings: Settings,
+        counters: Counts,
         extras: Extras,
         limits: Limits | None = None,
         signer: Signer | None = None,
@@ -84,29 +83,37 @@ class Copier(LinkCopier):
         self.names = extras.names
         self.doing = ""  # what the last operation that raised was about
         self.status: os.stat_result | None = None  # of the last file that was opened
-        self._plan = plan
+        self._settings = settings
         self._counters = counters
         self._limits = limits
         self._signer = signer
         # What is signed or verified must be read.
-        ways = (plan.reflink, plan.sparse, () if plan.verify or signer is not None else None)
+        ways = (
+            settings.reflink,
+            settings.sparse,
+            () if settings.verify or signer is not None else None,
+        )
         self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
         self._mover.taps += [] if signer is None else [signer.tap]
         self._extras = extras
         self._small = aligned(ONE_READ_BYTES + 1)
-        self.layouts = Layouts(plan, extras)
+        self.layouts = Layouts(settings, extras)
         # What is cloned, searched for zeros, written beside its name or given a layout is
         # never plain.
-        plain = not self._mover.must_clone and plan.sparse != "always" and plan.existing.plain
+        plain = (
+            not self._mover.must_clone and settings.sparse != "always" and settings.existing.plain
+        )
         plain = plain and not self.layouts.active
         seal = None if signer is None else signer.small
-        self._copy_plain = plain_copier(plan, extras, self._write, seal) if plain else never_plain
+        self._copy_plain = (
+            plain_copier(settings, extras, self._write, seal) if plain else never_plain
+        )
         if signer is not None:
             self._copy_plain = signing_copier(self._copy_plain, signer)
         if limits is not None:
             self._copy_plain = slow_copier(self._copy_plain, limits)
         self._slice_bytes = _SLICE_BYTES if limits is None else limits.slice_bytes
-        self._source_flags = source_flags(plan)
+        self._source_flags = source_flags(settings)
         self.is_stopping: Callable[[], bool] = bool  # of the item at hand
 
     def files(
@@ -183,7 +190,7 @@ class Copier(LinkCopier):
         self.status = None
         if self._limits is not None:
             self._limits.operations(self._limits.entry + 1)  # it may have to be renamed
-        existing, linked = self._plan.existing, self._plan.keep.links
+        existing, linked = self._settings.existing, self._settings.keep.links
         # Whether a name of several stays is decided when it is its turn, but for -n.
         early = existing.stays or claimed or not linked
         if existing.decides and early and self._stays(source_fd, source, target_fd, name):
@@ -199,7 +206,7 @@ class Copier(LinkCopier):
                 return LINKED
             if not early and self._stays(source_fd, source, target_fd, name):
                 return COPIED
-            if status.st_size > self._plan.large_bytes:
+            if status.st_size > self._settings.large_bytes:
                 return LARGE
             try:
                 self._whole(fd, status, target_fd, name)
@@ -227,14 +234,14 @@ class Copier(LinkCopier):
         self.doing = "create the copy of"
         try:
             make = self.layouts.maker(fd)
-            creation = target.create(target_fd, name, status, self._plan, self.names, make)
+            creation = target.create(target_fd, name, status, self._settings, self.names, make)
         except OSError as error:
             target.stop_if_full(error, target_fd, self.names)
             raise
         try:
             self._fill(fd, status, creation, target_fd)
             self.doing = "put in place the copy of"
-            target.publish(creation, target_fd, self._plan, self.names)
+            target.publish(creation, target_fd, self._settings, self.names)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
@@ -244,7 +251,7 @@ class Copier(LinkCopier):
         try:
             self.doing = "clone" if self._mover.must_clone else "copy"
             self._content(fd, creation.fd, status)
-            if self._plan.keep.any or creation.written != creation.name:
+            if self._settings.keep.any or creation.written != creation.name:
                 self.doing = "set the attributes of the copy of"
                 creation.held = self._held(fd, creation)
                 self._settle(creation, status, target_fd)
@@ -265,12 +272,12 @@ class Copier(LinkCopier):
         return extras.of_file(fd, alone=creation.rewritten) if extras.any else None
 
     def _settle(self, creation: Creation, source: os.stat_result, target_fd: int) -> None:
-        refused = target.settle(creation, source, self._plan)
+        refused = target.settle(creation, source, self._settings)
         if refused:
             self._extras.account(refused, target_fd)
 
     def _sync(self, fd: int) -> None:
-        if self._plan.existing.sync:
+        if self._settings.existing.sync:
             self.doing = "bring to disk the copy of"
             os.fsync(fd)
 
@@ -290,7 +297,7 @@ class Copier(LinkCopier):
             if self._mover.clone(fd, out, pair):
                 self._unchanged(fd, status)
                 return
-        if size and (self._plan.sparse == "always" or may_have_holes(status)):
+        if size and (self._settings.sparse == "always" or may_have_holes(status)):
             self._sparse(fd, out, status, pair or pair_of(fd, out))
         elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
@@ -328,7 +335,9 @@ class Copier(LinkCopier):
     def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
         os.ftruncate(out, status.st_size)
         whole = (0, status.st_size)
-        for offset, length in [whole] if self._plan.sparse == "never" else data_ranges(fd, *whole):
+        for offset, length in (
+            [whole] if self._settings.sparse == "never" else data_ranges(fd, *whole)
+        ):
             done = self._mover.move(fd, out, offset, length, pair)
             if done != length and not status.st_blocks:
                 # Files of /sys and the like have a nominal size: they end where they end.
@@ -366,12 +375,12 @@ class Copier(LinkCopier):
         """As `begin`, of a file begun before; `names` are the temporary one and its own."""
         fd, status = source
         written, name = names
-        creation = target.taken_up(target_fd, name, written, status, self._plan)
+        creation = target.taken_up(target_fd, name, written, status, self._settings)
         creation.identity = (made.st_dev, made.st_ino)
         creation.held = self._held(fd, creation)
         self._counters.sized += 1
         self._counters.bytes_found += status.st_size
-        return status, creation, self._plan.identify(made), ranges
+        return status, creation, self._settings.identify(made), ranges
 
     def begin(
         self,
@@ -400,7 +409,9 @@ class Copier(LinkCopier):
         self.doing = "create the copy of"
         try:
             make = self.layouts.maker(fd)
-            creation = target.create_beside(target_fd, name, status, self._plan, self.names, make)
+            creation = target.create_beside(
+                target_fd, name, status, self._settings, self.names, make
+            )
         except OSError as error:
             target.stop_if_full(error, target_fd, self.names)
             raise
@@ -420,7 +431,7 @@ class Copier(LinkCopier):
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
-        return creation, self._plan.identify(made), cloned
+        return creation, self._settings.identify(made), cloned
 
     def _give_up(self, creation: Creation, target_fd: int, error: OSError) -> None:
         """Remove what was made; NoSpace if the reason is that there is none for anything."""
@@ -430,7 +441,7 @@ class Copier(LinkCopier):
             target.discard(creation.written, target_fd, creation.identity)
 
     def chunk(
-        self, item: Chunk, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
+        self, item: Range, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
     ) -> tuple[int, OSError | None]:
         """Copy a chunk; returns where it got to, and the error that it stopped at, if any.
 
@@ -466,7 +477,7 @@ class Copier(LinkCopier):
             os.close(fd)
 
     def _slices(
-        self, item: Chunk, fd: int, out: int, split: bool, stop: Callable[[], bool]
+        self, item: Range, fd: int, out: int, split: bool, stop: Callable[[], bool]
     ) -> Iterator[int]:
         """Copy slice by slice, giving where each ends; a hole is passed with what follows it."""
         until_s = time.monotonic() + _CHUNK_SPLIT_S
@@ -498,12 +509,12 @@ class Copier(LinkCopier):
             yield start, size
             start += size
 
-    def _advance(self, item: Chunk, offset: int, reached: int) -> None:
+    def _advance(self, item: Range, offset: int, reached: int) -> None:
         self._counters.bytes_done += reached - offset
         self._counters.weight += item.weight * (reached - offset) / item.length
 
     def _check_identity(self, fd: int, identity: Identity, otherwise: str) -> None:
-        if self._plan.identify(os.fstat(fd)) != identity:
+        if self._settings.identify(os.fstat(fd)) != identity:
             raise Changed(otherwise)
 
     def finish(
@@ -512,25 +523,26 @@ class Copier(LinkCopier):
         creation: Creation,
         identity: Identity,
         names: tuple[int, bytes, int],
-        cause: Failure | None,
+        *,
+        failed: bool,
     ) -> None:
-        """All chunks are done: set the attributes and rename; or remove it, if one has failed.
+        """All chunks are done: set the attributes and rename; or remove it, if one has `failed`.
 
         `names` are the source's directory and name and the target's
         directory. OSError if the source is not what it was, or as of the rest.
         """
         source_fd, name, target_fd = names
         try:
-            if cause is not None:
+            if failed:
                 target.discard(creation.written, target_fd, creation.identity)
                 return
             self.doing = "copy"
-            now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+            now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._settings.follow)
             _refuse_change(before, now)
             self._settle_again(before, creation, identity, target_fd)
             self.doing = "put in place the copy of"
-            target.still_replaceable(creation, before, self._plan, target_fd, self.names)
-            target.publish(creation, target_fd, self._plan, self.names)
+            target.still_replaceable(creation, before, self._settings, target_fd, self.names)
+            target.publish(creation, target_fd, self._settings, self.names)
             self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)

@@ -6,13 +6,13 @@ import os
 import stat
 from collections.abc import Callable
 
-from pcircle.fcp import target
-from pcircle.fcp.counters import HARD_LINKS, Counters
-from pcircle.fcp.extras import Extras, held_by_path
-from pcircle.fcp.limits import Limits
-from pcircle.fcp.plan import Plan
-from pcircle.fcp.signing import sign_existing
-from pcircle.fcp.target import Names
+from pcircle.copying import target
+from pcircle.copying.counts import HARD_LINKS, Counts
+from pcircle.copying.extras import Extras, held_by_path
+from pcircle.copying.limits import Limits
+from pcircle.copying.observing import sign_existing
+from pcircle.copying.settings import Settings
+from pcircle.copying.target import Names
 from pcircle.fs.metadata import settle_link
 from pcircle.fs.xattrs import give_attributes
 from pcircle.signature import Signer
@@ -24,8 +24,8 @@ class LinkCopier:
     names: Names
     doing: str
     is_stopping: Callable[[], bool]
-    _plan: Plan
-    _counters: Counters
+    _settings: Settings
+    _counters: Counts
     _limits: Limits | None
     _signer: Signer | None
     _extras: Extras
@@ -37,11 +37,11 @@ class LinkCopier:
         than its directory: on overlayfs, by a followed link, or by a mount of its own. Several
         nodes may number that differently, so there it is a file of its own, and counted.
         """
-        plan = self._plan
-        followed = plan.follow and stat.S_ISREG(status.st_mode)
-        if not plan.keep.links or not (status.st_nlink > 1 or followed):
+        settings = self._settings
+        followed = settings.follow and stat.S_ISREG(status.st_mode)
+        if not settings.keep.links or not (status.st_nlink > 1 or followed):
             return False
-        if plan.one_node or status.st_dev == os.fstat(source_fd).st_dev:
+        if settings.one_node or status.st_dev == os.fstat(source_fd).st_dev:
             return True
         self._counters.lose({HARD_LINKS})
         return False
@@ -57,7 +57,7 @@ class LinkCopier:
     def _stays(self, source_fd: int, source: bytes, target_fd: int, name: bytes) -> bool:
         """Whether what has the name is left as it is, and then accounted for."""
         self.doing = "create the copy of"
-        if target.stays(self._plan, source_fd, source, target_fd, name, self.names) is None:
+        if target.stays(self._settings, source_fd, source, target_fd, name, self.names) is None:
             return False
         self.skip(target_fd, name)
         return True
@@ -70,10 +70,10 @@ class LinkCopier:
         If it has several names that are to be one in the copy as well, and was
         not `claimed`, nothing is done, and its status returned.
         """
-        keep = self._plan.keep
+        keep = self._settings.keep
         if self._limits is not None:
             self._limits.operations(self._limits.entry)
-        existing = self._plan.existing
+        existing = self._settings.existing
         # Whether a name of several stays is decided when it is its turn, but for -n.
         early = existing.stays or claimed or not keep.links
         if existing.decides and early and self._stays(source_fd, source, target_fd, name):
@@ -130,7 +130,7 @@ class LinkCopier:
 
     def _link_stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
         """Whether what has a link's name is left there. If it is to stay, it was not before."""
-        existing = self._plan.existing
-        if self._plan.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
+        existing = self._settings.existing
+        if self._settings.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
             return False
         return existing.stays or (existing.same and target.is_link(text, target_fd, name))

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down, read_list
-from pcircle.fcp.counters import Counters
-from pcircle.fcp.target import Names, stop_if_full
+from pcircle.copying.counts import Counts
+from pcircle.copying.target import Names, stop_if_full
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.metadata import Keep, settle_file
 from pcircle.fs.trouble import Changed
@@ -33,7 +33,7 @@ from pcircle.fs.xattrs import (
     read_attributes,
     read_flags,
 )
-from pcircle.ui.names import show
+from pcircle.names import show
 
 
 class NotKept(OSError):
@@ -60,7 +60,7 @@ def _named(refused: Sequence[Refused]) -> str:
 class Extras:
     """A rank's means to keep them. `any` tells that some are wanted."""
 
-    def __init__(self, keep: Keep, counters: Counters, names: Names) -> None:
+    def __init__(self, keep: Keep, counters: Counts, names: Names) -> None:
         self.names = names
         self._keep = keep
         self._counters = counters

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import xxhash
 
-from pcircle.fcp.counters import Counters
-from pcircle.fcp.extras import Extras
-from pcircle.fcp.files import COPIED, Copier
-from pcircle.fcp.items import Chunk
-from pcircle.fcp.limits import Limits
-from pcircle.fcp.plain import NOT_PLAIN
-from pcircle.fcp.plan import Plan
+from pcircle.copying.counts import Counts
+from pcircle.copying.extras import Extras
+from pcircle.copying.files import COPIED, Copier
+from pcircle.copying.limits import Limits
+from pcircle.copying.plain import NOT_PLAIN
+from pcircle.copying.settings import Range, Settings
 from pcircle.signature import Signer
 from pcircle.writing import write_all
 
@@ -78,8 +77,8 @@ class HashingCopier(Copier):
 
     def __init__(
         self,
-        plan: Plan,
-        counters: Counters,
+        settings: Settings,
+        counters: Counts,
         extras: Extras,
         limits: Limits | None = None,
         signer: Signer | None = None,
@@ -87,7 +86,7 @@ class HashingCopier(Copier):
         self.digest = _EMPTY
         self._seen: dict[bytes, Seen] = {}
         self._stream = Stream()
-        super().__init__(plan, counters, extras, limits, signer)
+        super().__init__(settings, counters, extras, limits, signer)
         self._mover.taps.append(self._stream.see)
         self._copy_plain = self._noting(self._copy_plain)
 
@@ -131,7 +130,7 @@ class HashingCopier(Copier):
         self._last = Seen(size, self._stream.end(size))
 
     def chunk(
-        self, item: Chunk, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
+        self, item: Range, source_fd: int, target_fd: int, split: bool, stop: Callable[[], bool]
     ) -> tuple[int, OSError | None]:
         """As of `Copier`."""
         self._stream.begin(item.offset)

@@ -20,11 +20,11 @@ from typing import TypeAlias
 import xxhash
 
 from pcircle.acls import read_list
+from pcircle.copying.collisions import Collisions, Siblings, no_siblings
+from pcircle.copying.existing import Existing, Taken, file_stays
+from pcircle.copying.precision import Precision
+from pcircle.copying.settings import CHUNK_UNIT_BYTES, Settings
 from pcircle.errors import NoSpace
-from pcircle.fcp.collisions import Collisions
-from pcircle.fcp.existing import Existing, Taken, file_stays
-from pcircle.fcp.plan import CHUNK_UNIT_BYTES, Plan
-from pcircle.fcp.precision import Precision
 from pcircle.fs.metadata import settle_as_replaced, settle_file
 from pcircle.fs.naming import NO_SUCH_RENAME, give_free_name, rename_to_free
 from pcircle.fs.trouble import SAME_FILE, Changed, Trouble
@@ -43,11 +43,11 @@ class Names:
     known of names that are taken for others.
     """
 
-    def __init__(self, plan: Plan, rank: int) -> None:
-        self._prefix = b".fcp-%s-%x-" % (plan.token, rank)
+    def __init__(self, settings: Settings, rank: int, siblings: Siblings = no_siblings) -> None:
+        self._prefix = b".fcp-%s-%x-" % (settings.token, rank)
         self._count = 0
         self._renames = True
-        self.collisions = Collisions(plan)
+        self.collisions = Collisions(siblings)
         self.precision = Precision(self.next)
 
     def next(self) -> bytes:
@@ -123,17 +123,17 @@ BegunFile: TypeAlias = "tuple[os.stat_result, Creation, tuple[int, int], list[tu
 """A large file that was begun: the source's status, its copy, that one's identity, the ranges."""
 
 
-def creation_mode(source: os.stat_result, plan: Plan) -> int:
+def creation_mode(source: os.stat_result, settings: Settings) -> int:
     """The mode to create with: closed to others if it will be set later, else cp's.
 
     The owner's part of the umask is not in force while fcp runs, so it is applied here.
     """
-    return 0o600 if plan.keep.mode else source.st_mode & creation_bits(plan)
+    return 0o600 if settings.keep.mode else source.st_mode & creation_bits(settings)
 
 
-def creation_bits(plan: Plan) -> int:
+def creation_bits(settings: Settings) -> int:
     """The bits of a source's mode that a new file is created with."""
-    return 0 if plan.keep.mode else 0o777 & ~(plan.umask & 0o700)
+    return 0 if settings.keep.mode else 0o777 & ~(settings.umask & 0o700)
 
 
 Make: TypeAlias = Callable[[bytes, int, int], int]
@@ -149,20 +149,20 @@ def create(
     directory_fd: int,
     name: bytes,
     source: os.stat_result,
-    plan: Plan,
+    settings: Settings,
     names: Names,
     make: Make = new_file,
 ) -> Creation:
     """Create a file under its own name, or beside it if that is taken. OSError if it can't be."""
-    mode = creation_mode(source, plan)
-    if plan.existing.in_place:
-        return _create_in_place(directory_fd, name, source, plan, names, make, mode)
-    if plan.existing.beside:
-        return create_beside(directory_fd, name, source, plan, names, make)
+    mode = creation_mode(source, settings)
+    if settings.existing.in_place:
+        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
+    if settings.existing.beside:
+        return create_beside(directory_fd, name, source, settings, names, make)
     try:
         fd = make(name, mode, directory_fd)
     except FileExistsError:
-        return create_beside(directory_fd, name, source, plan, names, make)
+        return create_beside(directory_fd, name, source, settings, names, make)
     return Creation(fd, name, name, None, mode)
 
 
@@ -170,42 +170,47 @@ def create_beside(
     directory_fd: int,
     name: bytes,
     source: os.stat_result,
-    plan: Plan,
+    settings: Settings,
     names: Names,
     make: Make = new_file,
 ) -> Creation:
     """Create a file under a temporary name beside `name`, to be renamed when it is complete."""
-    if plan.existing.in_place:
-        mode = creation_mode(source, plan) | 0o600
-        return _create_in_place(directory_fd, name, source, plan, names, make, mode)
-    return _create_temporary(directory_fd, name, source, plan, names, make)
+    if settings.existing.in_place:
+        mode = creation_mode(source, settings) | 0o600
+        return _create_in_place(directory_fd, name, source, settings, names, make, mode)
+    return _create_temporary(directory_fd, name, source, settings, names, make)
 
 
 def _create_temporary(
-    directory_fd: int, name: bytes, source: os.stat_result, plan: Plan, names: Names, make: Make
+    directory_fd: int,
+    name: bytes,
+    source: os.stat_result,
+    settings: Settings,
+    names: Names,
+    make: Make,
 ) -> Creation:
     old = replaceable(directory_fd, name)
     if old is not None:
         names.collisions.check(directory_fd, name)
-    access = _access_of(old, directory_fd, name, plan)
-    mode = _temporary_mode(old, source, plan)
+    access = _access_of(old, directory_fd, name, settings)
+    mode = _temporary_mode(old, source, settings)
     written = names.next()
     return Creation(make(written, mode, directory_fd), name, written, old, mode, access)
 
 
-def _temporary_mode(old: os.stat_result | None, source: os.stat_result, plan: Plan) -> int:
+def _temporary_mode(old: os.stat_result | None, source: os.stat_result, settings: Settings) -> int:
     """The mode of a temporary file: it is nobody else's if it stands in for a file."""
     if old is not None and stat.S_ISREG(old.st_mode):
         return 0o600
     # Other ranks will open it for writing, so the owner must be allowed to.
-    return creation_mode(source, plan) | 0o600
+    return creation_mode(source, settings) | 0o600
 
 
 def _access_of(
-    old: os.stat_result | None, directory_fd: int, name: bytes, plan: Plan
+    old: os.stat_result | None, directory_fd: int, name: bytes, settings: Settings
 ) -> bytes | None:
     """The access control list that a file is to have from the one that it replaces."""
-    if plan.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
+    if settings.keep.mode or old is None or not stat.S_ISREG(old.st_mode):
         return None
     with suppress(FileNotFoundError):  # it has just been removed
         return read_list(b"/proc/self/fd/%d/%s" % (directory_fd, name), follow=False)
@@ -213,23 +218,23 @@ def _access_of(
 
 
 def taken_up(
-    directory_fd: int, name: bytes, written: bytes, source: os.stat_result, plan: Plan
+    directory_fd: int, name: bytes, written: bytes, source: os.stat_result, settings: Settings
 ) -> Creation:
     """A file that an earlier run has created, not open. OSError if it must not get its name."""
     if written == name:
-        creation = Creation(-1, name, name, None, creation_mode(source, plan))
+        creation = Creation(-1, name, name, None, creation_mode(source, settings))
         creation.rewritten = True
         return creation
     old = replaceable(directory_fd, name)
-    access = _access_of(old, directory_fd, name, plan)
-    return Creation(-1, name, written, old, _temporary_mode(old, source, plan), access)
+    access = _access_of(old, directory_fd, name, settings)
+    return Creation(-1, name, written, old, _temporary_mode(old, source, settings), access)
 
 
 def _create_in_place(
     directory_fd: int,
     name: bytes,
     source: os.stat_result,
-    plan: Plan,
+    settings: Settings,
     names: Names,
     make: Make,
     mode: int,
@@ -243,32 +248,32 @@ def _create_in_place(
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
     except FileExistsError:
         names.collisions.check(directory_fd, name)
-        if plan.existing.stays and not _is_ours(plan, directory_fd, name):
+        if settings.existing.stays and not _is_ours(settings, directory_fd, name):
             raise Taken from None
     old = replaceable(directory_fd, name)
     if old is not None:
         _refuse_source(old, source)
     if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
-        return _create_temporary(directory_fd, name, source, plan, names, make)
+        return _create_temporary(directory_fd, name, source, settings, names, make)
     try:
         fd = os.open(name, _REWRITE, dir_fd=directory_fd)
     except OSError:
         # An earlier run may have given it a mode that forbids it.
-        if not (plan.existing.force or plan.is_ours(old)):
+        if not (settings.existing.force or settings.is_ours(old)):
             raise
         os.unlink(name, dir_fd=directory_fd)
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
     try:
-        _empty(fd, source, plan)
+        _empty(fd, source, settings)
     except OSError:
         os.close(fd)
         raise
-    creation = Creation(fd, name, name, None, creation_mode(source, plan))
+    creation = Creation(fd, name, name, None, creation_mode(source, settings))
     creation.rewritten = True
     return creation
 
 
-def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
+def _empty(fd: int, source: os.stat_result, settings: Settings) -> None:
     """Cut an existing file to nothing, unless it is the source itself."""
     old = os.fstat(fd)
     if not stat.S_ISREG(old.st_mode):
@@ -276,7 +281,7 @@ def _empty(fd: int, source: os.stat_result, plan: Plan) -> None:
     _refuse_source(old, source)
     if old.st_nlink > 1:
         raise Changed("it was given another name meanwhile")
-    if plan.keep.mode:
+    if settings.keep.mode:
         # Whom the source will not let read must not read meanwhile. Nobody whom an access
         # control list names does, as the group's bits are its mask.
         os.fchmod(fd, 0o600)
@@ -289,7 +294,7 @@ def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:
 
 
 def stays(
-    plan: Plan, source_fd: int, source: bytes, directory_fd: int, name: bytes, names: Names
+    settings: Settings, source_fd: int, source: bytes, directory_fd: int, name: bytes, names: Names
 ) -> os.stat_result | None:
     """The status of what has the name, if it is to stay; None if a copy is to be made.
 
@@ -299,51 +304,51 @@ def stays(
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    _refuse(old, special_too=not plan.existing.stays)
+    _refuse(old, special_too=not settings.existing.stays)
     names.collisions.check(directory_fd, name)
-    if plan.is_ours(old):
+    if settings.is_ours(old):
         return None
-    if plan.existing.stays:
+    if settings.existing.stays:
         return old
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=plan.follow)
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
     return (
         old
-        if file_stays(plan.existing, status, old, kept_times(plan, directory_fd, names))
+        if file_stays(settings.existing, status, old, kept_times(settings, directory_fd, names))
         else None
     )
 
 
 def is_alike(
-    plan: Plan, source: os.stat_result, old: os.stat_result, directory_fd: int, names: Names
+    settings: Settings, source: os.stat_result, old: os.stat_result, directory_fd: int, names: Names
 ) -> bool:
     """Whether two files are of one size and time, as `--skip-same` has it."""
-    return file_stays(Existing(same=True), source, old, kept_times(plan, directory_fd, names))
+    return file_stays(Existing(same=True), source, old, kept_times(settings, directory_fd, names))
 
 
 def kept_times(
-    plan: Plan, directory_fd: int, names: Names
+    settings: Settings, directory_fd: int, names: Names
 ) -> Callable[[int, os.stat_result], bool] | None:
     """What `file_stays` wants to know of a directory's file system."""
-    if not plan.keep.timestamps:
+    if not settings.keep.timestamps:
         return None
     return lambda source_ns, old: names.precision.is_kept(source_ns, old, directory_fd)
 
 
 def still_replaceable(
-    creation: Creation, source: os.stat_result, plan: Plan, fd: int, names: Names
+    creation: Creation, source: os.stat_result, settings: Settings, fd: int, names: Names
 ) -> None:
     """Before a copy that took its time gets its name: OSError, Taken if what is there now stays."""
-    if plan.existing.stays:
+    if settings.existing.stays:
         return  # `publish` finds out
     now = replaceable(fd, creation.name)
     if now is None or creation.written == creation.name:
         return
     names.collisions.check(fd, creation.name)
-    if not plan.existing.decides:
+    if not settings.existing.decides:
         return
-    if plan.is_ours(now):
+    if settings.is_ours(now):
         return
-    if file_stays(plan.existing, source, now, kept_times(plan, fd, names)):
+    if file_stays(settings.existing, source, now, kept_times(settings, fd, names)):
         raise Taken
 
 
@@ -364,42 +369,42 @@ def _refuse(old: os.stat_result, *, special_too: bool) -> None:
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
 
 
-def settle(creation: Creation, source: os.stat_result, plan: Plan) -> list[Refused]:
+def settle(creation: Creation, source: os.stat_result, settings: Settings) -> list[Refused]:
     """Give the file its attributes: the source's that are kept, else those of what it replaces.
 
     Returns what could not be kept. Inode flags come later, see `Copier`.
     """
-    keep, old, fd = plan.keep, creation.old, creation.fd
+    keep, old, fd = settings.keep, creation.old, creation.fd
     if old is not None and stat.S_ISREG(old.st_mode):
         settle_as_replaced(fd, old, creation.access, keep)
-    elif not keep.mode and creation.created_mode != creation_mode(source, plan):
+    elif not keep.mode and creation.created_mode != creation_mode(source, settings):
         # Created with more for the owner than the source has.
-        more = 0o600 & ~creation_mode(source, plan)
+        more = 0o600 & ~creation_mode(source, settings)
         os.fchmod(fd, stat.S_IMODE(os.fstat(fd).st_mode) & ~more)
     return settle_file(fd, source, keep, creation.held) if keep.any else []
 
 
-def publish(creation: Creation, directory_fd: int, plan: Plan, names: Names) -> None:
+def publish(creation: Creation, directory_fd: int, settings: Settings, names: Names) -> None:
     """Give a complete, closed file its own name; Taken if that must not be replaced."""
     if creation.written == creation.name:
         return
-    if plan.existing.stays or creation.old is None:
-        give = give_free_name if plan.existing.stays else names.give_free
+    if settings.existing.stays or creation.old is None:
+        give = give_free_name if settings.existing.stays else names.give_free
         try:
             give(creation.written, creation.name, directory_fd)
         except FileExistsError:
             names.collisions.check(directory_fd, creation.name)
             now = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
-            _refuse(now, special_too=not plan.existing.stays)
-            if plan.existing.stays and not plan.is_ours(now):
+            _refuse(now, special_too=not settings.existing.stays)
+            if settings.existing.stays and not settings.is_ours(now):
                 raise Taken from None
         else:
             return
     os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
 
 
-def _is_ours(plan: Plan, directory_fd: int, name: bytes) -> bool:
-    return plan.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+def _is_ours(settings: Settings, directory_fd: int, name: bytes) -> bool:
+    return settings.is_ours(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
 
 
 def mark_of(status: os.stat_result) -> int:

@@ -16,24 +16,29 @@ import os
 import stat
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from lru import LRU
 
 from pcircle.encoding import to_scan
-from pcircle.fcp.choose import chosen_blocks
-from pcircle.fcp.plan import Plan
-from pcircle.fs.directories import HOLDER, Directories
-from pcircle.fs.scan import encoded
+from pcircle.fs.directories import Directories
 from pcircle.fs.trouble import COLLISION, Trouble
 from pcircle.guards import require
-from pcircle.ui.names import show
+from pcircle.names import show
 
 _DIRECTORIES = 64  # of which something is kept
 _Where: TypeAlias = "tuple[int, bytes]"
 """A directory by root and path."""
+
+Siblings: TypeAlias = "Callable[[Directories, int, bytes], Iterable[bytes]]"
+"""Of the sources, a root and a path: the names in that directory that are copied. OSError."""
+
+
+def no_siblings(sources: Directories, root: int, path: bytes) -> Iterable[bytes]:
+    """Where each name is copied by itself."""
+    return ()
 
 
 class Collision(Trouble):
@@ -47,8 +52,8 @@ class Collision(Trouble):
 class Collisions:
     """What a thread knows of the directory that it works in, and of some others."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, siblings: Siblings = no_siblings) -> None:
+        self._siblings = siblings
         self._sources: Directories | None = None
         self._where: _Where = (0, b"")
         self._made = False
@@ -97,7 +102,7 @@ class Collisions:
     def _other(self, directory_fd: int, name: bytes) -> bytes | None:
         """Another name of the source for which the target has the same entry; None if none has."""
         if self._where not in self._alike:
-            self._alike[self._where] = alike(self._names())
+            self._alike[self._where] = alike(self._siblings(require(self._sources), *self._where))
         group = self._alike[self._where].get(key_of(name), [])
         others = [other for other in group if other != name]
         if not others:
@@ -107,24 +112,6 @@ class Collisions:
             if _is_same(old, directory_fd, name, other):
                 return other
         return None
-
-    def _names(self) -> Iterable[bytes]:
-        """The names in the source's directory that are meant; of the holder those of the roots."""
-        root, path = self._where
-        roots = self._plan.roots
-        if path == HOLDER:
-            holder = roots[root].target_holder
-            return [each.target_name for each in roots if each.target_holder == holder]
-        sources = require(self._sources)
-        read = chosen_blocks(self._plan)
-        names: list[bytes] = []
-        with sources.lease(root, path, readable=True) as source, _afresh(source.fd) as fd:
-            for block in read(path, fd):
-                for kind in (block.files, block.links, block.directories):
-                    names += encoded(kind)
-                if self._plan.keep.special:
-                    names += encoded(block.specials)
-        return names
 
 
 def key_of(name: bytes) -> str:
@@ -211,13 +198,13 @@ def _is_same(old: os.stat_result, directory_fd: int, name: bytes, other: bytes) 
 
 def listed(directory_fd: int) -> list[bytes]:
     """The names in a directory. OSError if it can't be read."""
-    with _afresh(directory_fd) as fd:
+    with afresh(directory_fd) as fd:
         return list(map(os.fsencode, os.listdir(to_scan(fd))))
 
 
 @contextmanager
-def _afresh(directory_fd: int) -> Iterator[int]:
-    """Open a directory once more, to read it whoever is reading it."""
+def afresh(directory_fd: int) -> Iterator[int]:
+    """A directory, opened once more to be read, whoever is reading it."""
     fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory_fd)
     try:
         yield fd

@@ -4,7 +4,7 @@ Most files are small, dense, regular, stay the same while they are read and
 have a name that is not taken. For these the kernel is asked seven times (open,
 fstat, create, read, write, close, close; attributes to keep add three) and as
 little Python as possible runs between: no path, no object, no second look-up.
-Everything else is left to `pcircle.fcp.files`, which knows all cases and says
+Everything else is left to `pcircle.copying.files`, which knows all cases and says
 what went wrong.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from pcircle.buffers import aligned
-from pcircle.fcp import target
-from pcircle.fcp.extras import Extras
-from pcircle.fcp.plan import Plan
+from pcircle.copying import target
+from pcircle.copying.extras import Extras
+from pcircle.copying.settings import Settings
 from pcircle.fs.metadata import settle_file
 
 Data: TypeAlias = "bytes | memoryview"
@@ -32,9 +32,9 @@ SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_
 _KIND_BITS = 0o170000
 
 
-def source_flags(plan: Plan) -> int:
+def source_flags(settings: Settings) -> int:
     """How a source file is opened: never a device, and through a link only if that is asked for."""
-    return SOURCE_FLAGS & ~os.O_NOFOLLOW if plan.follow else SOURCE_FLAGS
+    return SOURCE_FLAGS & ~os.O_NOFOLLOW if settings.follow else SOURCE_FLAGS
 
 
 def _close_copy(out: int, name: bytes, target_fd: int) -> None:
@@ -46,7 +46,7 @@ def _close_copy(out: int, name: bytes, target_fd: int) -> None:
 
 
 def plain_copier(
-    plan: Plan,
+    settings: Settings,
     extras: Extras,
     write: Callable[[int, Data], int] = os.write,
     seal: Callable[[Data], None] | None = None,
@@ -58,13 +58,13 @@ def plain_copier(
     """
     open_, fstat, read, readv, close = os.open, os.fstat, os.read, os.readv, os.close
     room = [aligned(ONE_READ_BYTES + 1)]
-    keep = plan.keep if plan.keep.any else None
+    keep = settings.keep if settings.keep.any else None
     more = extras.any
-    bits = target.creation_bits(plan)
+    bits = target.creation_bits(settings)
     # What links are followed to may have any number of names.
-    most_links = sys.maxsize if not plan.keep.links else 0 if plan.follow else 1
-    flags = source_flags(plan)
-    least = 0o600 if plan.keep.mode else 0
+    most_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
+    flags = source_flags(settings)
+    least = 0o600 if settings.keep.mode else 0
 
     def copy_plain(name: bytes, source_fd: int, target_fd: int) -> int:
         fd = open_(name, flags, dir_fd=source_fd)

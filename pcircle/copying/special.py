@@ -1,0 +1,101 @@
+"""FIFOs, sockets and devices: made anew with the same number, never opened.
+
+There is nothing to read in them; opening one may block, or do something. Who
+may not make a device gets a failure of that entry.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from pcircle.copying import target
+from pcircle.copying.existing import Existing, Taken, file_stays
+from pcircle.copying.extras import Extras, held_by_path
+from pcircle.copying.files import Copier
+from pcircle.copying.settings import Settings
+from pcircle.copying.target import Names
+from pcircle.fs.metadata import settle_file
+from pcircle.fs.trouble import Changed
+
+_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
+
+
+def copy_special(
+    copier: Copier,
+    settings: Settings,
+    extras: Extras,
+    names: tuple[int, bytes, int, bytes],
+    *,
+    claimed: bool,
+) -> os.stat_result | None:
+    """Make a special file like another; `names` are both directories' and the names in them.
+
+    If it has several names that are to be one in the copy as well, and was
+    not `claimed`, nothing is done, and its status returned. OSError, with the
+    copier's `doing`, if it can't be made; NoSpace if nothing could.
+    """
+    source_fd, source, target_fd, name = names
+    copier.doing = "copy"
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
+    kind = stat.S_IFMT(status.st_mode)
+    if kind not in _KINDS:
+        raise Changed("it is not a special file any more")
+    if not claimed and copier.is_one_of_several(status, source_fd):
+        return status
+    copier.doing = "create the copy of"
+    mode = kind | target.creation_mode(status, settings)
+    written = name
+    made = False
+    try:
+        try:
+            os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
+        except FileExistsError:
+            copier.names.collisions.check(target_fd, name)
+            # The very same thing, of an earlier run, need not be made anew.
+            alike = _alike(settings, status, target_fd, name, copier.names)
+            if alike is None:
+                target.replaceable(target_fd, name)
+            if alike is None or alike.st_nlink > 1:  # its other names must not get this owner
+                written = copier.names.next()
+                os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
+                made = True
+        else:
+            made = True
+        if settings.keep.any:
+            copier.doing = "set the attributes of the copy of"
+            held = extras.of_name(source_fd, source, alone=not made) if extras.any else None
+            with held_by_path(target_fd, written, kind) as path:
+                extras.account(settle_file(path, status, settings.keep, held), target_fd)
+        if written != name:
+            copier.doing = "put in place the copy of"
+            os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+    except OSError as error:
+        try:
+            target.stop_if_full(error, target_fd, copier.names)
+        finally:
+            if made:
+                target.discard(written, target_fd)
+        raise
+    return None
+
+
+def _alike(
+    settings: Settings, status: os.stat_result, target_fd: int, name: bytes, names: Names
+) -> os.stat_result | None:
+    """The status of what has the name if it is the same thing. Taken if it is to stay."""
+    now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    same = is_same_special(status, now)
+    existing = Existing() if settings.is_ours(now) else settings.existing
+    if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):
+        raise Taken
+    plain = stat.S_ISREG(now.st_mode) or stat.S_ISLNK(now.st_mode)
+    if plain and file_stays(existing, status, now, target.kept_times(settings, target_fd, names)):
+        raise Taken
+    return now if same else None
+
+
+def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
+    """Whether two files are both the same FIFO, socket or device but for their names."""
+    kind = stat.S_IFMT(a.st_mode)
+    return kind in _KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
