@@ -32,7 +32,8 @@ _SMALL_BYTES = 128 << 10
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = BLOCK_BYTES
 _CHUNK_SPLIT_S = 0.25
-_LOOK_EVERY_S = 0.02  # counts are told
+_LOOK_EVERY_S = 0.01  # counts are told
+_LARGER = 4  # in a row, and it is not looked for small files any longer
 _KIND_BITS = 0o170000
 
 
@@ -60,9 +61,9 @@ class Reader:
         self._piece = aligned(_PIECE_BYTES)
 
     def small(
-        self, names: Sequence[bytes], directory_fd: int, until_s: float
+        self, names: Sequence[bytes], directory_fd: int, enough: Callable[[], bool]
     ) -> tuple[int, list[bytes]]:
-        """Add small files by the hundred, while there is time.
+        """Add small files by the hundred, until it is `enough`, or while there are any in sight.
 
         Returns how many were tried, and those of them that are for `file`: because they
         are no small files, or something is wrong.
@@ -70,7 +71,7 @@ class Reader:
         open_, readv, close, now_s = os.open, os.readv, os.close, time.monotonic
         add, buffer, whole, more = self._add, self._small, [self._small], [bytearray(1)]
         others: list[bytes] = []
-        tried = size = told = told_bytes = 0
+        tried = size = told = told_bytes = larger = 0
         look_s = 0.0
         for name in names:
             tried += 1
@@ -84,7 +85,11 @@ class Reader:
                 # What is one read's whole content is the same from beginning to end.
                 if count > _SMALL_BYTES or readv(fd, more):
                     others.append(name)
+                    larger += 1
+                    if larger == _LARGER:  # each will be opened once more
+                        break
                     continue
+                larger = 0
                 add(name, buffer[:count])
                 size += count
             except OSError:
@@ -97,7 +102,7 @@ class Reader:
                 added = tried - len(others)
                 self._count_small(added - told, size - told_bytes)
                 told, told_bytes = added, size
-                if now > until_s:
+                if enough():
                     break
                 look_s = now + _LOOK_EVERY_S
         self._count_small(tried - len(others) - told, size - told_bytes)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
+_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 
 
 class SumVisitor(Visitor[Part]):
@@ -149,17 +150,22 @@ class SumVisitor(Visitor[Part]):
                 self._counters.special += 1
                 self._counters.sized += 1
         files = names.files
-        until_s = time.monotonic() + _BATCH_S
+        enough = _patience(here)
         if files and not self._plan.detailed and where.path != HOLDER:
-            tried, others = self._reader.small(files, fd, until_s)
+            tried, others = self._reader.small(files, fd, enough)
             self._counters.weight += where.weight * (tried - len(others))
             files = others + files[tried:]
         if files:
-            self._files(where, files, fd, until_s, here)
+            self._files(where, files, fd, enough, here)
         return self._signer.take(NOTHING)
 
     def _files(
-        self, where: Where, files: Sequence[bytes], fd: int, until_s: float, here: Here[Any]
+        self,
+        where: Where,
+        files: Sequence[bytes],
+        fd: int,
+        enough: Callable[[], bool],
+        here: Here[Any],
     ) -> None:
         """Files that may be of any size, one by one."""
         large: list[Large] = []
@@ -183,7 +189,7 @@ class SumVisitor(Visitor[Part]):
                     large.append(Large(root, path, name, weight, where.place, where.slot))
                     self._counters.weight -= weight
             self._counters.weight += weight
-            if time.monotonic() > until_s or stop():
+            if enough() or stop():
                 here.spawn(list(handed_back(where, files[done:])))
                 break
         here.spawn(large)
@@ -204,6 +210,17 @@ class SumVisitor(Visitor[Part]):
             return False
         self._signer.add_at(where.root, where.path, name)
         return True
+
+
+def _patience(here: Here[Any]) -> Callable[[], bool]:
+    """Whether names have been looked at for so long that the rest is for others."""
+    begun_s = time.monotonic()
+
+    def enough() -> bool:
+        spent_s = time.monotonic() - begun_s
+        return spent_s > _BATCH_S or (spent_s > _WAITED_FOR_S and here.is_hungry())
+
+    return enough
 
 
 def kind_of_root(holder: bytes, name: bytes) -> Names:

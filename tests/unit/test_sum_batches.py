@@ -1,0 +1,130 @@
+"""fsum's reading of many names: nothing is opened twice in vain, and who waits gets some."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pcircle.fs.directories import HOLDER
+from pcircle.fsum import visitor as module
+from pcircle.fsum.counters import Counters
+from pcircle.fsum.plan import Plan
+from pcircle.fsum.reader import Reader
+from pcircle.fsum.visitor import SumVisitor
+from pcircle.runtime import Here
+from pcircle.signature import Signer
+from pcircle.walk.items import Batch, Place
+from pcircle.walk.visitor import Names
+
+SMALL, LARGER = 100, 200 << 10
+PLAN = Plan((), "xxh128", 1 << 30, None, b"/")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def _make(path: Path, sizes: Sequence[int]) -> list[bytes]:
+    names = [b"%03d" % number for number in range(len(sizes))]
+    for name, size in zip(names, sizes, strict=True):
+        (path / name.decode()).write_bytes(os.urandom(size))
+    return names
+
+
+def _reader() -> tuple[Reader, Counters, Signer]:
+    counters, signer = Counters(), Signer("xxh128", HOLDER)
+    return Reader(PLAN, counters, signer), counters, signer
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tried", "others"),
+    [
+        ([SMALL] * 50, 50, []),
+        ([LARGER] * 50, 4, [0, 1, 2, 3]),
+        ([SMALL, LARGER, LARGER, LARGER] * 5, 20, [n for n in range(20) if n % 4]),
+        ([SMALL] * 10 + [LARGER] * 10 + [SMALL], 14, [10, 11, 12, 13]),
+    ],
+)
+def test_small_files_are_looked_for_as_long_as_there_are_any(
+    tmp_path: Path, folder: int, sizes: list[int], tried: int, others: list[int]
+) -> None:
+    names = _make(tmp_path, sizes)
+    reader, counters, _ = _reader()
+    assert reader.small(names, folder, bool) == (tried, [names[number] for number in others])
+    assert counters.files == counters.sized == tried - len(others)
+    assert counters.bytes_done == SMALL * (tried - len(others))
+
+
+class _Line:
+    """What an item says, and whether somebody waits."""
+
+    def __init__(self, *, hungry: bool) -> None:
+        self.hungry = hungry
+        self.items: list[Batch] = []
+
+    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+        self.items += items
+
+    def is_stopping(self) -> bool:
+        return False
+
+    def is_hungry(self) -> bool:
+        return self.hungry
+
+
+@pytest.mark.parametrize(
+    ("hungry", "each_s", "done"), [(True, 0.003, 4), (False, 0.003, 34), (True, 0.0, 60)]
+)
+def test_who_waits_gets_what_is_left_after_a_while(
+    tmp_path: Path,
+    folder: int,
+    monkeypatch: pytest.MonkeyPatch,
+    hungry: bool,
+    each_s: float,
+    done: int,
+) -> None:
+    names = _make(tmp_path, [LARGER] * 60)
+    reader, counters, signer = _reader()
+    visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
+    line: Any = _Line(hungry=hungry)
+    # A clock on which each file takes so long.
+    clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
+    monkeypatch.setattr(module, "time", clock)
+    where = Batch(0, b"", b"", b"", 1 / 60, Place((0, 0)), b"", 1)
+    visitor.names(where, Names(names, [], []), (folder, -1), Here(0, line))
+    assert counters.files == done
+    left = b"\0".join(item.files for item in line.items).split(b"\0")
+    assert [name for name in left if name] == names[done:]
+    assert len(line.items) == (2 if done < 60 else 0)
+
+
+def test_larger_files_are_opened_once(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = _make(tmp_path, [LARGER] * 40)
+    reader, counters, signer = _reader()
+    visitor = SumVisitor(PLAN, counters, signer, reader, None, None)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=float))
+    opened: list[Any] = []
+    real = os.open
+
+    def watched(path: Any, *arguments: Any, **named: Any) -> int:
+        opened.append(path)
+        return real(path, *arguments, **named)
+
+    line: Any = _Line(hungry=False)
+    where = Batch(0, b"", b"", b"", 1 / 40, Place((0, 0)), b"", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", watched)
+        visitor.names(where, Names(names, [], []), (folder, -1), Here(0, line))
+    # Four of them were taken for small.
+    assert sorted(opened) == sorted(names + names[:4])
+    assert counters.files == 40
