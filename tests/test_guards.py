@@ -45,6 +45,7 @@ READERS = {
     "runtime/spill.py",  # a segment, to be decoded
     "signature/runs.py",  # entries, to be cut into bytes
     "transport/_wake.py",  # what wakes
+    "walk/segments.py",
 }
 # Who makes such memory for anything else: names of attributes, and the kernel's records of files.
 OTHERS = {"encoding.py", "fs/status.py"}

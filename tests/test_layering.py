@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
     "signature": {"buffers", "fs", "errors", "guards", "optional", "trusted", "writing"},
     "tool": BELOW_TOOLS,
-    "walk": {"fs", "guards", "runtime"},
+    "walk": {"fs", "guards", "runtime", "trusted", "writing"},
     "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
     **dict.fromkeys(TOOLS, BELOW_TOOLS | {"tool"}),
 }

@@ -1,6 +1,9 @@
 """Sorting more records than there is memory for: sorted runs in temporary files, merged.
 
-A record is bytes without a slash, which ends it in the files.
+A record is bytes without a slash, which ends it in the files. Each run is a file
+of its own, so when there are many they are first merged by the dozen: that takes
+another pass over them, but no more descriptors and buffers than a rank can spare,
+whatever is sorted.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import IO
 from pcircle.writing import write_all
 
 RUN_BYTES = 32 << 20
+FAN_IN = 16
+"""Runs that are merged at a time; with that many levels of them, all that is ever open."""
 _READ_BYTES = 1 << 20
 MOST_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
@@ -27,7 +32,7 @@ class Sorter:
 
     def __init__(self, run_bytes: int = RUN_BYTES) -> None:
         self._run_bytes = run_bytes
-        self._runs: list[IO[bytes]] = []
+        self._runs: list[list[IO[bytes]]] = [[]]  # by level: each of many of the level before
         self._some: list[bytes] = []
         self._size = 0
 
@@ -39,28 +44,46 @@ class Sorter:
             self._put_away()
 
     def _put_away(self) -> None:
+        self._keep(iter(sorted(self._some)), 0)
+        self._some.clear()
+        self._size = 0
+        for level, runs in enumerate(self._runs):
+            if len(runs) == FAN_IN:
+                self._keep(_merged(runs), level + 1)
+                _close(runs)
+
+    def _keep(self, records: Iterator[bytes], level: int) -> None:
+        """Write records, which are in order, as a run of a level."""
         import tempfile  # takes long to import
 
         run = tempfile.TemporaryFile(prefix="pcircle-sort-", buffering=0)  # noqa: SIM115
-        self._runs.append(run)
-        records = iter(sorted(self._some))
+        if level == len(self._runs):
+            self._runs.append([])
+        self._runs[level].append(run)
         while some := list(islice(records, TOGETHER)):
             write_all(run.fileno(), END.join(some) + END)
         run.seek(0)
-        self._some.clear()
-        self._size = 0
 
     def sorted(self) -> Iterator[bytes]:
         """All of them, in their order; once."""
         self._some.sort()
-        yield from merge(self._some, *(pieces(run, END) for run in self._runs))
+        yield from merge(self._some, *(_merged(runs) for runs in self._runs))
 
     def close(self) -> None:
         """Give the space back."""
-        for run in self._runs:
-            with suppress(OSError):  # it may still have something to write
-                run.close()
-        self._runs.clear()
+        for runs in self._runs:
+            _close(runs)
+
+
+def _merged(runs: Iterable[IO[bytes]]) -> Iterator[bytes]:
+    return merge(*(pieces(run, END) for run in runs))
+
+
+def _close(runs: list[IO[bytes]]) -> None:
+    for run in runs:
+        with suppress(OSError):  # it may still have something to write
+            run.close()
+    runs.clear()
 
 
 def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iterator[bytes]:

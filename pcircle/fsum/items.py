@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
+from pcircle.walk.sink import Gather, Merge, Seal
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -38,7 +39,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     sparse: bool
 
 
-Item: TypeAlias = Tree | Portion | Batch | Large | Chunk
+Item: TypeAlias = Tree | Portion | Batch | Large | Chunk | Gather[Tree | Batch] | Seal | Merge
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):

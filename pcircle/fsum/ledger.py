@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,12 +20,14 @@ from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.globs import Chooser
 from pcircle.fs.scan import Block
-from pcircle.fsum.items import Difference
+from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
 from pcircle.guards import require
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
-from pcircle.signature.manifest import Entry, Manifest, Part, Section, unpack
+from pcircle.signature.manifest import Entry, Manifest, Section, SectionWriter, unpack
+from pcircle.walk.items import Batch, Tree
+from pcircle.walk.sink import Gather, Sink
 
 Known = Callable[[bytes], Entry | None]
 _TOGETHER = 4096  # entries of a directory that are looked up by a dictionary
@@ -39,14 +40,11 @@ class Ledger:
     """
 
     def __init__(self, plan: Plan, rank: int, signer: Signer, first: Ledger | None = None) -> None:
-        self._first = first or self
-        self._writing = threading.Lock()
+        self.sink: Sink[Done] | None = first.sink if first is not None else _sink(plan, rank)
         self.old = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
-        self._rank = rank
         self._signer = signer
         self._chooser = Chooser(plan.rules) if plan.rules else None
-        self._part: Part | None = None
         self._cached: tuple[bytes, Known] | None = None
 
     # ---- what is known ---------------------------------------------------------
@@ -129,6 +127,10 @@ class Ledger:
 
     # ---- directories -----------------------------------------------------------
 
+    def begin(self, items: Iterable[Tree | Batch]) -> Iterable[Item]:
+        """What a job begins with, by way of the sink that its manifest goes to, if there is one."""
+        return items if self.sink is None else [Gather(tuple(items))]
+
     def page(
         self,
         path: bytes,
@@ -143,27 +145,13 @@ class Ledger:
         return Page(self, path, status, tell, meant)
 
     @contextmanager
-    def part(self) -> Iterator[Part | None]:
+    def part(self) -> Iterator[SectionWriter | None]:
         """This rank's part of the manifest that is written, alone. StoppedEarly if it can't be."""
-        if self._plan.parts is None:
+        if self.sink is None:
             yield None
             return
-        first = self._first
-        with first._writing:
-            if first._part is None:
-                try:
-                    first._part = Part(b"%b-%d" % (self._plan.parts, self._rank))
-                except OSError as error:
-                    raise unwritable(error) from error
-            yield first._part
-
-    def close(self) -> None:
-        """All directories are done: others will read what was written."""
-        if self._part is not None:  # that of the first
-            try:
-                self._part.close()
-            except OSError as error:
-                raise unwritable(error) from error
+        with self.sink.part() as part:
+            yield SectionWriter(part)
 
     @property
     def signer(self) -> Signer:
@@ -201,7 +189,7 @@ class Page:
         self._bytes = 0
         self._count = 0
         self._alone = ledger.part()
-        self._part: Part | None = None
+        self._part: SectionWriter | None = None
         self._old: Iterator[Entry] | None = None
         self._next: Entry | None = None
 
@@ -309,6 +297,11 @@ def _lookup(section: Section | None) -> Known:
     if section.count > _TOGETHER:
         return section.find
     return {entry.name: entry for entry in section}.get
+
+
+def _sink(plan: Plan, rank: int) -> Sink[Done] | None:
+    """Where the sections of a manifest go, if one is written."""
+    return None if plan.parts is None else Sink(plan.parts, rank, plan.ranks, Done, unwritable)
 
 
 def unwritable(error: OSError) -> StoppedEarly:

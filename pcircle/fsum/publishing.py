@@ -21,7 +21,7 @@ from pcircle.guards import require
 from pcircle.signature import algorithm, entries_of
 from pcircle.signature.checksums import Digests, read_list
 from pcircle.signature.digests import BESIDE
-from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, remove, unpack
+from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, unpack
 from pcircle.trusted import (
     create,
     place_of,
@@ -32,6 +32,7 @@ from pcircle.trusted import (
     writing,
 )
 from pcircle.ui.names import show
+from pcircle.walk.sink import remove, result
 from pcircle.writing import WholeFile
 
 _BEGIN = b"pcmanifest "
@@ -147,15 +148,13 @@ def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) ->
     The temporary file that it becomes is there already, with the mode of a new file.
     """
     parts = require(plan.parts)
-    places = [b"%b-%d" % (parts, rank) for rank in range(plan.ranks)]
-    present = [place for place in places if os.path.exists(place + b".text")]
     try:
         if root is not None:
             path = os.path.abspath(os.path.join(plan.directory, plan.roots[0].shown))
             fd = writing(parts, os.O_TRUNC)
             with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
                 named = root._replace(name=path)
-                assemble(present, stream, plan.algorithm, named, entries)
+                assemble(result(parts, plan.ranks), stream, plan.algorithm, named, entries)
                 stream.flush()
                 os.fsync(stream.fileno())
             replace(parts, destination)
@@ -168,7 +167,7 @@ def clear(plan: Plan) -> None:
     if plan.parts is not None:
         with suppress(FileNotFoundError):  # it is the manifest now
             os.unlink(plan.parts)
-        remove([b"%b-%d" % (plan.parts, rank) for rank in range(plan.ranks)])
+        remove(plan.parts, plan.ranks)
 
 
 def root_of(plan: Plan, result: Done) -> Entry | None:

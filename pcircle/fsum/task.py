@@ -6,7 +6,7 @@ A directory's digest is made when all that is in it is done, on the rank that ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle.fs.directories import HOLDER, affordable_threads
@@ -17,11 +17,12 @@ from pcircle.fsum.large import LargeFile, LargeFiles
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor, kind_of_root
-from pcircle.guards import require_type
+from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE
 from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.sink import SINK_ITEMS
 from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:
@@ -90,11 +91,10 @@ class SumTask(PartedTask[Item, Done]):
         for part in self.parts:
             part._directories.close()
 
-    def finish(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
+    def seed(self) -> Iterable[Item]:
+        return self._roots() if self._ledger is None else self._ledger.begin(self._roots())
 
-    def seed(self) -> Iterator[Item]:
+    def _roots(self) -> Iterator[Tree | Batch]:
         weight = 1.0 / len(self._plan.roots)
         self.counters.found += len(self._plan.roots)
         for number, root in enumerate(self._plan.roots):
@@ -109,6 +109,8 @@ class SumTask(PartedTask[Item, Done]):
                 yield Tree(number, b"", weight, only=only)
 
     def process(self, item: Item, here: Here[Item]) -> Any:
+        if isinstance(item, SINK_ITEMS):
+            return require(require(self._ledger).sink).process(item, here)
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
                 here.post(0, [item])
@@ -133,6 +135,8 @@ class SumTask(PartedTask[Item, Done]):
         return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        if isinstance(item, SINK_ITEMS):
+            return require(require(self._ledger).sink).join(item, own, merged, here)
         if isinstance(own, Forwarded):
             return merged
         if isinstance(own, list):

@@ -14,35 +14,30 @@ stream, and any directory is found in it by bisection, without an index.
     . COUNT DIGEST CHECK                   ends the section
     end ENTRIES BYTES CHECK
 
-Each rank writes the sections of the directories that it completes to a file of
-its own, with an index beside it; in the end rank 0 puts them in order.
+Each rank writes the sections of the directories that it completes to records of
+its own (`SectionWriter`); these are put in order by whoever keeps them, and rank 0
+makes one file of them (`assemble`).
 """
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import re
 from binascii import a2b_qp
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, NamedTuple, Protocol
 
 import xxhash
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.signature.algorithms import Algorithm, algorithm
 from pcircle.signature.digests import BESIDE
 from pcircle.signature.runs import COUNT, pack_entry
-from pcircle.trusted import create, reading
-from pcircle.writing import WholeFile
+from pcircle.trusted import reading
 
 VERSION = b"1"
-_COPY_BYTES = 1 << 20
 _LONGEST_BYTES = 16 << 20  # of a line
-_FLUSH_BYTES = 1 << 20
 _SEARCHED_BYTES = 1 << 20  # what a search of a directory or a name touches, at the most
 _SEEN_BYTES = 32 << 20
 _ODD = re.compile(rb"[^!-$&-~]")  # what is not printable ASCII, or is the percent sign
@@ -121,61 +116,45 @@ def parse(line: bytes, digest_bytes: int) -> Entry:
 # ---- writing ---------------------------------------------------------------------------------
 
 
-class Part:
-    """One rank's sections. `place` is the path of its files without their endings. OSError."""
+class Records(Protocol):
+    """Where a rank's sections go: records with text, sorted by their paths in the end."""
 
-    def __init__(self, place: bytes) -> None:
-        self._place = place
-        self._text = _create(place + b".text")
-        self._index = _create(place + b".index")
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._reached = 0
-        self._began = 0
+    def begin(self) -> None:
+        """A record begins."""
+
+    def put(self, data: bytes) -> None:
+        """More of its text. OSError."""
+
+    def end(self, path: bytes) -> None:
+        """It is complete, and belongs to this path. OSError."""
+
+
+class SectionWriter:
+    """Writes one rank's sections, each into a record of its own. OSError."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
         self._check = xxhash.xxh3_64()
 
     def begin(self, path: bytes) -> None:
         """The section of a directory begins."""
-        self._began = self._reached
+        self._records.begin()
         self._check = xxhash.xxh3_64()
         self._put(_heading(path))
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Entries of it, in the order of their names."""
-        for entry in entries:
-            self._put(entry.line())
+        self._put(b"".join([entry.line() for entry in entries]))
 
     def end(self, path: bytes, count: int, digest: bytes) -> None:
         """The section is complete."""
         check = self._check.hexdigest().encode()
         self._put(b". %d %b %b\n" % (count, digest.hex().encode(), check))
-        record = b"%b\0\0%d %d" % (_key(path), self._began, self._reached - self._began)
-        self._index.write(record + b"/")
+        self._records.end(path)
 
-    def _put(self, line: bytes) -> None:
-        self._check.update(line)
-        self._pending.append(line)
-        self._pending_bytes += len(line)
-        self._reached += len(line)
-        if self._pending_bytes >= _FLUSH_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._text.write(b"".join(self._pending))
-        self._pending.clear()
-        self._pending_bytes = 0
-
-    def close(self) -> None:
-        """Others will read it now."""
-        with self._text, self._index:
-            self._flush()
-            for stream in (self._text, self._index):
-                stream.flush()
-                os.fsync(stream.fileno())
-
-
-def _create(path: bytes) -> BinaryIO:
-    return io.BufferedWriter(WholeFile(create(path, 0o600), "wb"))
+    def _put(self, lines: bytes) -> None:
+        self._check.update(lines)
+        self._records.put(lines)
 
 
 def _heading(path: bytes) -> bytes:
@@ -187,8 +166,13 @@ def _key(path: bytes) -> bytes:
     return path.replace(b"/", b"\0")
 
 
-def assemble(parts: Sequence[bytes], out: BinaryIO, name: str, root: Entry, entries: int) -> None:
-    """Put the sections of all ranks in order, with what comes before and after. OSError."""
+def assemble(
+    sections: Iterable[bytes], out: BinaryIO, name: str, root: Entry, entries: int
+) -> None:
+    """Write a manifest of its sections' text, in order, with what comes before and after. OSError.
+
+    The check at its end is of all that is before, so this is one process's work.
+    """
     check = xxhash.xxh3_128()
 
     def put(data: bytes) -> None:
@@ -197,35 +181,10 @@ def assemble(parts: Sequence[bytes], out: BinaryIO, name: str, root: Entry, entr
 
     put(b"pcmanifest %b %b\n" % (VERSION, name.encode()))
     put(b"root " + root.line())
-    with ExitStack() as stack:
-        streams = [stack.enter_context(open(reading(place + b".text"), "rb")) for place in parts]
-        for record in sorted_records(_index_records(parts)):
-            begin, length, where = map(int, record.rpartition(b"\0\0")[2].split(b" "))
-            stream = streams[where]
-            stream.seek(begin)
-            while length:
-                data = stream.read(min(length, _COPY_BYTES))
-                if not data:
-                    raise OSError("a part of the manifest is cut short")
-                put(data)
-                length -= len(data)
+    for data in sections:
+        put(data)
     put(b"end %d %d " % (entries, root.size))
     out.write(check.hexdigest().encode() + b"\n")
-
-
-def _index_records(parts: Sequence[bytes]) -> Iterator[bytes]:
-    for number, place in enumerate(parts):
-        with open(reading(place + b".index"), "rb") as stream:
-            for record in pieces(stream, b"/"):
-                yield b"%b %d" % (record, number)
-
-
-def remove(parts: Sequence[bytes]) -> None:
-    """The parts are not needed any more."""
-    for place in parts:
-        for ending in (b".text", b".index"):
-            with suppress(FileNotFoundError):
-                os.unlink(place + ending)
 
 
 # ---- reading ---------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ from pcircle.fs.data import Mover
 from pcircle.runtime.defect import write_report
 from pcircle.runtime.spill import SpillFile
 from pcircle.signature import algorithm
-from pcircle.signature.manifest import Entry, Part, assemble
+from pcircle.signature.manifest import Entry, assemble
 from pcircle.signature.runs import Runs, Shelf, pack_entry
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
+from pcircle.walk.segments import Part
 from pcircle.writing import WholeFile, write_all, write_at
 from tests.conftest import ROOT
 from tests.fusefs.fixture import Mount
@@ -113,8 +114,7 @@ def _shelf(folder: Path) -> None:
 
 def _manifest_part(folder: Path) -> None:
     part = Part(os.fsencode(folder / "part"))
-    part.begin(b"directory")
-    part.end(b"directory", 0, b"digest")
+    part.add(b"directory", b"section")
     part.close()
 
 

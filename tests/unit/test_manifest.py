@@ -15,13 +15,13 @@ from pcircle.signature.manifest import (
     Damaged,
     Entry,
     Manifest,
-    Part,
+    SectionWriter,
     assemble,
     escape,
     parse,
-    remove,
     unescape,
 )
+from pcircle.walk.segments import Part, remove, result
 
 NAMES = [b"a", b"a-b", b"a b", b"\xff", b"\n", b"%41", b"z" * 255, b".", b"dir ", b"end "]
 DIGEST = bytes(range(16))
@@ -67,21 +67,21 @@ def _digest(entries: list[Entry]) -> bytes:
 def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> None:
     rng = Random(seed)
     tree = _tree(rng)
-    places = [os.fsencode(tmp_path) + b"/part-%d" % number for number in range(3)]
-    parts = [Part(place) for place in places]
+    place = os.fsencode(tmp_path) + b"/part"
+    parts = [Part(b"%b-%d" % (place, number)) for number in range(3)]
     for path in rng.sample(sorted(tree), len(tree)):
-        part = rng.choice(parts)
-        part.begin(path)
+        writer = SectionWriter(rng.choice(parts))
+        writer.begin(path)
         half = len(tree[path]) // 2
-        part.add(tree[path][:half])
-        part.add(tree[path][half:])
-        part.end(path, len(tree[path]), _digest(tree[path]))
+        writer.add(tree[path][:half])
+        writer.add(tree[path][half:])
+        writer.end(path, len(tree[path]), _digest(tree[path]))
     for part in parts:
         part.close()
     root = Entry(b"/the root", b"d", _digest(tree[b""]), 7, -1, 2)
     with open(tmp_path / "manifest", "wb") as stream:
-        assemble(places, stream, "xxh128", root, 1 + sum(map(len, tree.values())))
-    remove(places)
+        assemble(result(place, 3), stream, "xxh128", root, 1 + sum(map(len, tree.values())))
+    remove(place, 3)
     assert os.listdir(tmp_path) == ["manifest"]
     manifest = Manifest(os.fsencode(tmp_path / "manifest"))
     manifest.verify()

@@ -1,0 +1,303 @@
+"""Files that hold what the ranks found, and their merge, a range of the order at a time.
+
+A rank appends its records to one file as it makes them, and keeps an index of
+them, sorted, beside it: a `Part`. A record has a path, by which it is sorted as a
+walk would meet it, and text, from nothing to gigabytes.
+
+`merged` gives the text of all records between two paths, in order. It asks every
+part for its piece of the index, sorts these, and reads the texts in batches that
+fit in memory, for each batch from one part after another. So it opens two files
+at a time, however many parts there are, and needs memory for a batch: there are
+no runs to be merged by the hundred, in passes, with a descriptor and a buffer for
+each. What that costs is an open of each part for each range and batch, which is
+why ranges are large, see `cut`.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import BinaryIO
+
+from pcircle.fs.sorting import END, TOGETHER, Sorter, sorted_records
+from pcircle.trusted import create, reading
+from pcircle.writing import WholeFile
+
+RANGE_BYTES = 64 << 20
+"""Of text in a range, if the paths of the parts are spread as their samples are."""
+MAX_RANGES = 1024
+_BATCH_BYTES = 32 << 20
+_BATCH_RECORDS = 100_000
+_COPY_BYTES = 1 << 20
+_FLUSH_BYTES = 1 << 20
+_SAMPLES = 8  # for each range that a part would fill alone
+_MAX_SAMPLES = 256  # of a part
+_KEY_END = b"\0\0"
+
+
+def key_of(path: bytes) -> bytes:
+    """What records are sorted by."""
+    return path.replace(b"/", b"\0") + _KEY_END
+
+
+class Part:
+    """One rank's records. `place` is the path of its files without their endings. OSError."""
+
+    def __init__(self, place: bytes) -> None:
+        self._place = place
+        self._text = _create(place + b".text")
+        self._sorter = Sorter()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._reached = 0
+        self._began = 0
+
+    def begin(self) -> None:
+        """A record begins."""
+        self._began = self._reached
+
+    def put(self, data: bytes) -> None:
+        """More of its text."""
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        self._reached += len(data)
+        if self._pending_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def end(self, path: bytes) -> None:
+        """It is complete, and belongs to this path."""
+        self._sorter.add(b"%b%d %d" % (key_of(path), self._began, self._reached - self._began))
+
+    def add(self, path: bytes, text: bytes) -> None:
+        """A whole record."""
+        self.begin()
+        self.put(text)
+        self.end(path)
+
+    def _flush(self) -> None:
+        self._text.write(b"".join(self._pending))
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def close(self) -> None:
+        """Others will read it now.
+
+        To close a file is enough for that on network file systems too, and after a crash nobody
+        wants these files: so nothing is forced to disk here.
+        """
+        try:
+            with self._text:
+                self._flush()
+            with _create(self._place + b".index") as index:
+                records = self._sorter.sorted()
+                while some := list(islice(records, TOGETHER)):
+                    index.write(END.join(some) + END)
+        finally:
+            self._sorter.close()
+
+
+def _create(path: bytes) -> BinaryIO:
+    return io.BufferedWriter(WholeFile(create(path, 0o600), "wb"))
+
+
+def present(place: bytes, ranks: int) -> list[bytes]:
+    """The parts that the ranks have written below a place."""
+    parts = [b"%b-%d" % (place, rank) for rank in range(ranks)]
+    return [part for part in parts if os.path.exists(part + b".index")]
+
+
+# ---- ranges ----------------------------------------------------------------------------------
+
+
+def cut(parts: Sequence[bytes], range_bytes: int = RANGE_BYTES) -> list[bytes]:
+    """Keys that cut what all parts have into ranges of about this size; none if it is one range.
+
+    Each part is asked for keys of its own at even distances, more where it is large: what
+    its text weighs is divided among them. OSError.
+    """
+    weighed: list[tuple[bytes, float]] = []
+    total_bytes = 0
+    for part in parts:
+        size_bytes = os.stat(part + b".text").st_size
+        total_bytes += size_bytes
+        with _index(part) as index:
+            count = max(1, min(_MAX_SAMPLES, _SAMPLES * size_bytes // range_bytes))
+            middles = (len(index) * (2 * at + 1) // (2 * count) for at in range(count))
+            keys = [_key_from(index, middle) for middle in middles]
+        weighed += [(key, size_bytes / count) for key in keys if key]
+    ranges = min(MAX_RANGES, total_bytes // range_bytes)
+    cuts: list[bytes] = []
+    passed = 0.0
+    for key, weight in sorted(weighed):
+        due = passed >= (len(cuts) + 1) * total_bytes / max(1, ranges)
+        if due and len(cuts) + 1 < ranges and (not cuts or key > cuts[-1]):
+            cuts.append(key)
+        passed += weight
+    return cuts
+
+
+@contextmanager
+def _index(part: bytes) -> Iterator[mmap.mmap | bytes]:
+    fd = reading(part + b".index")
+    try:
+        size = os.fstat(fd).st_size
+        mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else None
+    finally:
+        os.close(fd)
+    try:
+        yield b"" if mapped is None else mapped
+    finally:
+        if mapped is not None:
+            mapped.close()
+
+
+def _start_from(index: mmap.mmap | bytes, at: int) -> int:
+    """Where the first record begins that does so at `at` or behind; the end if there is none."""
+    return index.find(END, at - 1) + 1 or len(index) if at else 0
+
+
+def _key_from(index: mmap.mmap | bytes, at: int) -> bytes:
+    start = _start_from(index, at)
+    record = index[start : index.find(END, start)] if start < len(index) else b""
+    return record[: record.rfind(_KEY_END) + len(_KEY_END)] if record else b""
+
+
+def _first(index: mmap.mmap | bytes, key: bytes) -> int:
+    """Where the first record begins that is not before a key; the end if there is none."""
+    low, high = 0, len(index)  # what begins before `low` is before the key, from `high` on not
+    while low < high:
+        middle = (low + high) // 2
+        start = _start_from(index, middle)
+        if start >= high:
+            high = middle  # nothing begins in between
+            continue
+        end = index.find(END, start)
+        if index[start:end] < key:
+            low = end + 1
+        else:
+            high = start
+    return low
+
+
+def merged(parts: Sequence[bytes], low: bytes = b"", high: bytes | None = None) -> Iterator[bytes]:
+    """The text of all records from one key on to another, in order, a bounded piece at a time.
+
+    OSError, also if a part is shorter than its index says.
+    """
+    wanted: list[tuple[int, int, int]] = []
+    wanted_bytes = 0
+    for record in sorted_records(_records(parts, low, high)):
+        begin, length, number = map(int, record.rpartition(_KEY_END)[2].split(b" "))
+        full = wanted_bytes + length > _BATCH_BYTES or len(wanted) == _BATCH_RECORDS
+        if full and wanted:
+            yield from _texts(parts, wanted)
+            wanted, wanted_bytes = [], 0
+        wanted.append((number, begin, length))
+        wanted_bytes += length
+    yield from _texts(parts, wanted)
+
+
+def _records(parts: Sequence[bytes], low: bytes, high: bytes | None) -> Iterator[bytes]:
+    """The records of all indexes between two keys, with the number of their part."""
+    for number, part in enumerate(parts):
+        with _index(part) as index:
+            at = _first(index, low)
+            end = len(index) if high is None else _first(index, high)
+            while at < end:
+                stop = index.find(END, at)
+                yield b"%b %d" % (index[at:stop], number)
+                at = stop + 1
+
+
+def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
+    """Texts, as (number of the part, begin, length), in the order in which they are wanted."""
+    if len(wanted) == 1:  # perhaps of gigabytes
+        number, begin, length = wanted[0]
+        yield from _read(parts[number], begin, length)
+        return
+    found = [b""] * len(wanted)
+    places = sorted((*place, at) for at, place in enumerate(wanted))
+    opened, fd = -1, -1
+    try:
+        for number, begin, length, at in places:
+            if number != opened:
+                if fd >= 0:
+                    os.close(fd)
+                    fd = -1
+                fd, opened = reading(parts[number] + b".text"), number
+            found[at] = b"".join(_pieces(fd, begin, length))
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    for at in range(0, len(found), TOGETHER):
+        yield b"".join(found[at : at + TOGETHER])
+
+
+def _read(part: bytes, begin: int, length: int) -> Iterator[bytes]:
+    fd = reading(part + b".text")
+    try:
+        yield from _pieces(fd, begin, length)
+    finally:
+        os.close(fd)
+
+
+def _pieces(fd: int, begin: int, length: int) -> Iterator[bytes]:
+    while length:
+        data = os.pread(fd, min(length, _COPY_BYTES), begin)
+        if not data:
+            raise OSError("a part of the result is cut short")
+        yield data
+        begin += len(data)
+        length -= len(data)
+
+
+# ---- the whole -------------------------------------------------------------------------------
+
+
+def _range_name(place: bytes, number: int, *, last: bool) -> bytes:
+    return b"%b-%b-%d" % (place, b"last" if last else b"range", number)
+
+
+def write_range(place: bytes, number: int, texts: Iterable[bytes], *, last: bool) -> None:
+    """Keep the texts of a range, in a file whose name tells its number and whether it is the last.
+
+    OSError.
+    """
+    with _create(_range_name(place, number, last=last)) as stream:
+        for text in texts:
+            stream.write(text)
+
+
+def result(place: bytes, ranks: int) -> Iterator[bytes]:
+    """All that the ranks have found, in order: of the ranges if there are any, else of the parts.
+
+    OSError, also if a range is missing.
+    """
+    if not os.path.exists(_range_name(place, 0, last=False)):
+        yield from merged(present(place, ranks))
+        return
+    for number in range(MAX_RANGES):
+        last = not os.path.exists(_range_name(place, number, last=False))
+        with open(reading(_range_name(place, number, last=last)), "rb") as stream:
+            while data := stream.read(_COPY_BYTES):
+                yield data
+        if last:
+            return
+
+
+def remove(place: bytes, ranks: int) -> None:
+    """The files below a place are not needed any more. OSError."""
+    parts = (b"%b-%d" % (place, rank) for rank in range(ranks))
+    names = [part + ending for part in parts for ending in (b".text", b".index")]
+    names += [
+        _range_name(place, number, last=last)
+        for number in range(MAX_RANGES)
+        for last in (False, True)
+    ]
+    for name in names:
+        with suppress(FileNotFoundError):
+            os.unlink(name)

@@ -1,0 +1,164 @@
+"""A sink for results too long for messages and memory: names, digests, differences.
+
+Each rank puts its records into a `Part`, files of its own in a directory that all
+ranks reach. When all work is done they are put in order, without going through
+one process where they are long:
+
+1. `Seal`, posted to every rank: it ends its part and sorts its index.
+2. Samples of the parts' keys cut the whole into ranges of some 64 MiB
+   (`segments.cut`). If that is one range, nothing more happens here.
+3. A `Merge` for each range, an item that any rank may take: it reads that range
+   of all parts and writes it, in order, to a file (`segments.merged`).
+
+So merging is work like any other: it is stolen, it ends early when the job is
+stopped, and the engine knows nothing of it. `result` then gives the whole as a
+stream on rank 0, which is the one that can write to standard output, or take a
+checksum of all: it copies bytes, and compares no names any more.
+
+Failures don't come this way. They must be said at once, on rank 0's standard
+error, and the log of them be of use after a kill at any moment; so they travel as
+notices do, packed and answered (`pcircle.circle.notices`).
+
+A task uses it so:
+
+    seed:     return [Gather(tuple(items))]      instead of the items
+    process:  if isinstance(item, SINK_ITEMS): return sink.process(item, here)
+    join:     if isinstance(item, SINK_ITEMS): return sink.join(item, own, merged, here)
+    anywhere: with sink.part() as part: part.add(path, text)
+
+and its observer reads `result(place, ranks)`, then calls `remove(place, ranks)`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from pcircle.guards import require_type
+from pcircle.runtime import Here
+from pcircle.walk.segments import (
+    RANGE_BYTES,
+    Part,
+    cut,
+    merged,
+    present,
+    remove,
+    result,
+    write_range,
+)
+
+__all__ = ["SINK_ITEMS", "Gather", "Merge", "Part", "Seal", "Sink", "SinkItem", "remove", "result"]
+
+I = TypeVar("I")  # noqa: E741 - item
+R = TypeVar("R")  # result
+
+
+class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):
+    """All work of a job whose records go to a sink: the parent of what it begins with."""
+
+    items: tuple[I, ...]
+
+
+class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
+    """End the part of the rank that this is posted to."""
+
+
+class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
+    """Put a range in order: the keys from `low` on, to `high`, which the last range has not."""
+
+    number: int
+    low: bytes
+    high: bytes | None
+
+
+SinkItem: TypeAlias = Gather[I] | Seal | Merge
+SINK_ITEMS = (Gather, Seal, Merge)
+
+
+class _Stage(NamedTuple):
+    """What a `Gather` waits for, and the result of the work itself."""
+
+    waits: str
+    result: Any = None
+
+
+class Sink(Generic[R]):
+    """One rank's side of a sink. Many threads may use it; `part` is one thread's at a time.
+
+    `place` is the path that the names of all its files begin with; `nothing` makes the
+    result of an item that has none, `unwritable` the exception for files that can't be
+    written or read.
+    """
+
+    def __init__(
+        self,
+        place: bytes,
+        rank: int,
+        ranks: int,
+        nothing: Callable[[], R],
+        unwritable: Callable[[OSError], Exception],
+        range_bytes: int = RANGE_BYTES,
+    ) -> None:
+        self._place = place
+        self._rank = rank
+        self._ranks = ranks
+        self._nothing = nothing
+        self._unwritable = unwritable
+        self._range_bytes = range_bytes
+        self._alone = threading.Lock()
+        self._part: Part | None = None
+
+    @contextmanager
+    def part(self) -> Iterator[Part]:
+        """This rank's part, for this thread alone."""
+        with self._alone, self._careful():
+            if self._part is None:
+                self._part = Part(b"%b-%d" % (self._place, self._rank))
+            yield self._part
+
+    def seal(self) -> None:
+        """No more will be put into this rank's part."""
+        with self._alone, self._careful():
+            part, self._part = self._part, None
+            if part is not None:
+                part.close()
+
+    @contextmanager
+    def _careful(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def process(self, item: SinkItem[Any], here: Here[Any]) -> Any:
+        """Do an item of the sink."""
+        if isinstance(item, Gather):
+            here.spawn(item.items)
+            return _Stage("work") if item.items else self._nothing()
+        if isinstance(item, Seal):
+            self.seal()
+        else:
+            with self._careful():
+                texts = merged(present(self._place, self._ranks), item.low, item.high)
+                write_range(self._place, item.number, texts, last=item.high is None)
+        return self._nothing()
+
+    def join(self, item: SinkItem[Any], own: Any, merged: R, here: Here[Any]) -> R:
+        """Go on when all work is done, when all parts are sealed, and when all is in order."""
+        stage = require_type(_Stage, own)
+        if stage.waits == "work":
+            for rank in range(self._ranks):
+                here.post(rank, [Seal()])
+            return cast(R, _Stage("seals", merged))
+        if stage.waits == "seals":
+            with self._careful():
+                cuts = cut(present(self._place, self._ranks), self._range_bytes)
+            if cuts:
+                ranges = enumerate(zip([b"", *cuts], [*cuts, None], strict=True))
+                here.spawn([Merge(number, low, high) for number, (low, high) in ranges])
+                return cast(R, _Stage("merges", stage.result))
+        return cast(R, stage.result)

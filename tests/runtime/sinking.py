@@ -1,0 +1,102 @@
+"""A task whose results go to a sink, in a job of its own: ``sinking JOBS PLACE ITEMS STOPS``.
+
+Each item puts a hundred names into the sink. Rank 0 prints what came of them, a line each, and
+leaves nothing below PLACE. With STOPS an item fails, and nothing is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.errors import IntegrityError, StoppedEarly
+from pcircle.runtime import Here, Observer, Outcome, Program, Task, run_program
+from pcircle.walk.sink import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
+
+EACH = 100
+RANGE_BYTES = 4000
+
+Item = int | Gather[int] | Seal | Merge
+
+
+def name(number: int) -> bytes:
+    """Of many directories, so that an item's names are all over the order."""
+    return b"%03d/%d/file %d" % (number * 7919 % 997, number % 3, number)
+
+
+def _unwritable(error: OSError) -> StoppedEarly:
+    return StoppedEarly(f"it can't be written: {error.strerror}")
+
+
+class Naming(Task[Item, int]):
+    """Counts the items, those of the sink by their kinds: merges are worth 1,000,000."""
+
+    def __init__(self, place: bytes, rank: int, size: int, items: int, stops: bool) -> None:
+        self._items, self._stops = items, stops
+        self._sink = Sink(place, rank, size, int, _unwritable, RANGE_BYTES)
+
+    def seed(self) -> list[Item]:
+        return [Gather(tuple(range(self._items)))]
+
+    def process(self, item: Item, here: Here[Any]) -> Any:
+        if isinstance(item, SINK_ITEMS):
+            done = self._sink.process(item, here)
+            return 1_000_000 if isinstance(item, Merge) else done
+        if self._stops and item == self._items // 2:
+            raise IntegrityError("stopped in the middle")
+        with self._sink.part() as part:
+            for number in range(item * EACH, (item + 1) * EACH):
+                part.add(name(number), name(number) + b"\n")
+        return 1
+
+    def join(self, item: Item, own: Any, merged: int, here: Here[Any]) -> int:
+        if not isinstance(item, SINK_ITEMS):
+            raise TypeError(item)
+        merges = merged // 1_000_000
+        if merges:
+            print(f"{merges} merges", file=sys.stderr)
+        return self._sink.join(item, own, merged, here)
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class _Printer(Observer[int]):
+    def __init__(self, place: bytes, size: int) -> None:
+        self._place, self._size = place, size
+
+    def conclude(self, outcome: Outcome[int]) -> int:
+        if not outcome.code:
+            print(f"{outcome.result} items", file=sys.stderr)
+            for text in result(self._place, self._size):
+                sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+        remove(self._place, self._size)
+        return super().conclude(outcome)
+
+
+class Sinking(Program):
+    def __init__(self, place: str, items: int, stops: bool) -> None:
+        self._place = os.fsencode(place)
+        self._items, self._stops = items, stops
+        self._size = 0
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        return b""
+
+    def task(self, plan: bytes, rank: int, size: int) -> Naming:
+        self._size = size
+        return Naming(self._place, rank, size, self._items, self._stops)
+
+    def observer(self, plan: bytes) -> _Printer:
+        return _Printer(self._place, self._size)
+
+
+def main(jobs: str, place: str, items: str, stops: str) -> int:
+    return run_program(Sinking(place, int(items), bool(int(stops))), int(jobs) or None, "auto")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
