@@ -97,7 +97,6 @@ class Engine(Generic[I, R]):
         measure: Callable[[], Sums] = lambda: Sums(ranks=1),
         report: Callable[[], bytes] = bytes,
         kept: Callable[[], R | None] = lambda: None,
-        outbox: Outbox | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.workers = settings.workers  # may change at any time
@@ -122,7 +121,7 @@ class Engine(Generic[I, R]):
             self.tree, settings.final_deadline_s / 4, self._own_account, merge
         )
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
-        self.outbox = Outbox() if outbox is None else outbox
+        self.outbox = Outbox()
         self.telling = Flow(self.outbox, rank, size)
         victims = victims_of(settings.victims, Nodes(rank, nodes or [0] * size))
         backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)

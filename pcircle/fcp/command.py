@@ -19,7 +19,7 @@ from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.errors import StoppedEarly, UsageError
 from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
-from pcircle.fcp.errorlog import ErrorLog, Failed, read_log, select, sides
+from pcircle.fcp.errorlog import Failed, Lines, read_log, select, sides
 from pcircle.fcp.layouts import demand, striping_of
 from pcircle.fcp.plan import (
     DEFAULT_LARGE_BYTES,
@@ -40,7 +40,7 @@ from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
-from pcircle.ui.errorlog import open_log
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
@@ -113,7 +113,7 @@ class CopyProgram(Program):
     def __init__(self, options: Options, umask: int) -> None:
         self._options = options
         self._umask = umask
-        self._log: ErrorLog | None = None
+        self._log: LogFile | None = None
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
@@ -172,7 +172,7 @@ class CopyProgram(Program):
             if self._kept is not None:
                 plan = _resumed(plan, self._kept)
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = ErrorLog(open_log(options.error_log), roots, here)
+            self._log = LogFile(open_log(options.error_log))
         return msgspec.msgpack.encode(plan)
 
     def withdraw(self) -> None:
@@ -222,14 +222,20 @@ class CopyProgram(Program):
             from pcircle.fcp.dry import DryTask
 
             dry = DryTask(decided, rank, size, lists)
-            self.close = dry.close
+            self.close, dry.line_of = dry.close, self._line_of(decided)
             return dry
         if decided.journal is not None:
             task = _journaled(decided, rank, size, self._kept, lists)
         else:
             task = CopyTask(decided, rank, size, lists)
-        self.close = task.close
+        self.close, task.line_of = task.close, self._line_of(decided)
         return task
+
+    def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
+        """What makes the lines of the error log, if one is wanted."""
+        if self._options.error_log is None:
+            return None
+        return Lines(plan.roots, plan.directory).of
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options

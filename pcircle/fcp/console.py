@@ -13,7 +13,6 @@ from pcircle.checkpoint.resume import Kept
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
-from pcircle.fcp.errorlog import ErrorLog
 from pcircle.fcp.items import VERIFYING, Done, Failure, Remark, Skipped
 from pcircle.fcp.report import (
     SCHEMA,
@@ -31,9 +30,11 @@ from pcircle.fcp.resume import remarks_of
 from pcircle.fcp.signing import Signatures
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
+from pcircle.ui.progress import note_all
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 from pcircle.writing import write_stream
 
@@ -51,7 +52,7 @@ class Console(Observer[Done]):
         progress: progress.Mode,
         interval_s: float,
         json: str | None,
-        log: ErrorLog | None,
+        log: LogFile | None,
         dry: bool,
         sources: Sequence[bytes],
         target: bytes,
@@ -84,7 +85,7 @@ class Console(Observer[Done]):
     # ---- while it runs ---------------------------------------------------------
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
-        self._write_log([value for value in values if isinstance(value, Failure)])
+        said: list[str] = []
         for value in values:
             if isinstance(value, Failure):
                 self._by_kind[value.errno, value.kind] += 1
@@ -93,27 +94,29 @@ class Console(Observer[Done]):
                     self._signatures.failed(value)
                 if len(self._failures) < FAILURES_KEPT:
                     self._failures.append(failed_entry(value))
-                self._progress.note(describe_failure(value))
+                said.append(describe_failure(value))
             elif isinstance(value, Skipped):
-                self._skip(value)
+                said += self._skip(value)
             elif isinstance(value, Remark) and not self._quiet:
-                self._progress.note(f"fcp: '{show(value.path)}' {value.text}")
+                said.append(f"fcp: '{show(value.path)}' {value.text}")
+        note_all(self._progress, said)
 
-    def _skip(self, skipped: Skipped) -> None:
-        """A special file was left out: name the first of each kind."""
+    def _skip(self, skipped: Skipped) -> list[str]:
+        """A special file was left out: what is said of it, of the first of each kind."""
         if self._signatures is not None:
             self._signatures.skipped(skipped)
         kind = skipped.kind
         if kind and kind not in self._skipped and not self._quiet:
             self._skipped.add(kind)
             example = show(skipped.path)
-            self._progress.note(f"fcp: skipping {kind}s such as '{example}': add -a to copy them")
+            return [f"fcp: skipping {kind}s such as '{example}': add -a to copy them"]
+        return []
 
-    def _write_log(self, failures: Sequence[Failure]) -> None:
-        if self._log is None or self._log_trouble is not None or not failures:
+    def log(self, lines: bytes) -> None:
+        if self._log is None or self._log_trouble is not None:
             return
         try:
-            self._log.write(failures)
+            self._log.append(lines)
         except OSError as error:
             self._log_trouble = error
             self._progress.note(f"fcp: cannot write the error log: {error.strerror}")

@@ -1,7 +1,6 @@
 """`--error-log`: a line of JSON for each failed entry; `--retry-from`: doing these again.
 
-A line is written whole, as soon as rank 0 hears of the failure, so the log is
-of use while the job runs and after any end. It says what a person wants to
+How lines come to the file is in `pcircle.ui.errorlog`. A line says what a person wants to
 read, and beside it, percent-encoded and so without loss, what a program needs
 to find the entry again: the absolute paths of the SRC and of its copy, and the
 entry's path below both.
@@ -21,12 +20,12 @@ from itertools import groupby
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fcp.items import Failure
+from pcircle.fcp.items import Failure, Notice
 from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.tool.inputs import open_input
-from pcircle.ui.errorlog import LogFile, decode, encode
+from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
 from pcircle.ui.report import error_name
 
@@ -53,16 +52,15 @@ class Line(msgspec.Struct, frozen=True):
     entry: str
 
 
-class ErrorLog(LogFile):
-    """The log, open for writing."""
+class Lines:
+    """Makes the lines of failures, on the rank on which they happen."""
 
-    def __init__(self, fd: int, roots: Sequence[Root], directory: bytes) -> None:
-        super().__init__(fd)
+    def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
         self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
 
-    def write(self, failures: Iterable[Failure]) -> None:
-        """Add a line each. OSError if that can't be done."""
-        self.append(map(self._line, failures))
+    def of(self, notice: Notice) -> bytes:
+        """The line of a notice; nothing if it is of no failure."""
+        return self._line(notice) if isinstance(notice, Failure) else b""
 
     def _line(self, failure: Failure) -> bytes:
         source, target = self._sides[failure.root]

@@ -20,7 +20,7 @@ from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.tool.inputs import rules_of
-from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.errorlog import LogFile, line_of, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.values import interval_s, number, number_of_jobs
@@ -85,6 +85,7 @@ class ProfileProgram(Program):
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         lists = self._lists if rank == 0 else None
         task = ProfileTask(msgspec.msgpack.decode(plan, type=Plan), rank, size, lists)
+        task.line_of = None if self._options.error_log is None else line_of
         self.close = task.close
         return task
 

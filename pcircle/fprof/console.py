@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fprof import balance
@@ -25,24 +23,13 @@ from pcircle.fprof.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.ui import progress
-from pcircle.ui.errorlog import LogFile, encode
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.pace import Pace
+from pcircle.ui.progress import note_all
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, error_name, failures_by_kind
 
 _PERIOD_S = 0.2
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
-
-    path: str
-    doing: str
-    errno: int | None
-    error: str
-    reason: str
-    root: int
-    entry: str
 
 
 class Console(Observer[Done]):
@@ -81,6 +68,7 @@ class Console(Observer[Done]):
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         failures = [value for value in values if isinstance(value, Failure)]
+        said: list[str] = []
         for failure in failures:
             self._by_kind[failure.errno, failure.kind] += 1
             path = show(failure.path)
@@ -88,10 +76,13 @@ class Console(Observer[Done]):
                 error = error_name(failure.errno, failure.kind)
                 kept = FailedEntry(path, failure.doing, failure.errno, failure.reason, error)
                 self._failures.append(kept)
-            self._progress.note(f"fprof: cannot {failure.doing} '{path}': {failure.reason}")
+            said.append(f"fprof: cannot {failure.doing} '{path}': {failure.reason}")
+        note_all(self._progress, said)
+
+    def log(self, lines: bytes) -> None:
         if self._log is not None and not self._trouble:
             try:
-                self._log.append(map(_line, failures))
+                self._log.append(lines)
             except OSError as error:
                 self._log_failed(error)
 
@@ -177,19 +168,6 @@ def _account(total: Totals, profile: Profile | None) -> str | None:
         return None
     report = write_report(Defect(text), f"adding up the accounts\n\n{total}")
     return report.removeprefix("Defect: ")
-
-
-def _line(failure: Failure) -> bytes:
-    line = LogLine(
-        path=show(failure.path),
-        doing=failure.doing,
-        errno=failure.errno,
-        error=error_name(failure.errno, failure.kind),
-        reason=failure.reason,
-        root=failure.root,
-        entry=encode(failure.entry),
-    )
-    return msgspec.json.encode(line) + b"\n"
 
 
 def _fraction(now: Totals, weight: float) -> float:

@@ -15,6 +15,7 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
+from pcircle.fsum.report import log_line
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
@@ -185,12 +186,17 @@ class SumProgram(Program):
             from pcircle.fsum.whole import WholeTask
 
             whole = WholeTask(decided, rank, self._expected, lists)
-            self.close = whole.close
+            self.close, whole.line_of = whole.close, self._line_of
             return whole
         ensure_usable(decided.algorithm, rank)
         task = SumTask(decided, rank, size, lists)
-        self.close = task.close
+        self.close, task.line_of = task.close, self._line_of
         return task
+
+    @property
+    def _line_of(self) -> Callable[[Any], bytes] | None:
+        """What makes the lines of the error log, if one is wanted."""
+        return None if self._options.error_log is None else log_line
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
-import msgspec
-
 from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
@@ -37,11 +35,12 @@ from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
 from pcircle.signature.digests import BESIDE
 from pcircle.ui import jsonout, progress
-from pcircle.ui.errorlog import LogFile, encode
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.pace import Pace
-from pcircle.ui.report import FAILURES_KEPT, FailedEntry, error_name, failures_by_kind, shares
+from pcircle.ui.progress import note_all
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 from pcircle.writing import write_stream
 
 if TYPE_CHECKING:
@@ -49,18 +48,6 @@ if TYPE_CHECKING:
 
 _PERIOD_S = 0.2
 _TOGETHER = 4096  # lines that are written at once
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
-
-    path: str
-    doing: str
-    errno: int | None
-    error: str
-    reason: str
-    root: int
-    entry: str
 
 
 class Console(Observer[Done]):
@@ -122,10 +109,12 @@ class Console(Observer[Done]):
             self._failed_roots.add(failure.root)
             if len(self._failures) < FAILURES_KEPT:
                 self._failures.append(failed_entry(failure))
-            self._progress.note(describe_failure(failure))
+        note_all(self._progress, map(describe_failure, failures))
+
+    def log(self, lines: bytes) -> None:
         if self._log is not None and not self._trouble:
             try:
-                self._log.append(map(_line, failures))
+                self._log.append(lines)
             except OSError as error:
                 self._log_failed(error)
 
@@ -340,19 +329,6 @@ def _write(stream: TextIO | None, lines: Iterator[bytes]) -> None:
     """Write results. OSError if that can't be done."""
     while some := b"".join(islice(lines, _TOGETHER)):
         write_stream(stream, some)
-
-
-def _line(failure: Failure) -> bytes:
-    line = LogLine(
-        path=show(failure.path),
-        doing=failure.doing,
-        errno=failure.errno,
-        error=error_name(failure.errno, failure.kind),
-        reason=failure.reason,
-        root=failure.root,
-        entry=encode(failure.entry),
-    )
-    return msgspec.json.encode(line) + b"\n"
 
 
 def _fraction(now: Totals, weight: float) -> float:

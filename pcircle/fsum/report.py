@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.fsum.counters import totals
-from pcircle.fsum.items import Difference, Failure
+from pcircle.fsum.items import Difference, Digest, Failure, Notice
 from pcircle.runtime import RankReport
+from pcircle.ui.errorlog import line_of
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, RankShare, by_kind, error_name, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
@@ -94,6 +95,11 @@ def failed_entry(failure: Failure) -> FailedEntry:
     """A failure as the report has it."""
     error = error_name(failure.errno, failure.kind)
     return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason, error)
+
+
+def log_line(notice: Notice | Digest) -> bytes:
+    """What the error log has of a notice: a line if it is a failure."""
+    return line_of(notice) if isinstance(notice, Failure) else b""
 
 
 def describe_failure(failure: Failure) -> str:

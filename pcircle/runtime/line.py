@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pcircle.circle import Engine
-from pcircle.circle.notices import PACK_BYTES, Outbox
+from pcircle.circle.notices import PACK_BYTES
 from pcircle.workers.pool import Pool
 
 KEPT_BYTES = 4 * PACK_BYTES
@@ -34,14 +34,15 @@ class WorkerLine:
         perform: Callable[[], None],
         now_s: Callable[[], float],
         is_stopping: Callable[[], bool],
-        outbox: Outbox,
+        line_of: Callable[[Any], bytes] | None,
     ) -> None:
         self._pool = pool
         self._engine = engine
         self._perform = perform
         self._now_s = now_s
         self.is_stopping = is_stopping
-        self._outbox = outbox
+        self._outbox = engine.outbox
+        self._line_of = line_of
         self._encode = msgspec.msgpack.Encoder().encode
         self._main = threading.get_ident()
         self.is_hungry = engine.is_hungry
@@ -66,9 +67,9 @@ class WorkerLine:
         """Rank 0 is to be told these. Waits while it has too much to hear."""
         outbox = self._outbox
         for notice in notices:
-            data = self._encode(notice)
-            told = notice if self._engine.rank == 0 else msgspec.Raw(data)
-            before = outbox.add(told, len(data))
+            told = notice, b"" if self._line_of is None else self._line_of(notice)
+            data = self._encode(told)
+            before = outbox.add(told if self._engine.rank == 0 else msgspec.Raw(data), len(data))
             if not before or before < PACK_BYTES <= before + len(data):
                 self._pool.wake()  # it may be time to tell
             if before > KEPT_BYTES and threading.get_ident() != self._main:

@@ -35,7 +35,6 @@ from pcircle.circle.instructions import (
     Stop,
 )
 from pcircle.circle.messages import Account, Up
-from pcircle.circle.notices import Outbox
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.guards import require
@@ -85,7 +84,6 @@ class Rank:
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._report_decoder = msgspec.msgpack.Decoder(RankReport)
-        outbox = Outbox()
         self._engine: Engine[Any, Any] = Engine(
             transport.rank,
             transport.size,
@@ -96,14 +94,15 @@ class Rank:
             measure=task.measure,
             report=self._report,
             kept=lambda: self._kept,
-            outbox=outbox,
         )
         self._engine.workers = self._pool.threads
         most = most_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
         stopping = self._is_stopping
-        self._line = WorkerLine(self._pool, self._engine, self._perform, _now_s, stopping, outbox)
+        self._line = WorkerLine(
+            self._pool, self._engine, self._perform, _now_s, stopping, task.line_of
+        )
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -321,7 +320,10 @@ class Rank:
     def _notify(self, notify: Notify) -> None:
         if self._observer is not None:
             try:
-                self._observer.notice(notify.source, notify.values)
+                values, lines = zip(*notify.values, strict=True)
+                if log := b"".join(lines):
+                    self._observer.log(log)
+                self._observer.notice(notify.source, values)
             except Exception as error:
                 self._fail(error, "telling of notices")
 

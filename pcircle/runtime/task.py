@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
@@ -141,6 +141,12 @@ class Task(ABC, Generic[I, R]):
 
     most_threads: int = 64
     """How many there may be at the most."""
+
+    line_of: Callable[[Any], bytes] | None = None
+    """What the job's log has of a notice, perhaps nothing; None: there is no log.
+
+    Called on the worker thread that tells, so that each rank makes the lines of its own notices.
+    """
 
     epoch_period_s: float | None = None
     """Seconds between epochs, see `pcircle.circle.epochs`; None: there are none."""
@@ -278,6 +284,9 @@ class Observer(Generic[R]):
 
     def show(self, sums: Sums) -> None:
         """A progress round has ended."""
+
+    def log(self, lines: bytes) -> None:
+        """What the job's log has of the notices that come next, see `Task.line_of`."""
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         """Notices of a rank have come."""

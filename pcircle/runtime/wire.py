@@ -25,7 +25,10 @@ from pcircle.circle.messages import (
 
 
 class Codec:
-    """Encodes and decodes messages and parcels whose items and results have the given types."""
+    """Encodes and decodes messages and parcels whose items and results have the given types.
+
+    A notice travels with what the job's log has of it.
+    """
 
     def __init__(self, item_type: Any, result_type: Any, notice_type: Any) -> None:
         union = Union[  # noqa: UP007 - its members are known only at run time
@@ -34,7 +37,7 @@ class Codec:
             Work[item_type],
             Post[item_type],
             Results[result_type],
-            Notice[notice_type],
+            Notice[tuple[notice_type, bytes]],
             Heard,
             Token,
             Down,

@@ -1,8 +1,15 @@
 """`--error-log`: a file of one JSON object a line, one for each failed entry.
 
-A line is written whole, as soon as rank 0 hears of the failure, so the log is
-of use while the job runs and after any end. Names are percent-encoded in it,
-and so without loss.
+The rank on which an entry fails makes its line (`pcircle.runtime.Task.line_of`);
+lines travel with the notices of the failures, packed, and rank 0 adds them to the
+file as they come: those of one rank in the order in which its entries failed.
+Lines are written whole, so the log is of use while the job runs and after any
+end. Names are percent-encoded in it, and so without loss.
+
+Why not a file of each rank, merged in the end: the log may be a pipe, or be where
+only rank 0 can write; after a kill there would be parts, and nobody to merge them;
+and each failure goes to rank 0 anyway, as it is named on standard error. What is
+left for rank 0 is to copy bytes, no faster than it can (`pcircle.circle.notices`).
 """
 
 from __future__ import annotations
@@ -10,14 +17,63 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.trusted import writing
 from pcircle.ui.names import show
+from pcircle.ui.report import error_name
 from pcircle.writing import write_all
 
-_PLAIN = frozenset(b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_TOGETHER_BYTES = 4096
+
+
+class Failed(Protocol):
+    """What the tools' failures have in common."""
+
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def doing(self) -> str: ...
+    @property
+    def errno(self) -> int | None: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def entry(self) -> bytes: ...
+    @property
+    def kind(self) -> str: ...
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
+
+    path: str
+    doing: str
+    errno: int | None
+    error: str
+    reason: str
+    root: int
+    entry: str
+
+
+def line_of(failure: Failed) -> bytes:
+    """The line of a failed entry, of tools that read only."""
+    line = LogLine(
+        path=show(failure.path),
+        doing=failure.doing,
+        errno=failure.errno,
+        error=error_name(failure.errno, failure.kind),
+        reason=failure.reason,
+        root=failure.root,
+        entry=encode(failure.entry),
+    )
+    return msgspec.json.encode(line) + b"\n"
 
 
 class LogFile:
@@ -26,9 +82,17 @@ class LogFile:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def append(self, lines: Iterable[bytes]) -> None:
-        """Add lines. OSError if that can't be done."""
-        write_all(self._fd, b"".join(lines))
+    def append(self, lines: bytes) -> None:
+        """Add lines, a few at a time: a kill ends no long write in its middle.
+
+        OSError if that can't be done.
+        """
+        at = 0
+        while at < len(lines):
+            end = lines.rfind(b"\n", at, at + _TOGETHER_BYTES) + 1
+            end = end or lines.find(b"\n", at) + 1 or len(lines)
+            write_all(self._fd, lines[at:end])
+            at = end
 
     def close(self) -> None:
         """Bring all of it to disk. OSError if that can't be done."""
@@ -57,6 +121,8 @@ def open_log(path: str) -> int:
 
 def encode(path: bytes) -> str:
     """Percent-encoded: what is not a letter, a digit or one of `/-_.~+,:=@` is `%XX`."""
+    if not path.translate(None, _PLAIN):
+        return path.decode()
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in path)
 
 

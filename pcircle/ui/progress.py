@@ -21,14 +21,27 @@ from pcircle.ui.output import Output
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-__all__ = ["Mode", "Progress", "ProgressView", "describe", "live", "make", "plain", "silent"]
+__all__ = [
+    "Mode",
+    "Progress",
+    "ProgressView",
+    "describe",
+    "live",
+    "make",
+    "note_all",
+    "plain",
+    "silent",
+]
 
 Mode = Literal["auto", "always", "never"]
 
 _LIVE_AFTER_S = 0.5
+_NOTED_TOGETHER = 4000  # characters; a pipe takes 4,096 bytes in one piece
 _LIVE_EVERY_S = 0.1
 _BAR_CELLS_MIN = 10
 _BAR_CELLS_MAX = 40
@@ -68,6 +81,20 @@ class Progress(Protocol):
 
     def close(self) -> None:
         """Take the bar away and restore the terminal.  Idempotent; notes still print after it."""
+
+
+def note_all(progress: Progress, texts: Iterable[str]) -> None:
+    """As `note` of each, in few writes, which are short: others may write to the same pipe."""
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        if size + len(text) >= _NOTED_TOGETHER and some:
+            progress.note("\n".join(some))
+            some, size = [], 0
+        some.append(text)
+        size += len(text) + 1
+    if some:
+        progress.note("\n".join(some))
 
 
 def describe(view: ProgressView, *, brief: bool = False) -> str:

@@ -10,8 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import stat
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from .running import (
     FOUR,
     TWO,
     Launcher,
+    Run,
     copy,
     document,
     run_fcp,
@@ -110,6 +115,27 @@ def test_log_then_retry(launcher: Launcher, place: bytes) -> None:
     # Its removal has moved the source directory's own time.
     assert differences(source, target, METADATA - {"times"}) == []
     assert snapshot(source)[1:] == snapshot(target)[1:]
+
+
+@some_launchers
+def test_log_of_a_copy_that_is_killed(launcher: Launcher, place: bytes) -> None:
+    """All lines in it are whole, and each is of another entry."""
+    prefix = without_rights("dac_override", "dac_read_search")
+    source, log = make_directory(place, b"source"), place + b"/log"
+    for number in range(20_000):
+        if not number % 200:
+            directory = make_directory(source, b"%d" % number)
+        os.close(os.open(directory + b"/%d" % number, os.O_CREAT | os.O_WRONLY, 0))
+    arguments = ("--error-log", log, source, place + b"/target")
+    with Run(launcher, *arguments, prefix=prefix, stderr=subprocess.DEVNULL) as run:
+        while not os.path.exists(log) or os.path.getsize(log) < 100_000:
+            assert run.process.poll() is None
+            time.sleep(0.001)
+        for pid in run.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    entries = [failed.entry for failed in read_log(os.fsdecode(log))]
+    assert 200 < len(set(entries)) == len(entries)
 
 
 @some_launchers

@@ -128,7 +128,7 @@ def _manifest(folder: Path) -> None:
 def _error_log(folder: Path) -> None:
     log = LogFile(open_log(str(folder / "log")))
     try:
-        log.append([b"line\n"])
+        log.append(b"line\n")
     finally:
         log.close()
 

@@ -8,6 +8,10 @@ from pcircle.errors import IntegrityError
 from pcircle.runtime import Here, Task
 
 
+def _line_of(notice: str) -> bytes:
+    return notice.encode() + b"\n"
+
+
 class Flood(Task[int, int]):
     """Each of `items` tells `each` things, one at a time; with `stops` the last of all aborts."""
 
@@ -15,6 +19,7 @@ class Flood(Task[int, int]):
         self._items, self._each = int(items), int(each)
         self._stops = stops
         self._told = 0  # by this rank
+        self.line_of = _line_of
 
     def seed(self) -> range:
         return range(self._items)

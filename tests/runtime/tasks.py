@@ -42,9 +42,10 @@ class Told(msgspec.Struct, frozen=True):
     nodes: tuple[int, ...] = ()
     notices: tuple[Any, ...] = ()
     messages: tuple[int, ...] = ()
+    log: str = ""
 
 
-def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
+def tell(outcome: Outcome[Any], notices: Sequence[Any] = (), log: bytes = b"") -> None:
     told = Told(
         outcome.code,
         outcome.result,
@@ -56,6 +57,7 @@ def tell(outcome: Outcome[Any], notices: Sequence[Any] = ()) -> None:
         tuple(report.node for report in outcome.reports),
         tuple(notices),
         tuple(report.messages for report in outcome.reports),
+        log.decode(),
     )
     print(msgspec.json.encode(told).decode(), flush=True)
 
@@ -423,8 +425,12 @@ class Listener(Observer[Any]):
     def __init__(self, raises: str = "") -> None:
         self._raises = raises
         self._notices: list[Any] = []
+        self._log = b""
         if raises == "show":
             self.period_s = 0.001
+
+    def log(self, lines: bytes) -> None:
+        self._log += lines
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         if self._raises == "notice":
@@ -437,7 +443,7 @@ class Listener(Observer[Any]):
     def conclude(self, outcome: Outcome[Any]) -> int:
         if self._raises == "conclude":
             mishap("defect")
-        tell(outcome, self._notices)
+        tell(outcome, self._notices, self._log)
         return super().conclude(outcome)
 
 

@@ -111,6 +111,7 @@ def test_many_notices_travel_in_few_messages(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "flood", 400, 100)
     assert (ended.code, ended.known.result) == (0, 40_000)
     assert len(ended.known.notices) == 40_000
+    assert tuple(ended.known.log.splitlines()) == ended.known.notices
     assert 1 <= in_order(ended.known.notices) <= ranks.size
     assert sum(ended.known.messages) < 40_000 / 50
 
@@ -120,6 +121,7 @@ def test_notices_before_an_abort_are_told(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "flood", 40, 1000, "stops")
     assert ended.code == 3
     assert in_order(ended.known.notices) >= 1
+    assert tuple(ended.known.log.splitlines()) == ended.known.notices
     assert len(ended.known.notices) >= 1000, "the item that stopped it had told so many"
 
 

@@ -97,7 +97,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     """A million notices, of which nobody takes any: what is held does not depend on how many."""
     pool = Pool(lambda: None)
     engine = _engine(1)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, engine.outbox)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None)
     told = 0
     waiting = threading.Event()
 
@@ -128,7 +128,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
 def test_the_main_thread_never_waits() -> None:
     engine = _engine(1)
     pool = Pool(lambda: None)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, engine.outbox)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None)
     for _ in range(3):
         line.note(["x" * KEPT_BYTES])
     assert len(engine.outbox) == 3

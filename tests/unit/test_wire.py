@@ -61,7 +61,7 @@ MESSAGES = [
     Work(PARCELS),
     Results(7, Done()),
     Results(2**50, Done(FAILURE)),
-    Notice((FAILURE, Remark(b"a", "is odd"))),
+    Notice(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
     Heard(),
     Token(3, -5, True),
     Down(STOP, 1, 143),
@@ -84,7 +84,7 @@ def test_every_message_survives(codec: Codec, message: Any) -> None:
 
 
 def test_notices_that_were_encoded_one_by_one_come_as_what_they_were(codec: Codec) -> None:
-    values = FAILURE, Remark(b"a", "is odd")
+    values = (FAILURE, b"a line"), (Remark(b"a", "is odd"), b"")
     encoded = tuple(msgspec.Raw(msgspec.msgpack.encode(value)) for value in values)
     assert codec.message(codec.encode(Notice(encoded))) == Notice(values)
 
@@ -116,7 +116,7 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
     for message in (
         Work((parcel,)),
         Results(number, {name: number}),
-        Notice(tuple(names)),
+        Notice(tuple((name, b"") for name in names)),
     ):
         assert codec.message(codec.encode(message)) == message
     assert codec.unpack(codec.pack([parcel])) == (parcel,)
