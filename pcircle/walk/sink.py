@@ -31,6 +31,7 @@ and its observer reads `result(place, ranks)`, then calls `remove(place, ranks)`
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,9 +90,10 @@ class _Stage(NamedTuple):
 class Sink(Generic[R]):
     """One rank's side of a sink. Many threads may use it; `part` is one thread's at a time.
 
-    `place` is the path that the names of all its files begin with; `nothing` makes the
-    result of an item that has none, `unwritable` the exception for files that can't be
-    written or read.
+    `place` is a file that rank 0 has made, and what the names of all files of the sink begin with:
+    a rank that doesn't find it there is on a node where that path leads elsewhere. `nothing` makes
+    the result of an item that has none, `unwritable` the exception for files that can't be written
+    or read.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Sink(Generic[R]):
         """This rank's part, for this thread alone."""
         with self._alone, self._careful():
             if self._part is None:
+                os.stat(self._place)  # else rank 0 would never see what is written here
                 self._part = Part(b"%b-%d" % (self._place, self._rank))
             yield self._part
 

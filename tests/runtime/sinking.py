@@ -1,7 +1,8 @@
 """A task whose results go to a sink, in a job of its own: ``sinking JOBS PLACE ITEMS STOPS``.
 
 Each item puts a hundred names into the sink. Rank 0 prints what came of them, a line each, and
-leaves nothing below PLACE. With STOPS an item fails, and nothing is printed.
+leaves nothing below PLACE, which is made first if that is its name. With STOPS an item fails, and
+nothing is printed.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class _Printer(Observer[int]):
                 sys.stdout.buffer.write(text)
             sys.stdout.flush()
         remove(self._place, self._size)
+        if os.path.exists(self._place):
+            os.unlink(self._place)
         return super().conclude(outcome)
 
 
@@ -81,9 +84,12 @@ class Sinking(Program):
     def __init__(self, place: str, items: int, stops: bool) -> None:
         self._place = os.fsencode(place)
         self._items, self._stops = items, stops
+        self._shared = os.path.basename(place) == "place"
         self._size = 0
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
+        if self._shared:
+            open(self._place, "xb").close()
         return b""
 
     def task(self, plan: bytes, rank: int, size: int) -> Naming:

@@ -68,7 +68,8 @@ def test_a_job_that_stops_early_leaves_no_file(sinking: Sinking, ranks: Ranks) -
 
 
 def test_a_sink_that_can_not_be_written_stops_the_job(run: Run, tmp_path: Path) -> None:
-    place = str(tmp_path / "missing" / "place")
+    """As where the ranks of another node don't see the file that rank 0 has made."""
+    place = str(tmp_path / "other")
     done = run([sys.executable, "-m", "tests.runtime.sinking", "2", place, "5", "0"])
     assert done.returncode == 4
     assert b"it can't be written: No such file or directory" in done.stderr

@@ -6,7 +6,7 @@ so have the joins and the drain. A search that does not find them would not find
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pcircle.circle import Engine
@@ -24,6 +24,7 @@ from pcircle.circle.messages import (
     Refuse,
     Up,
 )
+from pcircle.circle.notices import Flow
 from pcircle.circle.termination import FourCounter, Outgoing, TokenRing
 from pcircle.circle.topology import Tree
 
@@ -261,3 +262,38 @@ class WithOverlappingEpochs(_Epochs):
     """Rounds overlap, and stale answers count."""
 
     rounds = OverlappingRounds
+
+
+class WithHastyDrain(Engine[Any, Any]):
+    """The drain at the end does not wait for notices that are still to leave."""
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.telling = HastyFlow(self.outbox, self.rank, self.size)
+
+
+class HastyFlow(Flow):
+    """Says that all is told, and has what is left wait for more."""
+
+    @property
+    def settled(self) -> bool:
+        return True
+
+    def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
+        return super().packs(now_s, hurry=False)
+
+
+class WithoutAnswers(Engine[Any, Any]):
+    """Packs of notices leave whether rank 0 has dealt with the last one or not."""
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.telling = EagerFlow(self.outbox, self.rank, self.size)
+
+
+class EagerFlow(Flow):
+    """Takes every pack for answered."""
+
+    def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
+        self.answered()
+        return super().packs(now_s, hurry=hurry)

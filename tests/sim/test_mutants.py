@@ -100,6 +100,20 @@ def test_search_finds_overlapping_epochs() -> None:
         deque((play(case, mutants.WithOverlappingEpochs, watch=False) for case in often), 0)
 
 
+@pytest.mark.parametrize(
+    ("engine_type", "found"),
+    [
+        (mutants.WithHastyDrain, "notices lost"),
+        (mutants.WithoutAnswers, "a second pack of notices"),
+    ],
+)
+def test_search_finds_mutants_of_notices(engine_type: EngineType, found: str) -> None:
+    replace = msgspec.structs.replace
+    cases = (replace(draw("ending", seed), notice_every=1) for seed in range(SEEDS))
+    with pytest.raises(Violation, match=found):
+        deque((play(case, engine_type, watch=False) for case in cases), 0)
+
+
 def test_epochs_reach_what_they_are_for() -> None:
     runs = [play(draw("epochs", seed)) for seed in range(80)]
     assert sum(run.record.disks.claims for run in runs) > 500
