@@ -21,42 +21,22 @@ from pcircle.copying.counts import Counts
 from pcircle.copying.existing import Taken
 from pcircle.copying.extras import Extras
 from pcircle.copying.layouts import Layouts
-from pcircle.copying.limits import Limits, SlowMover, slow_copier
-from pcircle.copying.observing import signing_copier
-from pcircle.copying.plain import (
-    NOT_PLAIN,
-    ONE_READ_BYTES,
-    SOURCE_FLAGS,
-    never_plain,
-    plain_copier,
-    source_flags,
-)
-from pcircle.copying.settings import CHUNK_UNIT_BYTES, Identity, Range, Settings
+from pcircle.copying.means import Means, Moved, refuse_change
+from pcircle.copying.observing import NOT_PLAIN, Copy, Observer
+from pcircle.copying.plain import ONE_READ_BYTES, never_plain, plain_copier
+from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, Range, Settings
 from pcircle.copying.symlinks import LinkCopier
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
-from pcircle.fs.trouble import Changed
+from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
-from pcircle.signature import Signer
 from pcircle.writing import write_all
 
 _LOOK_EVERY_S = 0.02  # counts are told, and it is asked whether the job stops
-_SLICE_BYTES = 16 << 20
 _CHUNK_SPLIT_S = 0.25
 
 COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""
-
-
-class Moved(Changed):
-    """Of the source nothing but the change time has moved.
-
-    Somebody may have written into it and set its time back, or have changed its mode or given it
-    another name: who copies it once more knows.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("it changed while it was copied")
 
 
 class Tally(NamedTuple):
@@ -67,54 +47,47 @@ class Tally(NamedTuple):
     failed: list[tuple[bytes, str, OSError]]
 
 
-class Copier(LinkCopier):
-    """A rank's means to copy entries between two open directories."""
-
-    _write, _write_all = staticmethod(os.write), staticmethod(write_all)  # of what is not moved
+class Copier:
+    """A rank's means to copy entries between two open directories; `observers` look on."""
 
     def __init__(
         self,
         settings: Settings,
-        counters: Counts,
+        counts: Counts,
         extras: Extras,
-        limits: Limits | None = None,
-        signer: Signer | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self.names = extras.names
-        self.doing = ""  # what the last operation that raised was about
+        self.means = means = Means(settings, counts, extras, observers)
+        self.names = means.names
+        self.link = LinkCopier(means).link
+        self.skip = means.skip
+        self.doing = "copy"  # what its user tries, should an error not say
         self.status: os.stat_result | None = None  # of the last file that was opened
         self._settings = settings
-        self._counters = counters
-        self._limits = limits
-        self._signer = signer
-        # What is signed or verified must be read.
-        ways = (
-            settings.reflink,
-            settings.sparse,
-            () if settings.verify or signer is not None else None,
-        )
-        self._mover = Mover(*ways) if limits is None else SlowMover(limits, *ways)
-        self._mover.taps += [] if signer is None else [signer.tap]
+        self._counts = counts
         self._extras = extras
+        self._watch = watch = means.watch
+        # What is looked at must be read.
+        ways = (settings.reflink, settings.sparse, () if watch.reads else None)
+        self._mover = Mover(*ways, watch.see if watch.reads else None)
         self._small = aligned(ONE_READ_BYTES + 1)
         self.layouts = Layouts(settings, extras)
         # What is cloned, searched for zeros, written beside its name or given a layout is
         # never plain.
-        plain = (
-            not self._mover.must_clone and settings.sparse != "always" and settings.existing.plain
-        )
-        plain = plain and not self.layouts.active
-        seal = None if signer is None else signer.small
-        self._copy_plain = (
-            plain_copier(settings, extras, self._write, seal) if plain else never_plain
-        )
-        if signer is not None:
-            self._copy_plain = signing_copier(self._copy_plain, signer)
-        if limits is not None:
-            self._copy_plain = slow_copier(self._copy_plain, limits)
-        self._slice_bytes = _SLICE_BYTES if limits is None else limits.slice_bytes
-        self._source_flags = source_flags(settings)
-        self.is_stopping: Callable[[], bool] = bool  # of the item at hand
+        plain = not (self._mover.must_clone or settings.sparse == "always" or self.layouts.active)
+        copy: Copy = never_plain
+        if plain and settings.existing.plain:
+            copy = plain_copier(settings, extras, watch.small if watch.reads else None)
+        self._copy_plain = watch.plain(copy)
+
+    @property
+    def is_stopping(self) -> Callable[[], bool]:
+        """Whether the job stops, as the item at hand sees it."""
+        return self.means.is_stopping
+
+    @is_stopping.setter
+    def is_stopping(self, stop: Callable[[], bool]) -> None:
+        self.means.is_stopping = stop
 
     def files(
         self,
@@ -159,7 +132,7 @@ class Copier(LinkCopier):
         return count, tally
 
     def _count_plain(self, copied: int, copied_bytes: int) -> None:
-        counters = self._counters
+        counters = self._counts
         counters.files += copied
         counters.sized += copied
         counters.bytes_found += copied_bytes
@@ -168,14 +141,14 @@ class Copier(LinkCopier):
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
         try:
             outcome = self.file(source_fd, name, target_fd, name)
-            if outcome == COPIED and self._signer is not None:
-                self._signer.add(name)
+            if outcome == COPIED:
+                self._watch.settled(name)
             if outcome == LARGE:
                 tally.large.append(name)
             elif outcome == LINKED and self.status is not None:
                 tally.linked.append((name, self.status))
         except OSError as error:
-            tally.failed.append((name, self.doing, error))
+            tally.failed.append((name, tried(error, "copy"), error))
 
     def file(
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = False
@@ -184,27 +157,51 @@ class Copier(LinkCopier):
 
         `COPIED` is as well what was left as it is.
         `LINKED` has several names that are to be one in the copy as well, and
-        was not `claimed`. The `status` of what was opened is kept. OSError, with `doing` saying
-        at what, if it can't be copied; NoSpace if no file could.
+        was not `claimed`. The `status` of what was opened is kept. OSError, which says
+        what was tried, if it can't be copied; NoSpace if no file could.
         """
         self.status = None
-        if self._limits is not None:
-            self._limits.operations(self._limits.entry + 1)  # it may have to be renamed
+        self._watch.attempt(1)  # it may have to be renamed
         existing, linked = self._settings.existing, self._settings.keep.links
         # Whether a name of several stays is decided when it is its turn, but for -n.
         early = existing.stays or claimed or not linked
-        if existing.decides and early and self._stays(source_fd, source, target_fd, name):
+        if existing.decides and early and self.means.stays(source_fd, source, target_fd, name):
             return COPIED
-        self.doing = "open"
-        fd = os.open(source, self._source_flags, dir_fd=source_fd)
+        try:
+            with trying("open"):
+                outcome = self._opened_file(source_fd, source, target_fd, name, claimed, early)
+        except Taken:
+            self.skip(target_fd, name)
+            return COPIED
+        if isinstance(outcome, int):
+            return outcome
+        self._watch.copied(source)
+        counts = self._counts
+        counts.files += 1
+        counts.sized += 1
+        counts.bytes_found += outcome.st_size
+        counts.bytes_done += outcome.st_size
+        return COPIED
+
+    def _opened_file(
+        self,
+        source_fd: int,
+        source: bytes,
+        target_fd: int,
+        name: bytes,
+        claimed: bool,
+        early: bool,
+    ) -> os.stat_result | int:
+        """The status of the file that was copied, or what became of it instead."""
+        fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is not a regular file any more")
             self.status = status
-            if not claimed and self.is_one_of_several(status, source_fd):
+            if not claimed and self.means.is_one_of_several(status, source_fd):
                 return LINKED
-            if not early and self._stays(source_fd, source, target_fd, name):
+            if not early and self.means.stays(source_fd, source, target_fd, name):
                 return COPIED
             if status.st_size > self._settings.large_bytes:
                 return LARGE
@@ -218,53 +215,58 @@ class Copier(LinkCopier):
                 os.lseek(fd, 0, os.SEEK_SET)
                 self.status = status = os.fstat(fd)
                 self._whole(fd, status, target_fd, name)
-        except Taken:
-            self.skip(target_fd, name)
-            return COPIED
+            return status
         finally:
             os.close(fd)
-        counters = self._counters
-        counters.files += 1
-        counters.sized += 1
-        counters.bytes_found += status.st_size
-        counters.bytes_done += status.st_size
-        return COPIED
 
     def _whole(self, fd: int, status: os.stat_result, target_fd: int, name: bytes) -> None:
-        self.doing = "create the copy of"
-        try:
-            make = self.layouts.maker(fd)
-            creation = target.create(target_fd, name, status, self._settings, self.names, make)
-        except OSError as error:
-            target.stop_if_full(error, target_fd, self.names)
-            raise
+        creation = self._created(target.create, fd, status, target_fd, name)
         try:
             self._fill(fd, status, creation, target_fd)
-            self.doing = "put in place the copy of"
-            target.publish(creation, target_fd, self._settings, self.names)
-            self._protect(creation, target_fd)
+            with trying("put in place the copy of"):
+                target.publish(creation, target_fd, self._settings, self.names)
+                self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
 
+    def _created(
+        self,
+        create: Callable[..., Creation],
+        fd: int,
+        status: os.stat_result,
+        target_fd: int,
+        name: bytes,
+    ) -> Creation:
+        with trying("create the copy of"):
+            try:
+                make = self.layouts.maker(fd)
+                created: Creation = create(
+                    target_fd, name, status, self._settings, self.names, make
+                )
+            except OSError as error:
+                target.stop_if_full(error, target_fd, self.names)
+                raise
+        return created
+
     def _fill(self, fd: int, status: os.stat_result, creation: Creation, target_fd: int) -> None:
         try:
-            self.doing = "clone" if self._mover.must_clone else "copy"
-            self._content(fd, creation.fd, status)
+            with trying("clone" if self._mover.must_clone else "copy"):
+                self._content(fd, creation.fd, status)
             if self._settings.keep.any or creation.written != creation.name:
-                self.doing = "set the attributes of the copy of"
-                creation.held = self._held(fd, creation)
-                self._settle(creation, status, target_fd)
-                if creation.held is not None and creation.held.flags:
-                    creation.identify()
+                with trying("set the attributes of the copy of"):
+                    creation.held = self._held(fd, creation)
+                    self._settle(creation, status, target_fd)
+                    if creation.held is not None and creation.held.flags:
+                        creation.identify()
             self._sync(creation.fd)
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
                 creation.identify()
             os.close(creation.fd)
             raise
-        self.doing = "finish the copy of"
-        os.close(creation.fd)
+        with trying("finish the copy of"):
+            os.close(creation.fd)
 
     def _held(self, fd: int, creation: Creation) -> Held | None:
         """What the copy of an open source is to have beyond its mode, owner and times."""
@@ -278,18 +280,19 @@ class Copier(LinkCopier):
 
     def _sync(self, fd: int) -> None:
         if self._settings.existing.sync:
-            self.doing = "bring to disk the copy of"
-            os.fsync(fd)
+            with trying("bring to disk the copy of"):
+                os.fsync(fd)
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
-        if self._signer is None:
-            return self._unsigned_content(fd, out, status)
-        self._signer.begin()
-        self._unsigned_content(fd, out, status)
+        watch = self._watch
+        if not watch.reads:
+            return self._moved(fd, out, status)
+        watch.begin_at(0)
+        self._moved(fd, out, status)
         # Not the source's: files of /proc and /sys have another size than they have bytes.
-        self._signer.end_file(os.fstat(out).st_size)
+        watch.end_file(os.fstat(out).st_size)
 
-    def _unsigned_content(self, fd: int, out: int, status: os.stat_result) -> None:
+    def _moved(self, fd: int, out: int, status: os.stat_result) -> None:
         size = status.st_size
         pair = None
         if self._mover.must_clone or size > ONE_READ_BYTES:
@@ -302,19 +305,17 @@ class Copier(LinkCopier):
         elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
             data = self._small[: os.readv(fd, [self._small[: size + 1]])]
-            if self._limits is not None:
-                self._limits.copied(len(data))
+            self._watch.due(len(data))
             if len(data) == size:
-                if self._signer is not None:
-                    self._signer.tap(0, data)
+                self._watch.see(0, data)
                 if size:
-                    self._write_all(out, data)
+                    write_all(out, data)
             elif size:
                 raise Changed("it changed while it was copied")
             else:
                 self._unsized(fd, out, data)
         else:
-            if self._mover.move(fd, out, 0, size, pair) != size:
+            if self._move(fd, out, 0, size, pair) != size:
                 raise Changed("it shrank while it was copied")
             self._unchanged(fd, status)
 
@@ -322,15 +323,13 @@ class Copier(LinkCopier):
         """Files of /proc and the like have content but no size: copy up to the end."""
         done = 0
         while data:
-            if self.is_stopping():
+            if self.means.is_stopping():
                 raise Changed("it had not come to an end when the job was stopped")
-            if self._signer is not None:
-                self._signer.tap(done, data)
+            self._watch.see(done, data)
             done += len(data)
-            self._write_all(out, data)
+            write_all(out, data)
             data = self._small[: os.readv(fd, [self._small])]
-            if self._limits is not None:
-                self._limits.copied(len(data))
+            self._watch.due(len(data))
 
     def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
         os.ftruncate(out, status.st_size)
@@ -338,7 +337,7 @@ class Copier(LinkCopier):
         for offset, length in (
             [whole] if self._settings.sparse == "never" else data_ranges(fd, *whole)
         ):
-            done = self._mover.move(fd, out, offset, length, pair)
+            done = self._move(fd, out, offset, length, pair)
             if done != length and not status.st_blocks:
                 # Files of /sys and the like have a nominal size: they end where they end.
                 os.ftruncate(out, offset + done)
@@ -347,22 +346,37 @@ class Copier(LinkCopier):
                 raise Changed("it shrank while it was copied")
         self._unchanged(fd, status)
 
+    def _move(self, fd: int, out: int, offset: int, length: int, pair: Pair | None) -> int:
+        """As of `Mover.move`, slice by slice where somebody keeps to a pace."""
+        watch, move = self._watch, self._mover.move
+        if not watch.is_paced:
+            return move(fd, out, offset, length, pair)
+        done = 0
+        while done < length:
+            part = min(watch.slice_bytes, length - done)
+            watch.due(part)
+            moved = move(fd, out, offset + done, part, pair)
+            done += moved
+            if moved < part:
+                break
+        return done
+
     def _unchanged(self, fd: int, before: os.stat_result) -> None:
-        _refuse_change(before, os.fstat(fd))
+        refuse_change(before, os.fstat(fd))
 
     @contextmanager
     def opened(self, source_fd: int, source: bytes) -> Iterator[tuple[int, os.stat_result]]:
         """A large source file, open, and its status."""
-        self.doing = "open"
-        fd = os.open(source, self._source_flags, dir_fd=source_fd)
-        try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise Changed("it is not a regular file any more")
-            yield fd, status
-        finally:
-            with suppress(OSError):  # it was only read
-                os.close(fd)
+        with trying("open"):
+            fd = os.open(source, self._settings.source_flags, dir_fd=source_fd)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise Changed("it is not a regular file any more")
+                yield fd, status
+            finally:
+                with suppress(OSError):  # it was only read
+                    os.close(fd)
 
     def take_up(
         self,
@@ -378,8 +392,8 @@ class Copier(LinkCopier):
         creation = target.taken_up(target_fd, name, written, status, self._settings)
         creation.identity = (made.st_dev, made.st_ino)
         creation.held = self._held(fd, creation)
-        self._counters.sized += 1
-        self._counters.bytes_found += status.st_size
+        self._counts.sized += 1
+        self._counts.bytes_found += status.st_size
         return status, creation, self._settings.identify(made), ranges
 
     def begin(
@@ -398,34 +412,27 @@ class Copier(LinkCopier):
         """
         with self.opened(source_fd, source) as (fd, status):
             creation, identity, cloned = self._make(fd, status, target_fd, name)
-            ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
-        self._counters.sized += 1
-        self._counters.bytes_found += status.st_size
+            with trying("copy"):
+                ranges = [] if cloned else divide(fd, status, creation.unit_bytes)
+        self._counts.sized += 1
+        self._counts.bytes_found += status.st_size
         return status, creation, identity, ranges
 
     def _make(
         self, fd: int, status: os.stat_result, target_fd: int, name: bytes
     ) -> tuple[Creation, Identity, bool]:
-        self.doing = "create the copy of"
-        try:
-            make = self.layouts.maker(fd)
-            creation = target.create_beside(
-                target_fd, name, status, self._settings, self.names, make
-            )
-        except OSError as error:
-            target.stop_if_full(error, target_fd, self.names)
-            raise
+        creation = self._created(target.create_beside, fd, status, target_fd, name)
         try:
             try:
-                creation.identify()
-                self.doing = "read the attributes of"
-                creation.held = self._held(fd, creation)
-                self.doing = "clone" if self._mover.must_clone else "copy"
-                made = os.fstat(creation.fd)
-                cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
-                if not cloned:
-                    os.ftruncate(creation.fd, status.st_size)
-                    creation.unit_bytes = self.layouts.unit_bytes(fd, creation.fd)
+                with trying("read the attributes of"):
+                    creation.identify()
+                    creation.held = self._held(fd, creation)
+                with trying("clone" if self._mover.must_clone else "copy"):
+                    made = os.fstat(creation.fd)
+                    cloned = self._mover.clone(fd, creation.fd, (status.st_dev, made.st_dev))
+                    if not cloned:
+                        os.ftruncate(creation.fd, status.st_size)
+                        creation.unit_bytes = self.layouts.unit_bytes(fd, creation.fd)
             finally:
                 os.close(creation.fd)
         except OSError as error:
@@ -448,33 +455,44 @@ class Copier(LinkCopier):
         With `split` it stops, after a quarter of a second, at a slice's end,
         so that the rest can be shared. NoSpace if nothing could be written.
         """
-        self.doing = "open"
-        fd = os.open(item.name, self._source_flags, dir_fd=source_fd)
+        with trying("open"):
+            fd = os.open(item.name, self._settings.source_flags, dir_fd=source_fd)
         try:
-            self._check_identity(fd, item.source, "the file was replaced while it was copied")
-            self.doing = "reach the copy of"
-            flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            out = os.open(item.temporary, flags, dir_fd=target_fd)
-            reached = item.offset
-            error: OSError | None = None
-            try:
-                self._check_identity(out, item.target, "its copy was replaced while it was made")
-                self.doing = "copy"
-                if self._signer is not None:
-                    self._signer.begin(item.offset)
-                for after in self._slices(item, fd, out, split, stop):
-                    reached = after
-                if self._signer is not None and not stop():
-                    self._signer.end_chunk(item.offset, reached)
-                self._sync(out)
-            except OSError as caught:
-                target.stop_if_full(caught, target_fd, self.names)
-                error = caught
-            finally:
-                os.close(out)
-            return reached, error
+            with trying("open"):
+                self._check_identity(fd, item.source, "the file was replaced while it was copied")
+            with trying("reach the copy of"):
+                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                out = os.open(item.temporary, flags, dir_fd=target_fd)
+            return self._range(item, fd, out, target_fd, split, stop)
         finally:
             os.close(fd)
+
+    def _range(
+        self,
+        item: Range,
+        fd: int,
+        out: int,
+        target_fd: int,
+        split: bool,
+        stop: Callable[[], bool],
+    ) -> tuple[int, OSError | None]:
+        reached = item.offset
+        error: OSError | None = None
+        try:
+            with trying("reach the copy of"):
+                self._check_identity(out, item.target, "its copy was replaced while it was made")
+            with trying("copy"):
+                self._watch.begin_at(item.offset)
+                for after in self._slices(item, fd, out, split, stop):
+                    reached = after
+                self._watch.end_range(item.offset, reached, stopped=stop())
+            self._sync(out)
+        except OSError as caught:
+            target.stop_if_full(caught, target_fd, self.names)
+            error = caught
+        finally:
+            os.close(out)
+        return reached, error
 
     def _slices(
         self, item: Range, fd: int, out: int, split: bool, stop: Callable[[], bool]
@@ -487,13 +505,13 @@ class Copier(LinkCopier):
         whole = [(item.offset, item.length)]
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
             for at, size in self._cuts(start, length):
-                if self._mover.move(fd, out, at, size, pair) != size:
+                if self._move(fd, out, at, size, pair) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
                 offset = at + size
                 yield offset
                 # Of what is signed only whole blocks are left to others.
-                shared = split and (self._signer is None or offset % CHUNK_UNIT_BYTES == 0)
+                shared = split and (not self._watch.by_blocks or offset % CHUNK_UNIT_BYTES == 0)
                 if stop() or (shared and time.monotonic() > until_s):
                     return
         self._advance(item, offset, end)
@@ -503,15 +521,15 @@ class Copier(LinkCopier):
         """A range in slices; of what is signed none straddles blocks."""
         end = start + length
         while start < end:
-            size = min(self._slice_bytes, end - start)
-            if self._signer is not None:
+            size = min(self._watch.slice_bytes, end - start)
+            if self._watch.by_blocks:
                 size = min(size, CHUNK_UNIT_BYTES - start % CHUNK_UNIT_BYTES)
             yield start, size
             start += size
 
     def _advance(self, item: Range, offset: int, reached: int) -> None:
-        self._counters.bytes_done += reached - offset
-        self._counters.weight += item.weight * (reached - offset) / item.length
+        self._counts.bytes_done += reached - offset
+        self._counts.weight += item.weight * (reached - offset) / item.length
 
     def _check_identity(self, fd: int, identity: Identity, otherwise: str) -> None:
         if self._settings.identify(os.fstat(fd)) != identity:
@@ -536,14 +554,15 @@ class Copier(LinkCopier):
             if failed:
                 target.discard(creation.written, target_fd, creation.identity)
                 return
-            self.doing = "copy"
-            now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._settings.follow)
-            _refuse_change(before, now)
-            self._settle_again(before, creation, identity, target_fd)
-            self.doing = "put in place the copy of"
-            target.still_replaceable(creation, before, self._settings, target_fd, self.names)
-            target.publish(creation, target_fd, self._settings, self.names)
-            self._protect(creation, target_fd)
+            with trying("copy"):
+                now = os.stat(name, dir_fd=source_fd, follow_symlinks=self._settings.follow)
+                refuse_change(before, now)
+            with trying("set the attributes of the copy of"):
+                self._settle_again(before, creation, identity, target_fd)
+            with trying("put in place the copy of"):
+                target.still_replaceable(creation, before, self._settings, target_fd, self.names)
+                target.publish(creation, target_fd, self._settings, self.names)
+                self._protect(creation, target_fd)
         except OSError as error:
             self._give_up(creation, target_fd, error)
             raise
@@ -551,7 +570,6 @@ class Copier(LinkCopier):
     def _settle_again(
         self, before: os.stat_result, creation: Creation, identity: Identity, target_fd: int
     ) -> None:
-        self.doing = "set the attributes of the copy of"
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
         try:
@@ -570,7 +588,7 @@ class Copier(LinkCopier):
         try:
             fd = os.open(creation.name, SOURCE_FLAGS, dir_fd=target_fd)
         except PermissionError:  # its mode may forbid its owner to read it
-            self._counters.lose({FLAGS})
+            self._counts.lose({FLAGS})
             return
         try:
             made = os.fstat(fd)
@@ -579,12 +597,3 @@ class Copier(LinkCopier):
             self._extras.protect(fd, creation.held)
         finally:
             os.close(fd)
-
-
-def _refuse_change(before: os.stat_result, now: os.stat_result) -> None:
-    """Changed if a source is another file or version than it was; Moved if it may be."""
-    same = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
-    if same != (before.st_dev, before.st_ino, before.st_size, before.st_mtime_ns):
-        raise Changed("it changed while it was copied")
-    if now.st_ctime_ns != before.st_ctime_ns:
-        raise Moved

@@ -13,16 +13,16 @@ A byte counts when it is copied, once though it is read and written. What
 counts as an operation is what a file system's metadata server is asked for:
 each look-up, creation, removal, renaming and setting of attributes; reading,
 writing and closing do not. They are reckoned by kind of entry, not counted
-one by one. Without limits none of this exists: the functions that copy are
-wrapped, not changed.
+one by one. Without limits none of this exists: they look on at what is copied, as
+those do who hash it (`pcircle.copying.observing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from pcircle.copying.observing import Observer
 from pcircle.copying.settings import Settings
-from pcircle.fs.data import Mover, Pair, Way, When
 from pcircle.workers.throttle import Throttle
 
 _BURST_S = 0.1
@@ -31,7 +31,7 @@ _MOST_SLICE_BYTES = 4 << 20
 _SET_EACH = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 
 
-class Limits:
+class Limits(Observer):
     """One rank's share, of `size`, of the limits of a copy; None: no limit.
 
     `is_stopping` is that of the item at hand.
@@ -62,45 +62,9 @@ class Limits:
         if self._operations is not None:
             self._operations.take(count, self.is_stopping)
 
-    def copied(self, count: int) -> None:
-        """Wait until so many bytes may be, or may have been, copied."""
+    def attempt(self, more: int) -> None:
+        self.operations(self.entry + more)
+
+    def due(self, count: int) -> None:
         if self._bytes is not None and count > 0:
             self._bytes.take(count, self.is_stopping)
-
-
-class SlowMover(Mover):
-    """Moves bytes as fast as is allowed."""
-
-    def __init__(
-        self, limits: Limits, reflink: When, sparse: When, ways: Sequence[Way] | None = None
-    ) -> None:
-        super().__init__(reflink, sparse, ways)
-        self._limits = limits
-
-    def move(
-        self, source_fd: int, target_fd: int, offset: int, length: int, pair: Pair | None = None
-    ) -> int:
-        """As a `Mover` does, slice by slice."""
-        done = 0
-        while done < length:
-            part = min(self._limits.slice_bytes, length - done)
-            self._limits.copied(part)
-            moved = super().move(source_fd, target_fd, offset + done, part, pair)
-            done += moved
-            if moved < part:
-                break
-        return done
-
-
-def slow_copier(
-    copy: Callable[[bytes, int, int], int], limits: Limits
-) -> Callable[[bytes, int, int], int]:
-    """`plain_copier`'s function, waiting before each file and for its bytes after it."""
-
-    def copy_slowly(name: bytes, source_fd: int, target_fd: int) -> int:
-        limits.operations(limits.entry)
-        size = copy(name, source_fd, target_fd)
-        limits.copied(size)
-        return size
-
-    return copy_slowly

@@ -14,27 +14,18 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
 
 from pcircle.buffers import aligned
 from pcircle.copying import target
 from pcircle.copying.extras import Extras
+from pcircle.copying.observing import NOT_PLAIN, Copy, Data
 from pcircle.copying.settings import Settings
 from pcircle.fs.metadata import settle_file
 
-Data: TypeAlias = "bytes | memoryview"
-
-NOT_PLAIN = -1
 ONE_READ_BYTES = 128 << 10
 # Less is read into bytes of its own, which is one object less to make.
 _OWN = 32 << 10
-SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KIND_BITS = 0o170000
-
-
-def source_flags(settings: Settings) -> int:
-    """How a source file is opened: never a device, and through a link only if that is asked for."""
-    return SOURCE_FLAGS & ~os.O_NOFOLLOW if settings.follow else SOURCE_FLAGS
 
 
 def _close_copy(out: int, name: bytes, target_fd: int) -> None:
@@ -48,22 +39,21 @@ def _close_copy(out: int, name: bytes, target_fd: int) -> None:
 def plain_copier(
     settings: Settings,
     extras: Extras,
-    write: Callable[[int, Data], int] = os.write,
-    seal: Callable[[Data], None] | None = None,
-) -> Callable[[bytes, int, int], int]:
-    """A function of a name and both directories that copies a plain file, telling `seal` its bytes.
+    look: Callable[[Data], None] | None = None,
+) -> Copy:
+    """A function of a name and both directories that copies a plain file; `look` gets its bytes.
 
     It returns the file's size or `NOT_PLAIN`; then, and after an OSError, nothing is left behind.
-    `write` gets the content, unless it is empty, in one call.
     """
     open_, fstat, read, readv, close = os.open, os.fstat, os.read, os.readv, os.close
+    write = os.write
     room = [aligned(ONE_READ_BYTES + 1)]
     keep = settings.keep if settings.keep.any else None
     more = extras.any
     bits = target.creation_bits(settings)
     # What links are followed to may have any number of names.
     most_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
-    flags = source_flags(settings)
+    flags = settings.source_flags
     least = 0o600 if settings.keep.mode else 0
 
     def copy_plain(name: bytes, source_fd: int, target_fd: int) -> int:
@@ -82,8 +72,8 @@ def plain_copier(
                 # One byte more is asked for than there should be: growth shows.
                 data: Data = read(fd, size + 1) if size < _OWN else room[0][: readv(fd, room)]
                 whole = len(data) == size and (not size or write(out, data) == size)
-                if seal is not None and whole:
-                    seal(data)
+                if look is not None and whole:
+                    look(data)
                 if keep is not None and whole:
                     whole = False
                     if more:

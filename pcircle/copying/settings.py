@@ -16,6 +16,9 @@ _WIRE_BITS = (1 << 63) - 1  # of a time: some file systems keep any
 CHUNK_UNIT_BYTES = 4 << 20
 """Chunks are multiples of this: the block of the dataset signature."""
 
+SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""How a source is opened that is no link to be followed: never a device."""
+
 Identity: TypeAlias = "tuple[int, int]"
 """Device and inode."""
 
@@ -96,8 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in force, `token` marks this job's temporary names; `one_node` tells that all ranks share a
     node. `reflink` and `sparse` are as of `pcircle.fs.data`. `existing` says what becomes of what
     is there already: but what was changed since `since_ns` is taken for the work of an earlier run
-    of the same copy. `follow` tells to copy what symbolic links stand for, and `verify` that every
-    copy is read again. `striping` is about Lustre.
+    of the same copy. `follow` tells to copy what symbolic links stand for. `striping` is about
+    Lustre.
     """
 
     keep: Keep
@@ -110,8 +113,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     existing: Existing = Existing()
     since_ns: int | None = None
     follow: bool = False
-    verify: bool = False
     striping: Striping = Striping()
+
+    @property
+    def source_flags(self) -> int:
+        """How a source file is opened: through a link only if that is asked for."""
+        return SOURCE_FLAGS & ~os.O_NOFOLLOW if self.follow else SOURCE_FLAGS
 
     def is_ours(self, old: os.stat_result) -> bool:
         """Whether something in the target is taken for the work of an earlier run of this copy.

@@ -11,73 +11,73 @@ import stat
 
 from pcircle.copying import target
 from pcircle.copying.existing import Existing, Taken, file_stays
-from pcircle.copying.extras import Extras, held_by_path
-from pcircle.copying.files import Copier
+from pcircle.copying.extras import held_by_path
+from pcircle.copying.means import Means
 from pcircle.copying.settings import Settings
 from pcircle.copying.target import Names
 from pcircle.fs.metadata import settle_file
-from pcircle.fs.trouble import Changed
+from pcircle.fs.trouble import Changed, trying
 
 _KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
 
 
 def copy_special(
-    copier: Copier,
-    settings: Settings,
-    extras: Extras,
-    names: tuple[int, bytes, int, bytes],
-    *,
-    claimed: bool,
+    means: Means, names: tuple[int, bytes, int, bytes], *, claimed: bool
 ) -> os.stat_result | None:
     """Make a special file like another; `names` are both directories' and the names in them.
 
     If it has several names that are to be one in the copy as well, and was
-    not `claimed`, nothing is done, and its status returned. OSError, with the
-    copier's `doing`, if it can't be made; NoSpace if nothing could.
+    not `claimed`, nothing is done, and its status returned. OSError, which says
+    what was tried, if it can't be made; NoSpace if nothing could.
     """
+    source_fd, source, _, _ = names
+    settings = means.settings
+    with trying("copy"):
+        status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
+        if stat.S_IFMT(status.st_mode) not in _KINDS:
+            raise Changed("it is not a special file any more")
+        if not claimed and means.is_one_of_several(status, source_fd):
+            return status
+    with trying("create the copy of"):
+        _make(means, status, names)
+    return None
+
+
+def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, bytes]) -> None:
     source_fd, source, target_fd, name = names
-    copier.doing = "copy"
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
-    kind = stat.S_IFMT(status.st_mode)
-    if kind not in _KINDS:
-        raise Changed("it is not a special file any more")
-    if not claimed and copier.is_one_of_several(status, source_fd):
-        return status
-    copier.doing = "create the copy of"
+    settings, extras, kind = means.settings, means.extras, stat.S_IFMT(status.st_mode)
     mode = kind | target.creation_mode(status, settings)
-    written = name
-    made = False
+    written, made = name, False
     try:
         try:
             os.mknod(name, mode, status.st_rdev, dir_fd=target_fd)
         except FileExistsError:
-            copier.names.collisions.check(target_fd, name)
+            means.names.collisions.check(target_fd, name)
             # The very same thing, of an earlier run, need not be made anew.
-            alike = _alike(settings, status, target_fd, name, copier.names)
+            alike = _alike(settings, status, target_fd, name, means.names)
             if alike is None:
                 target.replaceable(target_fd, name)
             if alike is None or alike.st_nlink > 1:  # its other names must not get this owner
-                written = copier.names.next()
+                written = means.names.next()
                 os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
                 made = True
         else:
             made = True
         if settings.keep.any:
-            copier.doing = "set the attributes of the copy of"
-            held = extras.of_name(source_fd, source, alone=not made) if extras.any else None
-            with held_by_path(target_fd, written, kind) as path:
-                extras.account(settle_file(path, status, settings.keep, held), target_fd)
+            with trying("set the attributes of the copy of"):
+                held = extras.of_name(source_fd, source, alone=not made) if extras.any else None
+                with held_by_path(target_fd, written, kind) as path:
+                    extras.account(settle_file(path, status, settings.keep, held), target_fd)
         if written != name:
-            copier.doing = "put in place the copy of"
-            os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+            with trying("put in place the copy of"):
+                os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
     except OSError as error:
         try:
-            target.stop_if_full(error, target_fd, copier.names)
+            target.stop_if_full(error, target_fd, means.names)
         finally:
             if made:
                 target.discard(written, target_fd)
         raise
-    return None
 
 
 def _alike(

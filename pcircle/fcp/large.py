@@ -17,7 +17,7 @@ import msgspec
 from pcircle.checkpoint.journal import Begun, Part
 from pcircle.copying import target
 from pcircle.copying.existing import Taken
-from pcircle.copying.files import Moved
+from pcircle.copying.means import Moved
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fcp.items import Chunk, Done, Item, Large
@@ -26,6 +26,7 @@ from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import join_path
+from pcircle.fs.trouble import trying
 from pcircle.runtime import Here
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
@@ -52,9 +53,9 @@ class LargeFiles:
 
     def begin(self, item: Large, here: Here[Item]) -> LargeFile | Done:
         """Begin a file whose content is copied in chunks."""
-        self._site.copier.doing = "reach"
         try:
             with (
+                trying("reach"),
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
@@ -179,11 +180,11 @@ class LargeFiles:
 
     def chunk(self, item: Chunk, here: Here[Item]) -> Done:
         """Copy a range of a file; its result says why it failed, if it did."""
-        self._site.copier.doing = "reach"
         reached = item.offset
         error: OSError | None = None
         try:
             with (
+                trying("reach"),
                 self._site.sources.lease(item.root, item.path) as source,
                 self._site.targets.lease(item.root, item.path) as lease,
             ):
@@ -243,10 +244,10 @@ class LargeFiles:
 
         Where it is to be copied once more that is spawned.
         """
-        self._site.copier.doing = "reach"
         cause, mark = merged.cause, None
         try:
             with (
+                trying("reach"),
                 self._site.sources.lease(item.root, item.path, item.place.source) as source,
                 self._site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):

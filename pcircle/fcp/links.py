@@ -59,7 +59,7 @@ from pcircle.fcp.items import (
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
-from pcircle.fs.trouble import Changed
+from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
@@ -263,10 +263,10 @@ class HardLinks:
     def one(self, item: One, here: Here[Item]) -> Done:
         """Copy a name of an inode as such; the result says which inode its copy is, and of what."""
         site = self._site
-        site.copier.doing = "reach"
         before, skipped = site.counters.copied(), site.counters.skipped
         try:
             with (
+                trying("reach"),
                 site.sources.lease(item.root, item.path, item.place.source) as source,
                 site.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
@@ -340,15 +340,15 @@ class HardLinks:
         time it is copied as a file of its own.
         """
         site, one = self._site, item.one
-        site.copier.doing = "reach"
         try:
-            still = self._still(item, here)
+            with trying("reach"):
+                still = self._still(item, here)
             if not isinstance(still, Links):
                 return still
-            site.copier.doing = "link the copy of"
             first_name = site.target_name(item.first.root, item.first.path, item.first.name)
             name = site.target_name(one.root, one.path, one.name)
             with (
+                trying("link the copy of"),
                 site.targets.lease(
                     item.first.root, item.first.path, target_of(item.first.place)
                 ) as first,

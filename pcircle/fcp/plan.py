@@ -43,7 +43,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     what is copied of what is below the roots; `one_file_system`: of a mount point copy the
     directory alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept.
-    `sign` is the algorithm of the signature that is wanted.
+    `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: as many as pay.
     """
 
@@ -58,6 +58,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
     journal: JournalPlan | None = None
+    verify: bool = False
     sign: str | None = None
     threads: int | None = None
 

@@ -18,7 +18,8 @@ from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
 from pcircle.copying.existing import Taken
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
-from pcircle.copying.hashing import HashingCopier
+from pcircle.copying.hashing import Hasher
+from pcircle.copying.observing import Signing
 from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
 from pcircle.fcp.choose import siblings_of
@@ -31,7 +32,7 @@ from pcircle.fcp.special import Skipper
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
-from pcircle.fs.trouble import kind_of, told
+from pcircle.fs.trouble import kind_of, told, tried, trying
 from pcircle.fs.xattrs import generation, lift_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
@@ -71,13 +72,14 @@ class Site:
         self.signer: Signer | None = None
         if plan.sign is not None:
             self.signer = copy_signer(plan.sign, None if beside is None else beside.signer)
-        means = plan, self.counters, self.extras, self.limits
-        kind = HashingCopier if plan.verify else Copier
-        self.copier = kind(*means, self.signer)
+        hasher = Hasher() if plan.verify else None
+        signing = None if self.signer is None else Signing(self.signer)
+        observers = [each for each in (hasher, signing, self.limits) if each is not None]
+        self.copier = Copier(plan, self.counters, self.extras, observers)
         self.waiting: Waiting | None = None
-        if self.disk is not None and isinstance(self.copier, HashingCopier):
+        if self.disk is not None and hasher is not None:
             with_first: Waiting | None = None if beside is None else beside.waiting
-            self.waiting = Waiting(self.disk, self.copier, with_first)
+            self.waiting = Waiting(self.disk, hasher, with_first)
 
     @property
     def epoch(self) -> int:
@@ -201,16 +203,16 @@ class Site:
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
         names = (source_fd, source, target_fd, name)
-        if self.limits is not None:
-            self.limits.operations(self.limits.entry)
+        self.copier.means.watch.attempt(0)
         try:
-            status = copy_special(self.copier, self.plan, self.extras, names, claimed=claimed)
+            status = copy_special(self.copier.means, names, claimed=claimed)
         except Taken:
             self.copier.skip(target_fd, name)
             return None
         if status is None:
             if self.signer is not None:
-                made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                with trying("read what stands for the copy of"):
+                    made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
                 self.signer.node(made.st_mode, made.st_rdev)
             self.counters.special += 1
             self.counters.sized += 1
@@ -235,13 +237,13 @@ class Site:
     def sync_holder(self, path: bytes, lease: Lease) -> None:
         """With --fsync, bring to disk the name of a root; directories see to what is in them."""
         if path == HOLDER and self.plan.existing.sync:
-            self.copier.doing = "bring to disk the name of the copy of"
-            sync_directory(lease.fd, searched=lease.searched)
+            with trying("bring to disk the name of the copy of"):
+                sync_directory(lease.fd, searched=lease.searched)
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """An entry's failure, as data."""
         base = self.plan.roots[root]
         entry = path if base.kind == DIRECTORY else b""
         shown = os.path.join(base.source_shown, entry) if entry else base.source_shown
-        doing = doing or self.copier.doing
+        doing = doing or tried(error, self.copier.doing)
         return Failure(shown, doing, *told(error), root, entry, kind_of(error))

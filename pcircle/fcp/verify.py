@@ -25,8 +25,10 @@ from pcircle.buffers import aligned
 from pcircle.copying import target
 from pcircle.copying.existing import Existing
 from pcircle.copying.extras import Extras, path_of
-from pcircle.copying.hashing import DIGEST_BYTES, HashingCopier, Seen, Stream, digest_of
-from pcircle.copying.plain import ONE_READ_BYTES, SOURCE_FLAGS
+from pcircle.copying.files import Copier
+from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Seen, Stream, digest_of
+from pcircle.copying.plain import ONE_READ_BYTES
+from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.errors import NoSpace
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import (
@@ -79,7 +81,9 @@ class Verifier:
         )
         counters = Counters()  # nobody's: what is copied again was counted already
         self._extras = Extras(plan.keep, counters, site.copier.names)
-        self._again = HashingCopier(again, counters, self._extras, site.limits)
+        self._hasher = Hasher()
+        observers = [self._hasher] if site.limits is None else [self._hasher, site.limits]
+        self._again = Copier(again, counters, self._extras, observers)
         self._stream = Stream()
         self._buffer = aligned(BUFFER_BYTES)
 
@@ -145,9 +149,9 @@ class Verifier:
                 self._again.names.collisions.leave()
                 if site.plan.keep.flags:
                     lift_flags(target_fd, own)
-                self._again.take()
+                self._hasher.take()
                 self._again.file(source.fd, name, target_fd, own, claimed=True)
-            seen = self._again.take()[name]
+            seen = self._hasher.take()[name]
             made = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
             identity = made.st_dev, made.st_ino
             self._check_signed(seen.digest, digest)
@@ -202,8 +206,8 @@ class Verifier:
                     self._remark(chunk.root, path, text, here)
                 else:
                     self._copy_part_again(chunk, lease.fd, here)
-                    self._check_signed(self._again.digest, item.digest)
-                    if not read(self._again.digest):
+                    self._check_signed(self._hasher.digest, item.digest)
+                    if not read(self._hasher.digest):
                         raise Differs
                     text = "did not hold what was copied, and was copied again"
                     self._remark(chunk.root, path, text, here)

@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.journal import Counts
-from pcircle.copying.hashing import HashingCopier
+from pcircle.copying.hashing import Hasher
 from pcircle.fcp.items import Chunk, Done, Item, Place, Reread, Verify
 from pcircle.runtime import Here
 
@@ -51,19 +51,19 @@ class _Held:
 
 
 class Waiting:
-    """What waits on one rank. `copier` is that of the items, on the worker's thread.
+    """What waits on one rank. `hasher` has seen the items' copies, on the worker's thread.
 
     With `beside` it waits with what that one, of another thread of the rank, has.
     """
 
-    def __init__(self, disk: Disk, copier: HashingCopier, beside: Waiting | None = None) -> None:
+    def __init__(self, disk: Disk, hasher: Hasher, beside: Waiting | None = None) -> None:
         self._disk = disk
-        self._copier = copier
+        self._hasher = hasher
         self._held: _Held = _Held() if beside is None else beside._held
 
     def begin(self) -> None:
         """An item begins: what the last one left is not its own."""
-        self._copier.take()
+        self._hasher.take()
 
     def names(
         self,
@@ -78,7 +78,7 @@ class Waiting:
         False if there is nothing to be verified. `counts`, if there are any, and
         `entries` are recorded with the names when they are.
         """
-        seen = self._copier.take()
+        seen = self._hasher.take()
         files = [name for name in names if name in seen]
         if not files:
             return False
@@ -99,7 +99,7 @@ class Waiting:
         """A chunk was copied up to here."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
-        self._held.add(self._disk.epoch, Reread(part, self._copier.digest, blocks), here)
+        self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), here)
 
     def commit(self, epoch: int) -> None:
         """All that was done up to this epoch is on disk. Called on another thread."""

@@ -139,18 +139,21 @@ class Mover:
     """Copies ranges between files, remembering which ways a pair can go. One per thread.
 
     `reflink` and `sparse` are the options of these names; `ways` are those
-    that they allow.
+    that they allow. `see` gets what is read, and its offset: without `ways` all that is copied.
     """
 
     def __init__(
-        self, reflink: When = "auto", sparse: When = "auto", ways: Sequence[Way] | None = None
+        self,
+        reflink: When = "auto",
+        sparse: When = "auto",
+        ways: Sequence[Way] | None = None,
+        see: Callable[[int, memoryview], None] | None = None,
     ) -> None:
         self.must_clone = reflink == "always"
         self._ways = ways_of(reflink, sparse) if ways is None else tuple(ways)
         self._left: dict[Pair, list[Way]] = {}
         self._digs = sparse == "always"
-        # Told of what is read, offset and bytes; without `ways` that is all that is copied.
-        self.taps: list[Callable[[int, memoryview], None]] = []
+        self._see = see
         self._buffer = anonymous(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -227,8 +230,8 @@ class Mover:
             count = os.preadv(source_fd, [part], offset + done)
             if not count:
                 break
-            for tap in self.taps:
-                tap(offset + done, part[:count])
+            if self._see is not None:
+                self._see(offset + done, part[:count])
             if self._digs:
                 self._write_data(target_fd, offset + done, count)
             else:

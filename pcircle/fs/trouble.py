@@ -21,6 +21,7 @@ LAYOUT: Final = "layout"
 SAME_FILE: Final = "same file"
 COLLISION: Final = "name collision"
 
+_TRIED = "tried"  # the attribute of an error
 _SPECIAL_KINDS = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
@@ -42,6 +43,31 @@ class Changed(Trouble):
 
     def __init__(self, how: str) -> None:
         super().__init__(CHANGED, how)
+
+
+class trying:
+    """While this block is left by an OSError, that is what was tried; a block within it knows more.
+
+    `tried` reads it off the error, so nobody has to remember it meanwhile.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not hasattr(error, _TRIED):
+            setattr(error, _TRIED, self._what)
+
+
+def tried(error: OSError, otherwise: str) -> str:
+    """What was tried when this error came; `otherwise` if that is not known."""
+    what: str = getattr(error, _TRIED, otherwise)
+    return what
 
 
 def told(error: OSError) -> tuple[int | None, str]:
