@@ -1,4 +1,4 @@
-"""Digests of what is copied, as it passes: what the copy must read as, later on.
+"""Digests of what is copied, as it passes, and of what is read back: whether that is the same.
 
 It costs no second read of the source, and copies by read and write alone,
 because what the kernel moves by itself is seen by nobody. A hash is of what a
@@ -7,13 +7,25 @@ reader of the copy will get: holes count as zeros.
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from collections.abc import Callable
 from typing import NamedTuple
 
 import xxhash
 
+from pcircle.buffers import aligned
+from pcircle.copying.extras import path_of
 from pcircle.copying.observing import Data, Observer
+from pcircle.copying.plain import ONE_READ_BYTES
+from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.fs.data import BUFFER_BYTES
+from pcircle.fs.trouble import Changed
 
 DIGEST_BYTES = 16
+_PAGE_BYTES = 64 << 10  # of any machine
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ZEROS = bytes(256 << 10)
 
 digest_of = xxhash.xxh3_128_digest
@@ -96,3 +108,98 @@ class Hasher(Observer):
 
     def copied(self, name: bytes) -> None:
         self._seen[name] = self._last
+
+
+class Stopped(Exception):
+    """The job stops early: the item has no result."""
+
+
+class Rereader:
+    """Reads copies again, from the disk and not from memory. One per thread."""
+
+    def __init__(self) -> None:
+        self._stream = Stream()
+        self._buffer = aligned(BUFFER_BYTES)
+
+    def reads(self, directory_fd: int, name: bytes, seen: Seen) -> bool:
+        """Whether a file reads as it should."""
+        fd = _open(directory_fd, name)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if seen.size <= ONE_READ_BYTES:
+                # One byte more is asked for than there should be.
+                count = os.readv(fd, [self._buffer[: seen.size + 1]])
+                return digest_of(self._buffer[:count]) == seen.digest
+            whole = self._digest(fd, 0, seen.size, bool) == seen.digest
+            return whole and os.fstat(fd).st_size == seen.size
+        finally:
+            os.close(fd)
+
+    def range_reads(
+        self,
+        directory_fd: int,
+        name: bytes,
+        is_it: Callable[[os.stat_result], bool],
+        where: tuple[int, int],
+        digest: bytes,
+        stop: Callable[[], bool],
+    ) -> bool:
+        """Whether a range, given by its offset and length, reads as it should.
+
+        Changed if it is another file. Stopped.
+        """
+        fd = _open(directory_fd, name)
+        try:
+            if not is_it(os.fstat(fd)):
+                raise Changed("its copy was replaced while it was made")
+            offset, end = where[0], sum(where)
+            first = offset // _PAGE_BYTES * _PAGE_BYTES
+            behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES
+            os.posix_fadvise(fd, first, behind - first, os.POSIX_FADV_DONTNEED)
+            return self._digest(fd, offset, end, stop) == digest
+        finally:
+            os.close(fd)
+
+    def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
+        """The digest of a range, or of as much of it as there is."""
+        stream = self._stream
+        stream.begin(offset)
+        while offset < end:
+            part = self._buffer[: min(len(self._buffer), end - offset)]
+            count = os.preadv(fd, [part], offset)
+            if not count:
+                break
+            stream.append(part[:count])
+            offset += count
+            if stop():
+                raise Stopped
+        return stream.end(offset)
+
+
+def _open(directory_fd: int, name: bytes) -> int:
+    """Open a copy for reading, its time of access unchanged where that can be had."""
+    try:
+        return os.open(name, SOURCE_FLAGS | os.O_NOATIME, dir_fd=directory_fd)
+    except PermissionError:
+        pass  # it is another's, or may not be read
+    try:
+        return os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
+    except PermissionError:
+        return _open_closed(directory_fd, name)
+
+
+def _open_closed(directory_fd: int, name: bytes) -> int:
+    """Open a copy whose mode forbids its owner to read it."""
+    fd = os.open(name, _PATH, dir_fd=directory_fd)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        mode, path = stat.S_IMODE(status.st_mode), path_of(fd)
+        os.chmod(path, mode | 0o400)
+        try:
+            return os.open(path, SOURCE_FLAGS & ~os.O_NOFOLLOW)
+        finally:
+            os.chmod(path, mode)
+    finally:
+        os.close(fd)

@@ -114,13 +114,13 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
     try:
         kept = resume.keep(job, wish)
     except Unusable as why:
-        raise UsageError(_words(why)) from why
+        raise UsageError(words_of(why)) from why
     if kept is not None and not kept.plan.resumed:  # else some of it may be gone on with
         _sweep_holders(plan, kept.plan.stale)
     return kept
 
 
-def _words(error: Unusable) -> str:
+def words_of(error: Unusable) -> str:
     """Why a checkpoint can't be used, and what to do."""
     path, detail = show(error.path), error.detail
     what, busy = f"the checkpoint '{path}'", "another fcp is at work on it"

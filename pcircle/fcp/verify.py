@@ -21,14 +21,11 @@ from functools import partial
 
 import msgspec
 
-from pcircle.buffers import aligned
 from pcircle.copying import target
 from pcircle.copying.existing import Existing
-from pcircle.copying.extras import Extras, path_of
+from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
-from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Seen, Stream, digest_of
-from pcircle.copying.plain import ONE_READ_BYTES
-from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Rereader, Seen, Stopped
 from pcircle.errors import NoSpace
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import (
@@ -45,7 +42,6 @@ from pcircle.fcp.items import (
     unpack,
 )
 from pcircle.fcp.site import Site
-from pcircle.fs.data import BUFFER_BYTES
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
@@ -53,8 +49,6 @@ from pcircle.guards import require
 from pcircle.runtime import Here
 
 _NEVER_LARGE_BYTES = 1 << 62
-_PAGE_BYTES = 64 << 10  # of any machine
-_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Differs(Trouble):
@@ -62,10 +56,6 @@ class Differs(Trouble):
 
     def __init__(self) -> None:
         super().__init__(MISMATCH, "what is read back is not what was copied")
-
-
-class Stopped(Exception):
-    """The job stops early: the item has no result."""
 
 
 class Verifier:
@@ -84,8 +74,7 @@ class Verifier:
         self._hasher = Hasher()
         observers = [self._hasher] if site.limits is None else [self._hasher, site.limits]
         self._again = Copier(again, counters, self._extras, observers)
-        self._stream = Stream()
-        self._buffer = aligned(BUFFER_BYTES)
+        self._rereader = Rereader()
 
     def verify(self, item: Verify | Reread, here: Here[Item]) -> Done:
         """Read copies again; the result says why the last that failed did."""
@@ -123,10 +112,10 @@ class Verifier:
         site = self._site
         own = site.target_name(item.root, item.path, name)
         with site.targets.lease(item.root, item.path, target_of(item.place)) as lease:
-            if self._is_there(partial(self._reads, lease.fd, own, seen)):
+            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
                 return Done()
             path = join_path(item.path, name)
-            if self._is_there(partial(self._reads, lease.fd, own, seen)):
+            if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
                 self._remark(item.root, path, "was read back wrong once, then right", here)
                 return Done()
             again = self._copy_again(item, name, seen.digest, lease.fd, own)
@@ -155,7 +144,7 @@ class Verifier:
             made = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
             identity = made.st_dev, made.st_ino
             self._check_signed(seen.digest, digest)
-            if not self._reads(target_fd, own, seen):
+            if not self._rereader.reads(target_fd, own, seen):
                 raise Differs
         except (OSError, NoSpace):
             if identity is not None:
@@ -177,20 +166,6 @@ class Verifier:
             raise error
         return site.failure(item.root, path, VERIFYING, trouble)
 
-    def _reads(self, directory_fd: int, name: bytes, seen: Seen) -> bool:
-        """Whether a file reads as it should."""
-        fd = _open(directory_fd, name)
-        try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            if seen.size <= ONE_READ_BYTES:
-                # One byte more is asked for than there should be.
-                count = os.readv(fd, [self._buffer[: seen.size + 1]])
-                return digest_of(self._buffer[:count]) == seen.digest
-            whole = self._digest(fd, 0, seen.size, bool) == seen.digest
-            return whole and os.fstat(fd).st_size == seen.size
-        finally:
-            os.close(fd)
-
     # ---- parts of large files --------------------------------------------------
 
     def _part(self, item: Reread, here: Here[Item]) -> Done:
@@ -198,7 +173,7 @@ class Verifier:
         path = join_path(chunk.path, chunk.name)
         try:
             with self._site.targets.lease(chunk.root, chunk.path) as lease:
-                read = partial(self._part_reads, chunk, lease.fd, here.is_stopping)
+                read = self._reader_of(chunk, lease.fd, here.is_stopping)
                 if self._is_there(partial(read, item.digest)):
                     pass
                 elif self._is_there(partial(read, item.digest)):
@@ -228,21 +203,18 @@ class Verifier:
         if reached < chunk.offset + chunk.length:
             raise Stopped
 
-    def _part_reads(
-        self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool], digest: bytes
-    ) -> bool:
-        """Whether a part of a large file reads as it should. Changed if it is another file."""
-        fd = _open(directory_fd, chunk.temporary)
-        try:
-            if self._site.plan.identify(os.fstat(fd)) != chunk.target:
-                raise Changed("its copy was replaced while it was made")
-            offset, end = chunk.offset, chunk.offset + chunk.length
-            first = offset // _PAGE_BYTES * _PAGE_BYTES
-            behind = -(-end // _PAGE_BYTES) * _PAGE_BYTES
-            os.posix_fadvise(fd, first, behind - first, os.POSIX_FADV_DONTNEED)
-            return self._digest(fd, offset, end, stop) == digest
-        finally:
-            os.close(fd)
+    def _reader_of(
+        self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
+    ) -> Callable[[bytes], bool]:
+        """Whether a part of a large file reads as it should, by its digest."""
+        identify = self._site.plan.identify
+
+        def reads(digest: bytes) -> bool:
+            name, is_it = chunk.temporary, lambda status: identify(status) == chunk.target
+            where = chunk.offset, chunk.length
+            return self._rereader.range_reads(directory_fd, name, is_it, where, digest, stop)
+
+        return reads
 
     # ---- both ------------------------------------------------------------------
 
@@ -258,21 +230,6 @@ class Verifier:
         if self._site.signer is not None and digest != signed:
             raise Changed("it is not what was read before")
 
-    def _digest(self, fd: int, offset: int, end: int, stop: Callable[[], bool]) -> bytes:
-        """The digest of a range, or of as much of it as there is."""
-        stream = self._stream
-        stream.begin(offset)
-        while offset < end:
-            part = self._buffer[: min(len(self._buffer), end - offset)]
-            count = os.preadv(fd, [part], offset)
-            if not count:
-                break
-            stream.append(part[:count])
-            offset += count
-            if stop():
-                raise Stopped
-        return stream.end(offset)
-
     def _remark(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
         shown = self._site.failure(root, path, VERIFYING, OSError()).path
         here.note([Remark(shown, text)])
@@ -287,32 +244,3 @@ def _as_failure(error: OSError | NoSpace) -> OSError:
     if isinstance(error, Trouble):
         return Trouble(kind_of(error), text)
     return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)
-
-
-def _open(directory_fd: int, name: bytes) -> int:
-    """Open a copy for reading, its time of access unchanged where that can be had."""
-    try:
-        return os.open(name, SOURCE_FLAGS | os.O_NOATIME, dir_fd=directory_fd)
-    except PermissionError:
-        pass  # it is another's, or may not be read
-    try:
-        return os.open(name, SOURCE_FLAGS, dir_fd=directory_fd)
-    except PermissionError:
-        return _open_closed(directory_fd, name)
-
-
-def _open_closed(directory_fd: int, name: bytes) -> int:
-    """Open a copy whose mode forbids its owner to read it."""
-    fd = os.open(name, _PATH, dir_fd=directory_fd)
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        mode, path = stat.S_IMODE(status.st_mode), path_of(fd)
-        os.chmod(path, mode | 0o400)
-        try:
-            return os.open(path, SOURCE_FLAGS & ~os.O_NOFOLLOW)
-        finally:
-            os.chmod(path, mode)
-    finally:
-        os.close(fd)

@@ -1,0 +1,173 @@
+"""Who looks on while files are copied: what observers are told, and what an error says of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from pcircle.checkpoint.store import Unusable, Why
+from pcircle.copying.counts import Counts
+from pcircle.copying.extras import Extras
+from pcircle.copying.files import COPIED, Copier
+from pcircle.copying.hashing import Hasher
+from pcircle.copying.observing import Data, Observer, Watch
+from pcircle.copying.settings import Settings
+from pcircle.copying.target import Names
+from pcircle.fcp.resume import words_of
+from pcircle.fs.metadata import Keep
+from pcircle.fs.trouble import tried, trying
+
+MIB = 1 << 20
+
+
+class Recorder(Observer):
+    """Keeps what it is told: all bytes by name, holes as zeros."""
+
+    reads = True
+
+    def __init__(self) -> None:
+        self.contents: dict[bytes, bytes] = {}
+        self.settled_names: list[bytes] = []
+        self._parts: list[tuple[int, bytes]] = []
+        self._data = b""
+
+    def small(self, data: Data) -> None:
+        self._data = bytes(data)
+
+    def begin_at(self, offset: int) -> None:
+        assert offset == 0
+        self._parts = []
+
+    def see(self, offset: int, data: Data) -> None:
+        self._parts.append((offset, bytes(data)))
+
+    def end_file(self, size: int) -> None:
+        content = bytearray(size)
+        for offset, part in self._parts:
+            content[offset : offset + len(part)] = part
+        self._data = bytes(content)
+
+    def copied(self, name: bytes) -> None:
+        self.contents[name] = self._data
+
+    def settled(self, name: bytes) -> None:
+        self.settled_names.append(name)
+
+
+class Pace(Observer):
+    """Counts what is due."""
+
+    slice_bytes = MIB
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.most = 0
+
+    def due(self, count: int) -> None:
+        self.bytes += count
+        self.most = max(self.most, count)
+
+
+@contextmanager
+def _opened(*paths: Path) -> Iterator[list[int]]:
+    descriptors = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in paths]
+    try:
+        yield descriptors
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+
+
+def _copier(*observers: Observer, umask: int = 0o022) -> Copier:
+    settings = Settings(keep=Keep(), large_bytes=1 << 40, token=b"t0k", umask=umask)
+    counts = Counts()
+    return Copier(settings, counts, Extras(settings.keep, counts, Names(settings, 0)), observers)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Small files, an empty one, a large one and one with a hole."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "empty").write_bytes(b"")
+    (folder / "small").write_bytes(b"content")
+    (folder / "large").write_bytes(os.urandom(3 * MIB + 17))
+    with open(folder / "hole", "wb") as file:
+        file.write(b"begin")
+        file.seek(2 * MIB)
+        file.write(b"end")
+    return folder
+
+
+def _copy(copier: Copier, source: Path, target: Path) -> list[bytes]:
+    target.mkdir()
+    names = sorted(os.listdir(os.fsencode(source)))
+    with _opened(source, target) as (source_fd, target_fd):
+        count, tally = copier.files(names, source_fd, target_fd, bool, float("inf"))
+    assert count == len(names)
+    assert tally.failed == []
+    return names
+
+
+def test_all_content_is_seen(source: Path, tmp_path: Path) -> None:
+    recorder, hasher, pace = Recorder(), Hasher(), Pace()
+    names = _copy(_copier(hasher, recorder, pace), source, tmp_path / "target")
+    seen = hasher.take()
+    for name in names:
+        content = (source / os.fsdecode(name)).read_bytes()
+        assert (tmp_path / "target" / os.fsdecode(name)).read_bytes() == content
+        assert recorder.contents[name] == content, name
+        assert seen[name] == (len(content), xxhash.xxh3_128_digest(content))
+    assert recorder.settled_names == names
+    assert hasher.take() == {}
+    assert pace.most == MIB, "what is paced is moved in slices"
+    assert 3 * MIB + 17 + len(b"content") < pace.bytes < 6 * MIB
+
+
+def test_who_only_keeps_a_pace_has_nothing_read() -> None:
+    watch = Watch([Pace()])
+    assert watch.is_paced
+    assert not watch.reads
+    assert not Watch().any
+
+
+def test_what_stays_is_not_said_to_be_copied(source: Path, tmp_path: Path) -> None:
+    """What has the name of a copy is replaced, and only then is it one."""
+    recorder = Recorder()
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "small").mkdir()
+    copier = _copier(recorder)
+    with _opened(source, target) as (source_fd, target_fd):
+        with pytest.raises(IsADirectoryError) as refused:
+            copier.file(source_fd, b"small", target_fd, b"small")
+        assert recorder.contents == {}
+        assert tried(refused.value, "") == "create the copy of"
+        assert copier.file(source_fd, b"empty", target_fd, b"empty") == COPIED
+        with pytest.raises(FileNotFoundError) as missing:
+            copier.file(source_fd, b"gone", target_fd, b"gone")
+        assert tried(missing.value, "") == "open"
+        with pytest.raises(OSError, match="Invalid argument") as no_link:
+            copier.link(source_fd, b"small", target_fd, b"link")
+        assert tried(no_link.value, "") == "read the link"
+    assert recorder.contents == {b"empty": b""}
+
+
+def test_the_innermost_attempt_is_what_was_tried() -> None:
+    error = OSError(errno.EIO, "broken")
+    with pytest.raises(OSError, match="broken"), trying("outer"), trying("inner"):
+        raise error
+    assert tried(error, "otherwise") == "inner"
+    assert tried(OSError(errno.EIO, "other"), "otherwise") == "otherwise"
+
+
+@pytest.mark.parametrize("why", Why)
+def test_whatever_is_wrong_with_a_checkpoint_is_worded(why: Why) -> None:
+    text = words_of(Unusable(why, b"/there/\n", "detail"))
+    assert r"'/there/\x0a'" in text
