@@ -21,11 +21,11 @@ from pcircle.copying.counts import Counts
 from pcircle.copying.existing import Taken
 from pcircle.copying.extras import Extras
 from pcircle.copying.layouts import Layouts
+from pcircle.copying.links import LinkCopier
 from pcircle.copying.means import Means, Moved, refuse_change
 from pcircle.copying.observing import NOT_PLAIN, Copy, Observer
 from pcircle.copying.plain import ONE_READ_BYTES, never_plain, plain_copier
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, Range, Settings
-from pcircle.copying.symlinks import LinkCopier
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
 from pcircle.fs.trouble import Changed, tried, trying

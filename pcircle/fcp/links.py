@@ -30,8 +30,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -40,8 +39,9 @@ import msgspec
 from pcircle.checkpoint.journal import Inode as Journaled
 from pcircle.copying import target
 from pcircle.copying.counts import HARD_LINKS
-from pcircle.copying.existing import Existing, Taken
+from pcircle.copying.existing import Taken
 from pcircle.copying.files import COPIED, LARGE
+from pcircle.copying.links import link_again
 from pcircle.copying.settings import Stamp
 from pcircle.fcp.items import (
     ANYWHERE,
@@ -60,11 +60,9 @@ from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying
-from pcircle.fs.xattrs import FORBIDDING, give_flags, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
 
-_FLAG_ATTEMPTS = 100
 MOST_AT_HAND = 50_000  # some 25 MB
 _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
@@ -357,7 +355,7 @@ class HardLinks:
                 site.enter_names(one.root, one.path, made=one.place.made)
                 stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
-                mode = self._make_link_anyway(*names, item.made)
+                mode = link_again(site.copier.means, *names, item.made)
                 site.sync_holder(one.path, lease)
                 if stays:
                     raise Taken
@@ -434,62 +432,6 @@ class HardLinks:
             raise Taken
         return True
 
-    def _make_link_anyway(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
-        """As `_make_link`, also of a file whose inode flags forbid it: these are lifted for it."""
-        try:
-            return self._make_link(first, new, made)
-        except PermissionError as error:
-            if error.errno != errno.EPERM or not self._site.plan.keep.flags:
-                raise
-            # A device must not be opened.
-            if not stat.S_ISREG(os.stat(first[1], dir_fd=first[0], follow_symlinks=False).st_mode):
-                raise
-        for attempt in range(_FLAG_ATTEMPTS):
-            with _lifted_flags(*first, made):
-                try:
-                    return self._make_link(first, new, made)
-                except PermissionError:  # another rank has just put the flags back
-                    if attempt == _FLAG_ATTEMPTS - 1:
-                        raise
-        raise AssertionError  # the last attempt returned or raised
-
-    def _make_link(self, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
-        """Link, and return the mode of what is linked."""
-        (first_fd, first_name), (fd, name) = first, new
-        written = name
-        try:
-            _link(first_fd, first_name, fd, name)
-        except FileExistsError:
-            self._site.copier.names.collisions.check(fd, name)
-            existing = self._site.plan.existing
-            old = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if self._site.plan.is_ours(old):
-                existing = Existing()
-            if existing.stays:
-                raise Taken from None
-            if target.mark_of(old) == made:
-                if existing.decides:
-                    raise Taken from None
-                return old.st_mode  # of an earlier run
-            first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
-            if not _is_same_special(first_status, old):
-                target.replaceable(fd, name)
-            written = self._site.copier.names.next()
-            _link(first_fd, first_name, fd, written)
-        except OSError as error:
-            target.stop_if_full(error, fd, self._site.copier.names)
-            raise
-        try:
-            status = os.stat(written, dir_fd=fd, follow_symlinks=False)
-            if target.mark_of(status) != made:
-                raise Changed("its copy was replaced while it was made")
-            if written != name:
-                os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
-        except OSError:
-            target.discard(written, fd)
-            raise
-        return status.st_mode
-
 
 def _key(one: One) -> Key:
     return one.place.file_system, one.stamp.inode
@@ -503,36 +445,3 @@ def is_copy_of(one: One, done: Done) -> bool:
     if done.made is None or done.copied is None:
         return False
     return done.copied.identity == one.stamp.identity
-
-
-def _is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
-    """Whether two files are both the same FIFO, socket or device but for their names."""
-    kind = stat.S_IFMT(a.st_mode)
-    plain = stat.S_ISREG(a.st_mode) or stat.S_ISLNK(a.st_mode) or stat.S_ISDIR(a.st_mode)
-    return not plain and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
-
-
-@contextmanager
-def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
-    """Take the flags that forbid links from a finished copy, and give them back."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    fd = os.open(name, flags, dir_fd=directory_fd)
-    try:
-        if target.mark_of(os.fstat(fd)) != made:
-            raise Changed("its copy was replaced while it was made")
-        present = read_flags(fd)
-        lifted = present & FORBIDDING
-        if lifted:
-            give_flags(fd, present & ~FORBIDDING)
-        try:
-            yield
-        finally:
-            # What others have lifted meanwhile they give back themselves.
-            if lifted:
-                give_flags(fd, read_flags(fd) | lifted)
-    finally:
-        os.close(fd)
-
-
-def _link(first_fd: int, first_name: bytes, fd: int, name: bytes) -> None:
-    os.link(first_name, name, src_dir_fd=first_fd, dst_dir_fd=fd, follow_symlinks=False)

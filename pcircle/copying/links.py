@@ -1,0 +1,201 @@
+"""Links: symbolic ones are copied themselves, and a copy is given one more name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pcircle.copying import target
+from pcircle.copying.existing import Existing, Taken
+from pcircle.copying.extras import held_by_path
+from pcircle.copying.means import Means
+from pcircle.fs.metadata import settle_link
+from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.xattrs import FORBIDDING, give_attributes, give_flags, read_flags
+
+_FLAG_ATTEMPTS = 100
+
+
+class LinkCopier:
+    """Copies links with these means."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+
+    def link(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a symbolic link itself. OSError, which says what was tried, if it can't be.
+
+        If it has several names that are to be one in the copy as well, and was
+        not `claimed`, nothing is done, and its status returned.
+        """
+        means, names = self._means, (source_fd, source, target_fd, name)
+        keep, existing = means.settings.keep, means.settings.existing
+        means.watch.attempt(0)
+        # Whether a name of several stays is decided when it is its turn, but for -n.
+        early = existing.stays or claimed or not keep.links
+        if existing.decides and early and means.stays(*names):
+            return None
+        with trying("read the link"):
+            if keep.links and not claimed:
+                status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+                if means.is_one_of_several(status, source_fd):
+                    return status
+                if existing.decides and not early and means.stays(*names):
+                    return None
+            text = os.readlink(source, dir_fd=source_fd)
+        with trying("create the copy of"):
+            if not self._copy(text, *names):
+                means.skip(target_fd, name)
+                return None
+        means.watch.link(text)
+        means.counts.links += 1
+        means.counts.sized += 1
+        return None
+
+    def _copy(
+        self, text: bytes, source_fd: int, source: bytes, target_fd: int, name: bytes
+    ) -> bool:
+        """Make a link of this text; false if what has the name stays."""
+        means, written, made = self._means, name, False
+        try:
+            try:
+                os.symlink(text, name, dir_fd=target_fd)
+            except FileExistsError:
+                means.names.collisions.check(target_fd, name)
+                if self._stays(text, target_fd, name):
+                    return False
+                target.replaceable(target_fd, name)
+                written = means.names.next()
+                os.symlink(text, written, dir_fd=target_fd)
+            made = True
+            if means.settings.keep.any:
+                with trying("set the attributes of the copy of"):
+                    self._settle(source_fd, source, target_fd, written)
+            if written != name:
+                with trying("put in place the copy of"):
+                    os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+        except OSError as error:
+            try:
+                target.stop_if_full(error, target_fd, means.names)
+            finally:
+                if made:
+                    target.discard(written, target_fd)
+            raise
+        return True
+
+    def _settle(self, source_fd: int, source: bytes, target_fd: int, written: bytes) -> None:
+        extras = self._means.extras
+        status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+        held = extras.of_link(source_fd, source)
+        with held_by_path(target_fd, written, stat.S_IFLNK) as path:
+            if held is not None and held.values:
+                extras.account(give_attributes(path, held), target_fd)
+            settle_link(path, status, self._means.settings.keep)
+
+    def _stays(self, text: bytes, target_fd: int, name: bytes) -> bool:
+        """Whether what has a link's name is left there. If it is to stay, it was not before."""
+        settings = self._means.settings
+        existing = settings.existing
+        if settings.is_ours(os.stat(name, dir_fd=target_fd, follow_symlinks=False)):
+            return False
+        return existing.stays or (existing.same and target.is_link(text, target_fd, name))
+
+
+def link_again(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+    """Give a copy one more name, a directory's and its own; returns the mode of what is linked.
+
+    It must be what has the mark `made` (`target.mark_of`). Inode flags that forbid it are lifted
+    for it. Taken if something else is to stay; OSError.
+    """
+    try:
+        return _make_link(means, first, new, made)
+    except PermissionError as error:
+        if error.errno != errno.EPERM or not means.settings.keep.flags:
+            raise
+        # A device must not be opened.
+        if not stat.S_ISREG(os.stat(first[1], dir_fd=first[0], follow_symlinks=False).st_mode):
+            raise
+    for attempt in range(_FLAG_ATTEMPTS):
+        with _lifted_flags(*first, made):
+            try:
+                return _make_link(means, first, new, made)
+            except PermissionError:  # another rank has just put the flags back
+                if attempt == _FLAG_ATTEMPTS - 1:
+                    raise
+    raise AssertionError  # the last attempt returned or raised
+
+
+def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], made: int) -> int:
+    """Link, and return the mode of what is linked."""
+    (first_fd, first_name), (fd, name) = first, new
+    written = name
+    try:
+        _link(first_fd, first_name, fd, name)
+    except FileExistsError:
+        means.names.collisions.check(fd, name)
+        existing = means.settings.existing
+        old = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if means.settings.is_ours(old):
+            existing = Existing()
+        if existing.stays:
+            raise Taken from None
+        if target.mark_of(old) == made:
+            if existing.decides:
+                raise Taken from None
+            return old.st_mode  # of an earlier run
+        first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
+        if not _is_same_special(first_status, old):
+            target.replaceable(fd, name)
+        written = means.names.next()
+        _link(first_fd, first_name, fd, written)
+    except OSError as error:
+        target.stop_if_full(error, fd, means.names)
+        raise
+    try:
+        status = os.stat(written, dir_fd=fd, follow_symlinks=False)
+        if target.mark_of(status) != made:
+            raise Changed("its copy was replaced while it was made")
+        if written != name:
+            os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
+    except OSError:
+        target.discard(written, fd)
+        raise
+    return status.st_mode
+
+
+def _is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
+    """Whether two files are both the same FIFO, socket or device but for their names."""
+    kind = stat.S_IFMT(a.st_mode)
+    plain = stat.S_ISREG(a.st_mode) or stat.S_ISLNK(a.st_mode) or stat.S_ISDIR(a.st_mode)
+    return not plain and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
+
+
+@contextmanager
+def _lifted_flags(directory_fd: int, name: bytes, made: int) -> Iterator[None]:
+    """Take the flags that forbid links from a finished copy, and give them back."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=directory_fd)
+    try:
+        if target.mark_of(os.fstat(fd)) != made:
+            raise Changed("its copy was replaced while it was made")
+        present = read_flags(fd)
+        lifted = present & FORBIDDING
+        if lifted:
+            give_flags(fd, present & ~FORBIDDING)
+        try:
+            yield
+        finally:
+            # What others have lifted meanwhile they give back themselves.
+            if lifted:
+                give_flags(fd, read_flags(fd) | lifted)
+    finally:
+        os.close(fd)
+
+
+def _link(first_fd: int, first_name: bytes, fd: int, name: bytes) -> None:
+    os.link(first_name, name, src_dir_fd=first_fd, dst_dir_fd=fd, follow_symlinks=False)
