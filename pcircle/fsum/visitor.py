@@ -19,7 +19,7 @@ from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.signature import Signer
 from pcircle.walk.items import Place
-from pcircle.walk.opened import Open
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import handed_back
 
@@ -138,7 +138,17 @@ class SumVisitor(Visitor[Part]):
         """See `Visitor`."""
         self._signer.clear()
 
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> Part:
+    def resume(self, base: Open[Part], here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._signer.clear()
+
+    def taken(self) -> Part:
+        """See `Visitor`."""
+        return self._signer.take(NOTHING)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]
+    ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         fd = fds[0]
         for name in names.links:
@@ -157,7 +167,6 @@ class SumVisitor(Visitor[Part]):
             files = others + files[tried:]
         if files:
             self._files(where, files, fd, enough, here)
-        return self._signer.take(NOTHING)
 
     def _files(
         self,

@@ -15,7 +15,7 @@ from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Here
 from pcircle.walk.items import Place, Tree
-from pcircle.walk.opened import Open
+from pcircle.walk.opened import Gathering, Open
 
 P = TypeVar("P")
 
@@ -81,8 +81,12 @@ class Visitor(ABC, Generic[P]):
         """The blocks of a directory less what is left out by other rules than the walk's."""
         return blocks
 
+    def known(self, opened: Open[P], here: Here[Any]) -> P | None:
+        """What comes of a directory that need not be entered; None: it is."""
+        return None
+
     @abstractmethod
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> P:
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[P]) -> None:
         """Names of an open directory, of which some may be handed back, by `here.spawn`.
 
         `fds` are the directory's on both sides, -1 where there is none. Counts their weight.
@@ -108,12 +112,19 @@ class Visitor(ABC, Generic[P]):
     def merge(self, a: P, b: P) -> P:
         """What comes of two parts of a directory."""
 
+    @abstractmethod
+    def taken(self) -> P:
+        """What has come of what was done since this was asked last, but for `leave`."""
+
     def divided(self, opened: Open[P], text: bytes) -> bytes:
         """What is still to be done of a part of a list."""
         return text
 
     def begin(self, item: Any, here: Here[Any]) -> None:
-        """An item, or the completion of one, begins."""
+        """An item begins."""
+
+    def resume(self, base: Open[P], here: Here[Any]) -> None:
+        """The completion of an item begins whose first directory this is."""
 
     def end(self, here: Here[Any], opens: Sequence[Open[P]]) -> None:
         """An item, or the completion of one, ends; `opens` are not complete."""

@@ -163,22 +163,21 @@ class Walker(Generic[P]):
     def join(self, opens: list[Open[P]], slots: dict[int, P], here: Here[Any]) -> P:
         """All that was handed out has come back: complete the rest, deepest first."""
         visitor = self._visitor
-        visitor.begin(None, here)
+        visitor.resume(opens[0], here)
         for slot, part in slots.items():
-            opens[slot].part = visitor.merge(opens[slot].part, part)
+            self._add(opens[slot], part)
         while len(opens) > 1:
             opened = opens.pop()
-            above = require(opened.above)
-            above.part = visitor.merge(above.part, self._complete(opened, here))
+            self._add(require(opened.above), self._complete(opened, here))
         visitor.end(here, ())
         return opens[0].part
 
-    def batch(self, item: Batch, here: Here[Any]) -> P:
+    def batch(self, item: Batch, line: Here[Any]) -> P:
         """Look at names that were handed out."""
+        here: Gathering[P] = Gathering(line)
         visitor = self._visitor
         visitor.begin(item, here)
         names = Names(*map(unpack, (item.files, item.links, item.specials)))
-        part: P = visitor.nothing
         source = target = None
         try:
             try:
@@ -189,7 +188,7 @@ class Walker(Generic[P]):
                     known = None if place is None else place.target
                     target = self._targets.lease(item.root, item.path, known)
                 fds = source.fd, -1 if target is None else target.fd
-                part = visitor.names(item, names, fds, here)
+                visitor.names(item, names, fds, here)
             finally:
                 for lease in (source, target):
                     if lease is not None:
@@ -198,7 +197,10 @@ class Walker(Generic[P]):
             for name in names.all():
                 self._tally.weight += item.weight
                 visitor.unreached(item, name, error, here)
+        part = visitor.taken()
         visitor.end(here, ())
+        here.flush()
+        line.spawned += here.spawned
         return part
 
     # ---- directories -----------------------------------------------------------
@@ -248,8 +250,13 @@ class Walker(Generic[P]):
         """Open and read a directory, and look at what is in it."""
         above = stack[-1]
         opens = here.opens
-        opens.append(opened)
         weight, spawned = above.weight, here.spawned
+        known = self._visitor.known(opened, here)
+        if known is not None:
+            self._tally.weight += weight
+            self._add(above, known)
+            return
+        opens.append(opened)
         left = weight
         try:
             holder = None if name is None else self._held.hold(above)
@@ -261,6 +268,7 @@ class Walker(Generic[P]):
             opened.failed = True
             self._tally.weight += 0.0 if opened.pending or here.spawned > spawned else left
             self._visitor.failed(opened, error, here)
+        self._add(opened, self._visitor.taken())
         if opened.pending and opened.leases is not None:
             self._held.take(opened)
             stack.append(opened)
@@ -328,8 +336,7 @@ class Walker(Generic[P]):
         many = BATCH_NAMES if not here.is_hungry() else _FEW_NAMES
         if block.last and len(names) <= many:
             if names:
-                part = self._visitor.names(opened, names, fds, here)
-                opened.part = self._visitor.merge(opened.part, part)
+                self._visitor.names(opened, names, fds, here)
         else:
             here.spawn(list(batches(opened, names)))
         if not block.last:
@@ -362,8 +369,11 @@ class Walker(Generic[P]):
             here.spawned += 1
             return
         here.opens.pop()
-        part = self._complete(opened, here)
-        above.part = self._visitor.merge(above.part, part)
+        self._add(above, self._complete(opened, here))
+
+    def _add(self, opened: Open[P], part: P) -> None:
+        if part is not self._visitor.nothing:
+            opened.part = self._visitor.merge(opened.part, part)
 
     def _complete(self, opened: Open[P], here: Here[Any]) -> P:
         if opened.failed:
@@ -428,6 +438,7 @@ class Walker(Generic[P]):
         finally:
             held.release()
         here.spawn(left_of(opened))
+        self._add(opened, visitor.taken())
         visitor.end(here, ())
         here.flush()
         line.spawned += here.spawned
