@@ -8,16 +8,14 @@ blocks of `pcircle.fs.scan` as they come.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from pcircle.copying.collisions import Siblings, afresh
-from pcircle.fcp.items import Tree
 from pcircle.fcp.plan import Plan
 from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.walk.following import follow
 
 Blocks = Callable[[bytes, int], Iterator[Block]]
 
@@ -31,20 +29,11 @@ def chosen_blocks(plan: Plan) -> Blocks:
     def read(path: bytes, directory_fd: int) -> Iterator[Block]:
         for block in blocks(directory_fd):
             if plan.follow:
-                _follow(block, directory_fd)
+                follow(block, directory_fd)
             choose(block, path)
             yield block
 
     return read
-
-
-def is_left_empty(plan: Plan, item: Tree, directory_fd: int, sources: Directories) -> bool:
-    """Whether a directory is not entered, being on another file system than what it lies in."""
-    if item.above is None or not plan.one_file_system:
-        return False
-    # Both are asked for here: another node may number the same device differently.
-    with sources.lease(item.root, item.path.rpartition(b"/")[0]) as holder:
-        return os.fstat(holder.fd).st_dev != os.fstat(directory_fd).st_dev
 
 
 def siblings_of(plan: Plan) -> Siblings:
@@ -66,19 +55,3 @@ def siblings_of(plan: Plan) -> Siblings:
         return names
 
     return siblings
-
-
-def _follow(block: Block, directory_fd: int) -> None:
-    """Put links to where what they lead to belongs."""
-    links, block.links = block.links, []
-    for name in links:
-        try:
-            mode = os.stat(name, dir_fd=directory_fd).st_mode
-        except OSError:
-            mode = stat.S_IFREG  # to open it will fail, and that is told
-        if stat.S_ISDIR(mode):
-            block.directories.append(name)
-        elif stat.S_ISREG(mode):
-            block.files.append(name)
-        else:
-            block.specials.append(name)

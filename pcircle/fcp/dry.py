@@ -5,41 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import chain
+from typing import Any, ClassVar
 
 from pcircle.circle import Sums
 from pcircle.copying.collisions import Collision
 from pcircle.copying.existing import Existing, file_stays
 from pcircle.copying.precision import Precision
 from pcircle.copying.special import is_same_special
-from pcircle.fcp.choose import chosen_blocks, is_left_empty
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.foretold import Foretold
-from pcircle.fcp.items import (
-    Done,
-    Failure,
-    Item,
-    Notice,
-    Place,
-    Remark,
-    Singles,
-    Tree,
-    pack,
-    unpack,
-)
-from pcircle.fcp.limits import limits_of
+from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles
+from pcircle.fcp.limits import ItemLimits, limits_of
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.special import Skipper, not_copied
-from pcircle.fs.choosing import choosing
-from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.lists import Group, Lists, Picked
+from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import kind_of, told
 from pcircle.guards import require
 from pcircle.runtime import Here, Task
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import Scope, Walker
 
 _IN_THE_WAY = "something that is neither a file nor a link is in its place"
 
@@ -52,14 +44,14 @@ class DryTask(Task[Item, Done]):
     def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
         self.counters = Counters()
-        self._skipper = Skipper(plan, self.counters)
         self._plan = plan
-        self._precision = Precision(None)
-        self._blocks = chosen_blocks(plan)
-        self._choose = choosing(plan.rules)
         self._sources, self._targets = open_sides(plan)
-        self._foretold = Foretold(plan, self._sources, self._targets)
         self._limits = limits_of(plan, size)
+        sides = self._sources, self._targets
+        self._visitor = DryVisitor(plan, self.counters, *sides, self._limits)
+        scope = Scope(plan.rules, plan.one_file_system, plan.follow)
+        # There need be no target: what is looked at there is the visitor's affair.
+        self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
@@ -80,17 +72,27 @@ class DryTask(Task[Item, Done]):
             for number, root in enumerate(roots)
         ]
 
-    def process(self, item: Item, here: Here[Item]) -> Done:
+    def process(self, item: Item, here: Here[Item]) -> Any:
         if self._limits is not None:
             self._limits.begin(item, here.is_stopping)
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
                 here.post(0, [item])
-            else:
-                self._tree(item, here)
+                return Done()
+            walked = self._walker.tree(item, here)
+            return walked if isinstance(walked, list) else Done()
+        if isinstance(item, Batch):
+            self._walker.batch(item, here)
+        elif isinstance(item, Portion):
+            self._walker.portion(item, here)
         elif isinstance(item, Singles):
-            self._single(item.first, here)
+            self._visitor.single(item.first, here)
             self.counters.weight += item.weight
+        return Done()
+
+    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+        if isinstance(own, list):
+            self._walker.join(own, {}, here)
         return Done()
 
     def merge(self, a: Done, b: Done) -> Done:
@@ -99,132 +101,174 @@ class DryTask(Task[Item, Done]):
     def measure(self) -> Sums:
         return self.counters.sums()
 
-    def _tree(self, item: Tree, here: Here[Item]) -> None:
+
+class DryVisitor(Visitor[None]):
+    """What would be done at each step of the walk."""
+
+    nothing: ClassVar[None] = None
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        sources: Directories,
+        targets: Directories,
+        limits: ItemLimits | None,
+    ) -> None:
+        self.counters = counters
+        self._skipper = Skipper(plan, counters)
+        self._plan = plan
+        self._precision = Precision(None)
+        self._sources = sources
+        self._targets = targets
+        self._foretold = Foretold(plan, sources, targets)
+        self._limits = limits
+        self._here: Here[Any] | None = None  # of the item at hand
+        self._entered = False  # whether the directory at hand could be opened
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """See `Visitor`: what would be made of a directory."""
+        self._begin_directory()
+        self._entered = True
+        where = opened.root, opened.path
+        above = b"" if holder is None else holder.ancestors
+        if self._plan.follow and holder is not None:
+            refuse_cycle((*where, above), source, self._sources, self._targets)
+        opened.place = Place(source.identity)
+        if self._plan.follow:
+            opened.ancestors = below(above, opened.place)
+        if not opened.path:
+            self._foretold.check_root(opened.root)
+        try:
+            lease = self._targets.lease(*where)
+        except FileNotFoundError:
+            self._say(*where, "would be made", require(self._here))
+            return None
+        try:
+            self._foretold.check_directory(*where)
+        except OSError:
+            lease.end()
+            raise
+        return lease
+
+    def known(self, opened: Open[None], here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._entered = False
+
+    def _begin_directory(self) -> None:
         self.counters.scans_done += 1
         self.counters.sized += 1
-        try:
-            with self._sources.lease(item.root, item.path, readable=True) as source:
-                self._refuse_cycle(item, source)
-                if not item.path:
-                    self._foretold.check_root(item.root)
-                try:
-                    lease = self._targets.lease(item.root, item.path)
-                except FileNotFoundError:
-                    self._say(item.root, item.path, "would be made", here)
-                    self._scan(item, source, -1, here)
-                else:
-                    with lease:
-                        self._foretold.check_directory(item.root, item.path)
-                        self._scan(item, source, lease.fd, here)
-        except OSError as error:
-            self.counters.failed += 1
-            self._tell_failure(item.root, item.path, error, here)
-            return
-        self.counters.directories += 1
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
 
-    def _refuse_cycle(self, item: Tree, source: Lease) -> None:
-        if self._plan.follow and item.above is not None:
-            refuse_cycle(item, source, self._sources, self._targets)
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`: names that others will have in the target are failures."""
+        for block in blocks:
+            self._leave_later(opened, block)
+            yield block
 
-    def _scan(self, item: Tree, source: Lease, target_fd: int, here: Here[Item]) -> None:
-        weight = item.weight
-        if is_left_empty(self._plan, item, source.fd, self._sources):
-            self.counters.weight += weight
-            return
-        place = Place(source.identity, (0, 0), (0, 0))  # there is no target to have one
-        line = below(item, place) if self._plan.follow else b""
-        source_fd = source.fd
-        for block in self._blocks_of(item, source_fd):
-            self._leave_later(item, block, here)
-            only = block.below if isinstance(block, Picked) else {}
-            share = weight if block.last else weight / 2
-            weight -= share
-            each = share / max(1, len(block))
-            self.counters.found += len(block)
-            self.counters.scans_due += len(block.directories)
-            trees = unpack(pack(block.directories))
-            inner = [only.get(name) for name in block.directories]
-            paths = [join_path(item.path, name) for name in trees]
-            here.spawn(
-                [
-                    Tree(item.root, path, each, place, part, line)
-                    for path, part in zip(paths, inner, strict=True)
-                ]
-            )
-            for name in unpack(pack(block.files)):
-                self._entry(item, name, source_fd, target_fd, here)
-            for name in unpack(pack(block.links)):
-                self._entry(item, name, source_fd, target_fd, here)
-            for name in unpack(pack(block.specials)):
-                if self._plan.keep.special:
-                    self._entry(item, name, source_fd, target_fd, here)
-                    continue
-                self._skip_special(item, name, source_fd, here)
-            self.counters.weight += share - each * len(trees)
-
-    def _leave_later(self, item: Tree, block: Block, here: Here[Item]) -> None:
-        """Take out the names that others of a block will have in the target, as failures."""
+    def _leave_later(self, opened: Open[None], block: Block) -> None:
         kinds = [block.files, block.links, block.directories]
         kinds += [block.specials] if self._plan.keep.special else []
-        later = self._foretold.later(item.root, item.path, chain(*map(encoded, kinds)))
+        later = self._foretold.later(opened.root, opened.path, chain(*map(encoded, kinds)))
         if not later:
             return
         for name, other in later.items():
             self.counters.found += 1
-            self._fail(item.root, join_path(item.path, name), Collision(other), here)
+            path = join_path(opened.path, name)
+            self._fail(opened.root, path, Collision(other), require(self._here))
         for names in kinds:
             names[:] = [name for name in names if os.fsencode(name) not in later]
 
-    def _blocks_of(self, item: Tree, source_fd: int) -> Iterator[Block]:
-        """The names that would be copied."""
-        if item.only is None:
-            yield from self._blocks(item.path, source_fd)
-            return
-        follow = self._plan.follow
-        if item.only.is_range:
-            for part in require(self._lists).portions(item.only):
-                text = part if isinstance(part, bytes) else b""
-                block = Picked(source_fd, text, follow=follow)
-                if isinstance(part, Group):
-                    block.add_directory(part.name, part.listed())
-                block.last = False
-                self._choose(block, item.path)
-                yield block
-        last = Picked(source_fd, item.only.text, follow=follow)
-        self._choose(last, item.path)
-        yield last
+    def begin(self, item: Any, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._here = here
+        if self._limits is not None:
+            self._limits.is_stopping = here.is_stopping
+
+    def leave(self, opened: Open[None], here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self.counters.directories += 1
+
+    def failed(self, opened: Open[None], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        if not self._entered:
+            self._begin_directory()
+        self.counters.failed += 1
+        self._tell_failure(opened.root, opened.path, error, here)
+
+    def lost(self, opened: Open[None]) -> None:
+        """See `Visitor`."""
+
+    def merge(self, a: None, b: None) -> None:
+        """See `Visitor`."""
+
+    def taken(self) -> None:
+        """See `Visitor`."""
+
+    # ---- names -----------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._fail(where.root, join_path(where.path, name), error, here)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[None]
+    ) -> None:
+        """See `Visitor`: what would become of these names."""
+        source_fd = fds[0]
+        try:
+            lease = self._targets.lease(where.root, where.path)
+        except FileNotFoundError:
+            self._all(where, names, source_fd, -1, here)
+        else:
+            with lease:
+                self._all(where, names, source_fd, lease.fd, here)
+
+    def _all(
+        self, where: Where, names: Names, source_fd: int, target_fd: int, here: Here[Any]
+    ) -> None:
+        specials: list[bytes] = names.specials if self._plan.keep.special else []
+        for name in chain(names.files, names.links, specials):
+            self._entry(where, name, source_fd, target_fd, here)
+        if not self._plan.keep.special:
+            for name in names.specials:
+                self._skip_special(where, name, source_fd, here)
+        self.counters.weight += where.weight * len(names)
 
     def _entry(
-        self, item: Tree, name: bytes, source_fd: int, target_fd: int, here: Here[Item]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, here: Here[Any]
     ) -> None:
-        path = join_path(item.path, name)
+        path = join_path(where.path, name)
         if self._limits is not None:
             self._limits.operations(2)
         try:
             in_place = _in_place(name, target_fd)
             if in_place is not None:
-                self._foretold.check(item.root, item.path, target_fd, name)
+                self._foretold.check(where.root, where.path, target_fd, name)
             if in_place is not None and self._plan.existing.stays:
                 status = in_place  # then nobody looks at the source
             else:
                 status = _readable_status(name, source_fd, follow=self._plan.follow)
         except OSError as error:
-            self._fail(item.root, path, error, here)
+            self._fail(where.root, path, error, here)
             return
         same = self._plan.existing.same and _both_links(status, in_place)
         same = same and _same_link(source_fd, name, target_fd, name)
-        self._count(item.root, path, status, in_place, here, same=same)
+        self._count(where.root, path, status, in_place, here, same=same)
 
-    def _skip_special(self, item: Tree, name: bytes, source_fd: int, here: Here[Item]) -> None:
-        path = join_path(item.path, name)
+    def _skip_special(self, where: Where, name: bytes, source_fd: int, here: Here[Any]) -> None:
+        path = join_path(where.path, name)
         try:
-            self._skipper.skip(item.root, item.path, name, source_fd, here)
+            self._skipper.skip(where.root, where.path, name, source_fd, here)
         except OSError as error:
-            self._fail(item.root, path, error, here)
+            self._fail(where.root, path, error, here)
         else:
-            self._say(item.root, path, "would be skipped", here)
+            self._say(where.root, path, "would be skipped", here)
 
-    def _single(self, number: int, here: Here[Item]) -> None:
+    def single(self, number: int, here: Here[Any]) -> None:
         root = self._plan.roots[number]
         try:
             with (
@@ -254,7 +298,7 @@ class DryTask(Task[Item, Done]):
         path: bytes,
         status: os.stat_result,
         in_place: os.stat_result | None,
-        here: Here[Item],
+        here: Here[Any],
         *,
         same: bool,
     ) -> None:
@@ -284,16 +328,16 @@ class DryTask(Task[Item, Done]):
     def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:
         return self._precision.is_kept(source_ns, old, -1)
 
-    def _say(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
+    def _say(self, root: int, path: bytes, text: str, here: Here[Any]) -> None:
         if self._plan.say_each:
             here.note([Remark(self._shown(root, path), text)])
 
-    def _fail(self, root: int, path: bytes, error: OSError, here: Here[Item]) -> None:
+    def _fail(self, root: int, path: bytes, error: OSError, here: Here[Any]) -> None:
         self.counters.failed += 1
         self.counters.sized += 1
         self._tell_failure(root, path, error, here)
 
-    def _tell_failure(self, root: int, path: bytes, error: OSError, here: Here[Item]) -> None:
+    def _tell_failure(self, root: int, path: bytes, error: OSError, here: Here[Any]) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)
         here.note([Failure(shown, "copy", *told(error), root, entry, kind_of(error))])

@@ -14,30 +14,33 @@ import os
 import stat
 import struct
 
-from pcircle.fcp.items import Place, Tree
 from pcircle.fs.directories import Directories, Lease, at_and_above
 from pcircle.fs.trouble import LOOP, Trouble
+from pcircle.walk.items import Place
 
 _ONE = struct.Struct("<QQ")
 
 
-def below(item: Tree, place: Place) -> bytes:
-    """The ancestors of what lies in a directory."""
-    return item.ancestors + _ONE.pack(*place.source)
+def below(ancestors: bytes, place: Place) -> bytes:
+    """The ancestors of what lies in a directory that has these."""
+    return ancestors + _ONE.pack(*place.source)
 
 
-def refuse_cycle(item: Tree, found: Lease, sources: Directories, copies: Directories) -> None:
-    """Trouble if the directory `found`, which is the item's, must not be entered."""
+def refuse_cycle(
+    where: tuple[int, bytes, bytes], found: Lease, sources: Directories, copies: Directories
+) -> None:
+    """Trouble if the directory `found` must not be entered: root, path and ancestors are given."""
+    root, path, ancestors = where
     one = _ONE.pack(*found.identity)
     status = os.fstat(found.fd)
-    names = item.path.split(b"/")
-    for depth in range(len(item.ancestors) // _ONE.size):
-        if item.ancestors.startswith(one, depth * _ONE.size):
+    names = path.split(b"/")
+    for depth in range(len(ancestors) // _ONE.size):
+        if ancestors.startswith(one, depth * _ONE.size):
             # Among several nodes identities are inodes alone: it may be on another file system.
-            with sources.lease(item.root, b"/".join(names[:depth])) as ancestor:
+            with sources.lease(root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
                     raise Trouble(LOOP, "it leads back to a directory that it lies in")
-    with sources.lease(item.root, b"/".join(names[:-1])) as holder:
+    with sources.lease(root, b"/".join(names[:-1])) as holder:
         name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
     if stat.S_ISLNK(name_status.st_mode):
         roots = copies.roots()

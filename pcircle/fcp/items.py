@@ -1,45 +1,20 @@
-"""fcp's units of work, as they travel between ranks.
+"""fcp's units of work, as they travel between ranks, besides those of the walk.
 
-An item is a batch and never one small file: a directory to scan, some
-hundred names in one directory, a large file to begin, a range of one. Names
-are packed into one byte string (a name can't contain NUL), so that a queue of
-a million names is a few thousand objects.
-
-Every item names its directory by (root, path), see `pcircle.fs.directories`,
-and carries its share of the job's `weight` of 1. Items that come back to a
-directory or a file carry its identity (device, inode) on both sides: if
+A large file to begin, a range of one, names of inodes that have several, copies to be read
+again. Every item names its directory by (root, path), see `pcircle.fs.directories`, and carries
+its share of the job's `weight` of 1, and as of `pcircle.walk.items` the `slot` of its directory.
+Items that come back to a directory or a file carry its identity (device, inode) on both sides: if
 something else has that name by then, the entry fails.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
 from pcircle.copying.settings import Stamp
-from pcircle.fs.listed import Listed
-
-
-class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Which directories, source's and target's, an item's names are in.
-
-    `copy` is the root's own copy, which must not be copied in its turn, as it
-    would be where a mount shows a part of the source in another place.
-    `file_system` is the walk's own number of the source's file system. The
-    target was made in `epoch`: what is done in it counts no sooner. `made` tells
-    that this run has made it, and nobody else has put anything into it.
-    """
-
-    source: tuple[int, int]
-    target: tuple[int, int]
-    copy: tuple[int, int]
-    file_system: int = 0
-    epoch: int = 0
-    made: bool = False
-
+from pcircle.walk.items import Batch, Place, Portion, Tree
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))
 """In place of a place that is not known."""
@@ -48,43 +23,6 @@ ANYWHERE = Place((0, 0), (0, 0), (0, 0))
 def target_of(place: Place) -> tuple[int, int] | None:
     """The identity of a place's target, None if it is not known."""
     return None if place is ANYWHERE or place == ANYWHERE else place.target
-
-
-class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Copy a directory and all below it. `above` is where it lies, None for a root.
-
-    With `only` nothing of it is copied but what that names.
-    `ancestors`, where links are followed, are the directories on its path, see
-    `pcircle.fcp.follow`.
-    """
-
-    root: int
-    path: bytes
-    weight: float
-    above: Place | None = None
-    only: Listed | None = None
-    ancestors: bytes = b""
-
-
-class Portion(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """Copy what a list names in a directory, of which this text is a part."""
-
-    tree: Tree
-    text: bytes
-    weight: float
-    place: Place
-
-
-class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Copy files that are no directories, of one directory."""
-
-    root: int
-    path: bytes
-    files: bytes
-    links: bytes
-    weight: float  # of each name
-    place: Place
-    specials: bytes = b""
 
 
 class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
@@ -96,6 +34,7 @@ class Singles(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     first: int
     end: int
     weight: float  # of each root
+    slot: int = 0
 
 
 class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -112,6 +51,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     place: Place
     linked: bool = False
     again: bool = False
+    slot: int = 0
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -148,12 +88,13 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     place: Place
     stamp: Stamp
     again: bool = False
+    slot: int = 0
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """For the home of these inodes: names of one directory, each with its `st_nlink`.
+class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Names of one directory, each with its `st_nlink`; `stamps` are of the inodes.
 
-    `stamps` are of the inodes, `again` as of `One`.
+    `again` as of `One`.
     """
 
     root: int
@@ -164,6 +105,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
     counts: tuple[int, ...]
     weight: float  # of each name
     again: bool = False
+    slot: int = 0
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
+    """For the home of these inodes: all that an item has to claim there, of any directories."""
+
+    groups: tuple[Claimed, ...]
 
 
 class First(msgspec.Struct, frozen=True, array_like=True, tag="i", gc=False):
@@ -190,8 +138,8 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     seal: bytes = b""
 
 
-class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
-    """Read the copies of these files of one directory again: `digests` has 16 bytes for each.
+class Copied(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Files of one directory whose copies are read again: `digests` has 16 bytes for each.
 
     `others` are names that were done with them and need no reading, `counts` what
     all of them came to, empty if that is recorded by others; `entries` are all of
@@ -207,6 +155,13 @@ class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
     others: bytes = b""
     counts: tuple[int, ...] = ()
     entries: bytes = b""
+    slot: int = 0
+
+
+class Verify(msgspec.Struct, frozen=True, array_like=True, tag="v", gc=False):
+    """Read copies again: all that an item has made."""
+
+    groups: tuple[Copied, ...]
 
 
 class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
@@ -262,40 +217,49 @@ VERIFYING = "verify"
 Notice: TypeAlias = Failure | Remark | Skipped
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True):
-    """An item's result. What was copied is in the ranks' counters; results say *that* it is.
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a part of a directory, or of a file that is copied in chunks.
 
-    `cause` says for the chunks of a file, and for a name that others will be
-    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`) and
-    `copied` what it is a copy of. Where a
+    What was copied is in the ranks' counters; results say *that* it is. Where a
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
-    `counts` that the item and its children came to.
-    The rest is of `pcircle.fcp.signing`: packed entries of the directory that the
-    item lies in, `runs` and those on this rank's shelf, `signed` how many
-    entries these are with all below; `blocks` are digests of a large file's.
+    `counts` that it came to.
+    The rest is of `pcircle.fcp.signing`: packed entries of the directory, `runs` and those on
+    this rank's shelf, `signed` how many entries these are with all below; `blocks` are digests of
+    a large file's.
     """
 
-    cause: Failure | None = None
-    made: int | None = None
-    epoch: int = 0
     counts: tuple[int, ...] = ()
+    epoch: int = 0
     runs: tuple[bytes, ...] = ()
     shelved: tuple[tuple[int, int], ...] = ()
     signed: int = 0
     blocks: bytes = b""
+
+
+NOTHING = Part()
+OF_FILE = -1
+"""The slot of what came of a large file: it is its own, and not yet its directory's."""
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True):
+    """An item's result: parts by the slot of their directory.
+
+    `cause` says for the chunks of a file, and for a name that others will be
+    linked to, why it failed, if it did; `made` the mark of the copy (`target.mark_of`) and
+    `copied` what it is a copy of.
+    """
+
+    slots: dict[int, Part] = {}
+    cause: Failure | None = None
+    made: int | None = None
     copied: Stamp | None = None
+
+    @property
+    def roots(self) -> Part:
+        """Of a whole job: what came of all roots."""
+        return self.slots.get(0, NOTHING)
 
 
 def source_of(place: Place) -> tuple[int, int] | None:
     """The identity of a place's source, None if it is not known."""
     return None if place is ANYWHERE or place == ANYWHERE else place.source
-
-
-def pack(names: Sequence[str]) -> bytes:
-    """Names, as a scan gives them, as one byte string."""
-    return os.fsencode("\0".join(names))
-
-
-def unpack(packed: bytes) -> list[bytes]:
-    """The names as bytes."""
-    return packed.split(b"\0") if packed else []

@@ -16,48 +16,21 @@ item's epoch is the latest of its own end, its place's, and its children's.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from pcircle.checkpoint.journal import Counts, Inode, Subtree, add_counts
+from pcircle.checkpoint.journal import Counts, Inode
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resume import Kept
 from pcircle.copying.settings import Stamp
-from pcircle.fcp.counters import FAILED, FOUND, SPECIAL_SKIPPED, totals
-from pcircle.fcp.items import (
-    Batch,
-    Chunk,
-    Claim,
-    Done,
-    First,
-    Item,
-    Large,
-    Links,
-    One,
-    Place,
-    Portion,
-    Reread,
-    Singles,
-    Skipped,
-    Tree,
-    Verify,
-)
-from pcircle.fcp.large import LargeFile
+from pcircle.fcp.counters import FOUND
+from pcircle.fcp.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.fcp.links import is_copy_of
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.task import CopyTask, Forwarded
+from pcircle.fcp.takings import has_failed
+from pcircle.fcp.task import CopyTask, slot_of
 from pcircle.fs.lists import Lists
-from pcircle.guards import require, require_that
-from pcircle.runtime import Here
-
-
-class Own(NamedTuple):
-    """What an item keeps for its completion, with the epoch and the counts of its beginning."""
-
-    value: Any
-    epoch: int
-    counts: Counts
+from pcircle.guards import require
+from pcircle.walk.items import Place
 
 
 class JournaledCopy(CopyTask):
@@ -82,105 +55,40 @@ class JournaledCopy(CopyTask):
         site = self._site
         return JournaledCopy(site.plan, site.rank, site.size, None, self._lists, self, number)
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
-        if isinstance(item, Tree) and (known := self._known(item)) is not None:
-            if known.counts[SPECIAL_SKIPPED]:
-                here.note([Skipped(item.path, "", item.root)])
-            return known
-        before = self._site.counters.counts()
-        self._recorder.begin()
-        value = super().process(item, here)
-        counts = _less(self._site.counters.counts(), before)
-        floor = _floor(item)
-        if not isinstance(value, Done):
-            return Own(value, self._recorder.end(floor), counts)
-        done = msgspec.structs.replace(value, epoch=max(value.epoch, floor), counts=counts)
-        if not (here.spawned or here.stopping):  # else it may have left off anywhere
-            self._record(item, done)
-        return msgspec.structs.replace(done, epoch=self._recorder.end(done.epoch))
-
-    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
-        before = self._site.counters.counts()
-        self._recorder.begin()
-        began = own if isinstance(own, Own) else Own(own, own.epoch, ())
-        value = super().join(item, began.value, merged, here)
-        ending = _less(self._site.counters.counts(), before)
-        # The merged counts are in the value already if it was merged of the item's own.
-        below = value.counts if isinstance(own, Done) else add_counts(began.counts, merged.counts)
-        floor = max(began.epoch, merged.epoch)
-        done = msgspec.structs.replace(value, epoch=floor, counts=add_counts(below, ending))
-        if not here.spawned and _is_own_work(item, began.value):
-            self._record(item, done, merged)
-        return msgspec.structs.replace(done, epoch=self._recorder.end(floor))
-
-    def _known(self, item: Tree) -> Done | None:
-        """The result of a directory that an earlier run has done, if there are none below it.
-
-        Of others the directories below are looked at one by one: these may have been changed.
-        """
-        record = self._site.standing(item.root, item.path).record
-        if record is None or totals(record.counts).directories > 1:
-            return None
-        done = Done(counts=record.counts)
-        signer = self._site.signer
-        if signer is not None:
-            if not signer.is_digest(record.digest):
-                return None
-            runs = (signer.directory_entry(item.root, item.path, record.digest),)
-            done = Done(counts=record.counts, runs=runs, signed=record.signed)
-        self._site.counters.resume(record.counts)
-        self._site.counters.weight += item.weight
-        return done
-
-    def _record(self, item: Item, done: Done, merged: Done | None = None) -> None:
-        """An item is complete: what it and its children came to is for the journal."""
-        recorder = self._recorder
-        if done.counts[FAILED] or done.cause is not None:
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """What a large file, and names of an inode that has several, came to."""
+        part = done.slots.get(slot_of(item), NOTHING)
+        if has_failed(part) or done.cause is not None:
             return
-        if isinstance(item, Tree):
-            copy = self._site.copy_status(item.root, item.path)
-            if copy is None:
-                return
-            recorder.begin()  # one record says it all
-            key, digest = recorder.keys.directory(item.root, item.path), self._seal_of(done)[1:]
-            made_there, changed_ns = copy.st_ino, copy.st_ctime_ns
-            recorder.add(Subtree(key, done.counts, made_there, changed_ns, digest, done.signed))
-        elif isinstance(item, Large):
+        if isinstance(item, Large):
             if not item.linked:
-                where = item.root, item.path, [item.name]
-                counts, entries = _of_one(done.counts), b"".join(done.runs)
-                recorder.names(*where, counts, self._made_in(item), entries)
+                self._name(item, part)
         elif isinstance(item, Links):
-            self._name(item.one, done)
+            self._name(item.one, part)
             # The first name's own record may be lost with its rank: this one must do alone.
             self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
         elif isinstance(item, First):
-            self._name(item.one, done)
+            self._name(item.one, part)
             if merged is not None and is_copy_of(item.one, merged):
-                found = require(merged.made), require(merged.copied), self._seal_of(done)
+                found = require(merged.made), require(merged.copied), self._seal_of(part)
                 self._inode(item.one, *found, item.one.place)
 
-    def _name(self, one: One, done: Done) -> None:
-        where = one.root, one.path, [one.name]
-        counts, entries = _of_one(done.counts), b"".join(done.runs)
-        self._recorder.names(*where, counts, self._made_in(one), entries)
-
-    def _made_in(self, item: Large | One) -> int:
-        return self._site.copy_mark(item.root, item.path)
+    def _name(self, item: Large | One, part: Part) -> None:
+        where = item.root, item.path
+        made_in = self._site.copy_mark(*where)
+        counts, entries = _of_one(part.counts), b"".join(part.runs)
+        self._recorder.names(*where, [item.name], counts, made_in, entries)
 
     def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
         key = self._recorder.keys.inode(place.file_system, copied.inode)
         where = one.root, one.path, one.name
         self._recorder.add(Inode(key, *where, made, copied.version, seal))
 
-    def _seal_of(self, done: Done) -> bytes:
-        return b"" if self._site.signer is None else self._site.signer.seal_of(done)
+    def _seal_of(self, part: Part) -> bytes:
+        return b"" if self._site.signer is None else self._site.signer.seal_of(part)
 
     def abandon(self, item: Item, own: Any) -> None:
-        value = own.value if isinstance(own, Own) else own
-        # What there is of a large file is gone on with.
-        if not isinstance(value, LargeFile):
-            super().abandon(item, value)
+        """Nothing: what there is of a large file is gone on with."""
 
     def finish(self) -> None:
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
@@ -199,39 +107,6 @@ class JournaledCopy(CopyTask):
         super().commit(epoch)
 
 
-def _is_own_work(item: Item, own: Any) -> bool:
-    """Whether an item's completion is where what it did is known, and is recorded once.
-
-    Which inode is copied is known at its home alone; a name that was claimed anew, and a large file
-    that was begun anew, have records by the items that did so.
-    """
-    if isinstance(item, First):
-        return bool(own)
-    if isinstance(item, Large):
-        return isinstance(own, LargeFile)
-    return not isinstance(own, Forwarded)
-
-
-def _less(after: Counts, before: Counts) -> Counts:
-    return tuple(a - b for a, b in zip(after, before, strict=True))
-
-
 def _of_one(counts: Counts) -> Counts:
     """Counts of one name as its directory's records have them: with its being found."""
     return (*counts[:FOUND], 1, *counts[FOUND + 1 :])
-
-
-def _floor(item: Item) -> int:
-    """The epoch before which nothing that the item does can count."""
-    if isinstance(item, Links):
-        return max(item.epoch, item.one.place.epoch)
-    if isinstance(item, First):
-        return item.one.place.epoch
-    place: Place | None = None
-    if isinstance(item, Tree):
-        place = item.above
-    elif isinstance(item, Batch | Portion | Large | One | Claim | Verify):
-        place = item.place
-    else:
-        require_that(isinstance(item, Chunk | Singles | Reread), "an item of an unknown place")
-    return 0 if place is None else place.epoch

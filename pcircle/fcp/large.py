@@ -20,7 +20,7 @@ from pcircle.copying.existing import Taken
 from pcircle.copying.means import Moved
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.copying.target import BegunFile, Creation
-from pcircle.fcp.items import Chunk, Done, Item, Large
+from pcircle.fcp.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
 from pcircle.fcp.signing import usable
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import take_up
@@ -100,7 +100,7 @@ class LargeFiles:
         if signer is None:
             return done
         signer.add_at(item.root, item.path, item.name)
-        return signer.take(done)
+        return done
 
     def _take_up(
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
@@ -197,7 +197,7 @@ class LargeFiles:
         if error is not None:
             self._site.counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
-            return Done(self._site.failure(item.root, path, None, error))
+            return Done(cause=self._site.failure(item.root, path, None, error))
         self._reached(item, reached, here)
         if reached < end and not here.stopping:
             self._share_rest(item, reached, end, here)
@@ -245,6 +245,7 @@ class LargeFiles:
         Where it is to be copied once more that is spawned.
         """
         cause, mark = merged.cause, None
+        blocks = merged.slots.get(OF_FILE, NOTHING).blocks
         try:
             with (
                 trying("reach"),
@@ -273,10 +274,10 @@ class LargeFiles:
         if cause is not None:
             self._site.counters.failed += 1
             here.note([cause])
-            return Done(cause)
+            return Done(cause=cause)
         self._site.counters.files += 1
         if self._site.signer is not None:
-            self._site.signer.large(own.source.st_size, own.blocks, own.known + merged.blocks)
+            self._site.signer.large(own.source.st_size, own.blocks, own.known + blocks)
         copied = self._site.plan.stamp(own.source) if item.linked else None
         return self._signed(item, Done(made=mark, copied=copied))
 

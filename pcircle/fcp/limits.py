@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pcircle.copying.limits import Limits
-from pcircle.fcp.items import Chunk, Item, Large, Links, Tree
+from pcircle.fcp.items import Chunk, Item, Large, Links
 from pcircle.fcp.plan import Plan
 
 
@@ -17,7 +17,7 @@ class ItemLimits(Limits):
         self.is_stopping = stop
         if isinstance(item, Chunk):
             self.operations(2)
-        elif isinstance(item, Tree | Links):
+        elif isinstance(item, Links):
             self.operations(self.entry)
         elif isinstance(item, Large):
             self.operations(self.entry + 2)  # it is looked up again, and renamed

@@ -45,14 +45,16 @@ from pcircle.copying.links import link_again
 from pcircle.copying.settings import Stamp
 from pcircle.fcp.items import (
     ANYWHERE,
+    NOTHING,
     Claim,
+    Claimed,
     Done,
     First,
     Item,
     Large,
     Links,
     One,
-    Place,
+    Part,
     source_of,
     target_of,
 )
@@ -62,6 +64,8 @@ from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying
 from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.walk.items import Place
+from pcircle.walk.visitor import Where
 
 MOST_AT_HAND = 50_000  # some 25 MB
 _BY_DEVICE = 1 << 48
@@ -111,6 +115,7 @@ class HardLinks:
     def __init__(self, site: Site, beside: HardLinks | None = None) -> None:
         """With `beside` the registry is that one's: it is of the same rank."""
         self._site = site
+        self._claims: dict[int, list[Claimed]] = {}  # of the item at hand, by home
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Any = Lock() if beside is None else beside._lock
 
@@ -126,37 +131,50 @@ class HardLinks:
             number = _BY_DEVICE + status.st_dev
         return Linked(name, plan.stamp(status), status.st_nlink, number)
 
-    def post(
-        self,
-        place: tuple[int, bytes, Place],
-        linked: Sequence[Linked],
-        weight: float,
-        here: Here[Item],
-        *,
-        again: bool = False,
-    ) -> None:
-        """Claim names of one directory, given as root, path and identities."""
-        root, path, where = place
+    def claim_later(self, where: Where, linked: Sequence[Linked], *, again: bool = False) -> None:
+        """Names of one directory are to be claimed when the item at hand ends."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
             home = home_of((each.file_system, each.stamp.inode), self._site.size)
             by_home.setdefault((home, each.file_system), []).append(each)
         for (home, number), some in by_home.items():
-            names = b"\0".join(each.name for each in some)
-            stamps = tuple(each.stamp for each in some)
-            counts = tuple(each.names for each in some)
-            on = msgspec.structs.replace(where, file_system=number)
-            here.post(home, [Claim(root, path, on, names, stamps, counts, weight, again)])
+            self._claims.setdefault(home, []).append(
+                Claimed(
+                    where.root,
+                    where.path,
+                    msgspec.structs.replace(require(where.place), file_system=number),
+                    b"\0".join(each.name for each in some),
+                    tuple(each.stamp for each in some),
+                    tuple(each.names for each in some),
+                    where.weight,
+                    again,
+                    where.slot,
+                )
+            )
+
+    def send_claims(self, here: Here[Item]) -> None:
+        """Claim what there is to be claimed: one item for each home."""
+        if self._claims:
+            claims, self._claims = self._claims, {}
+            for home, groups in claims.items():
+                here.post(home, [Claim(tuple(groups))])
 
     def claim(self, item: Claim, here: Here[Item]) -> Done:
         """At home: decide for each name whether it is copied, linked, or waits."""
-        for name, stamp, names in zip(
-            item.names.split(b"\0"), item.stamps, item.counts, strict=True
-        ):
-            one = One(item.root, item.path, name, item.weight, item.place, stamp, item.again)
-            with self._lock:
-                self._claim(one, names, here)
-        return Done()
+        slots: dict[int, Part] = {}
+        for group in item.groups:
+            where = group.root, group.path
+            rest = group.weight, group.place
+            each = zip(group.names.split(b"\0"), group.stamps, group.counts, strict=True)
+            for name, stamp, names in each:
+                one = One(*where, name, *rest, stamp, group.again, group.slot)
+                with self._lock:
+                    self._claim(one, names, here)
+            part = self._site.takings.take()
+            if part is not NOTHING:
+                known = slots.get(group.slot, NOTHING)
+                slots[group.slot] = self._site.takings.merge(known, part)
+        return Done(slots)
 
     def _claim(self, one: One, names: int, here: Here[Item]) -> None:
         key = _key(one)
@@ -200,9 +218,10 @@ class HardLinks:
         inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
         if is_copy_of(item.one, merged):
-            inode.made, inode.copied, inode.epoch = merged.made, merged.copied, merged.epoch
+            part = merged.slots.get(item.one.slot, NOTHING)
+            inode.made, inode.copied, inode.epoch = merged.made, merged.copied, part.epoch
             if self._site.signer is not None:
-                inode.seal = self._site.signer.seal_of(merged)
+                inode.seal = self._site.signer.seal_of(part)
             for ticket, one in waiting:
                 here.resume(ticket, [self._link(inode, one)], Done())
         elif waiting:
@@ -276,7 +295,9 @@ class HardLinks:
                 found = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow)
                 if self._copy_name(names, found) == LARGE:
                     where = item.root, item.path, item.name, name
-                    here.spawn([Large(*where, item.weight, item.place, linked=True)])
+                    here.spawn(
+                        [Large(*where, item.weight, item.place, linked=True, slot=item.slot)]
+                    )
                     return Done()
                 copied = self._copied(item, source.fd, found)
                 site.sync_holder(item.path, lease)
@@ -290,12 +311,14 @@ class HardLinks:
             site.counters.weight += item.weight
             path = join_path(item.path, item.name)
             site.fail(item.root, path, None, error, here)
-            return Done(site.failure(item.root, path, None, error))
+            return Done(cause=site.failure(item.root, path, None, error))
         site.counters.weight += item.weight
         if others:
             return Done()  # somebody else's file, which is nothing to link to
         if site.waiting is not None:
-            site.waiting.names((item.root, item.path, item.place), [item.name], (), b"", here)
+            copied_again = site.waiting.copied(item, [item.name])
+            if copied_again is not None:
+                site.waiting.hold([copied_again], here)
         return Done(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
@@ -397,8 +420,8 @@ class HardLinks:
             site.counters.lose({HARD_LINKS})
             here.spawn([one])
             return Done()
-        linked = self.linked(one.name, status, one.place)
-        self.post((one.root, one.path, one.place), [linked], one.weight, here, again=True)
+        self.claim_later(one, [self.linked(one.name, status, one.place)], again=True)
+        self.send_claims(here)
         return None
 
     def _skip(self, one: One, here: Here[Item]) -> None:

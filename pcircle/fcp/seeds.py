@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.items import Item, Singles, Tree
+from pcircle.fcp.items import Item, Singles
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fs.lists import Lists
+from pcircle.walk.items import Tree
 
 
 def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
@@ -21,6 +22,6 @@ def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
         weight = 1.0 / len(lists.parts)
         if plan.roots[part.root].kind == DIRECTORY:
             counters.scans_due += 1
-            yield Tree(part.root, b"", weight, None, part.listed)
+            yield Tree(part.root, b"", weight, only=part.listed)
         else:
             yield Singles(part.root, part.root + 1, weight)

@@ -85,10 +85,10 @@ class Signatures:
         """
         if result is None or (failures and not self._failed):
             return [(shown, None) for shown in self._shown]
-        if not failures and result.signed != entries:
-            raise ValueError(f"{entries} entries were settled, but {result.signed} signed")
+        if not failures and result.roots.signed != entries:
+            raise ValueError(f"{entries} entries were settled, but {result.roots.signed} signed")
         size = self._algorithm.size
-        entries_found = entries_of(b"".join(result.runs), size)
+        entries_found = entries_of(b"".join(result.roots.runs), size)
         texts = {int(name): text_of(self._algorithm, e[-size:]) for name, e in entries_found}
         return [
             (shown, None if root in self._failed | self._lacking else texts.get(root))

@@ -7,11 +7,12 @@ import stat
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import xxhash
 
 from pcircle.checkpoint.disk import Disk
-from pcircle.checkpoint.journal import Counts, Names
+from pcircle.checkpoint.journal import Names
 from pcircle.checkpoint.mark import leave
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
@@ -24,11 +25,12 @@ from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
 from pcircle.fcp.choose import siblings_of
 from pcircle.fcp.counters import LENGTHS, Counters
-from pcircle.fcp.items import Failure, Item, Place
+from pcircle.fcp.items import Failure, Item
 from pcircle.fcp.limits import ItemLimits, limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
 from pcircle.fcp.signing import copy_signer
 from pcircle.fcp.special import Skipper
+from pcircle.fcp.takings import Takings
 from pcircle.fcp.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
@@ -37,6 +39,7 @@ from pcircle.fs.xattrs import generation, lift_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.signature import Signer
+from pcircle.walk.items import Place
 
 
 class Site:
@@ -76,6 +79,7 @@ class Site:
         signing = None if self.signer is None else Signing(self.signer)
         observers = [each for each in (hasher, signing, self.limits) if each is not None]
         self.copier = Copier(plan, self.counters, self.extras, observers)
+        self.takings = Takings(self.counters, self.signer, counted=journal is not None)
         self.waiting: Waiting | None = None
         if self.disk is not None and hasher is not None:
             with_first: Waiting | None = None if beside is None else beside.waiting
@@ -86,20 +90,16 @@ class Site:
         """The epoch that this rank is in, 0 where there are none."""
         return 0 if self.disk is None else self.disk.epoch
 
-    def done(
-        self,
-        where: tuple[int, bytes, Place],
-        names: Sequence[bytes],
-        counts: Counts,
-        here: Here[Item],
-    ) -> None:
-        """These names of a directory are done, which came to these counts; see `Waiting.names`."""
-        entries = b"" if self.signer is None else self.signer.fresh()
-        if self.waiting is not None and self.waiting.names(where, names, counts, entries, here):
-            return  # it is recorded when it is verified
+    def begin(self, here: Here[Any]) -> None:
+        """An item begins: what the last one left is not its own."""
+        self.copier.is_stopping = here.is_stopping
+        if self.limits is not None:
+            self.limits.is_stopping = here.is_stopping
+        if self.waiting is not None:
+            self.waiting.begin()
         if self.recorder is not None:
-            made = self.copy_mark(*where[:2])
-            self.recorder.names(*where[:2], names, counts, made, entries)
+            self.recorder.begin()
+        self.takings.begin()
 
     def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
         """What follows is made in the copy of this directory, which is open."""

@@ -1,4 +1,9 @@
-"""The copy as a task: which work each kind of item is, and how their results come together."""
+"""The copy as a task: which work each kind of item is, and how their results come together.
+
+What is found in directories is the walk's affair (`pcircle.fcp.visitor`); here are the items that
+come of it: large files and their chunks, names of inodes that have several, copies to be read
+again. What such an item came to is a part of the directory of its slot.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.checkpoint.journal import add_counts
 from pcircle.errors import NoSpace
-from pcircle.fcp.batches import Batches
 from pcircle.fcp.counters import Counters
+from pcircle.fcp.entries import Entries
 from pcircle.fcp.items import (
-    Batch,
+    NOTHING,
+    OF_FILE,
     Chunk,
     Claim,
     Done,
@@ -22,10 +27,9 @@ from pcircle.fcp.items import (
     Links,
     Notice,
     One,
-    Portion,
+    Part,
     Reread,
     Singles,
-    Tree,
     Verify,
 )
 from pcircle.fcp.large import LargeFile, LargeFiles
@@ -33,18 +37,28 @@ from pcircle.fcp.links import HardLinks
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fcp.seeds import seed_listed
 from pcircle.fcp.site import Site
-from pcircle.fcp.trees import BATCH_NAMES, Directory, Trees
 from pcircle.fcp.verify import Verifier
+from pcircle.fcp.visitor import CopyVisitor
 from pcircle.fcp.waiting import LONGEST_WAIT_S
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.lists import Lists
 from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.opened import Gathering
+from pcircle.walk.walker import BATCH_NAMES, Scope, Walker
 
 
 class Forwarded(NamedTuple):
     """In place of the result of an item that another item, perhaps of another rank, does."""
+
+
+class Own(NamedTuple):
+    """What an item keeps for its completion, and what it came to before."""
+
+    value: Any
+    part: Part
 
 
 class CopyTask(PartedTask[Item, Done]):
@@ -71,8 +85,14 @@ class CopyTask(PartedTask[Item, Done]):
         self.most_threads = affordable_threads(sides=2)
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.most_threads)
-        self._batches = Batches(self._site, self._links)
-        self._trees = Trees(self._site, self._batches, lists)
+        site = self._site
+        self._entries = Entries(site, self._links)
+        self._visitor = CopyVisitor(site, self._entries)
+        scope = Scope(plan.rules, plan.one_file_system, plan.follow)
+        sides = site.sources, site.targets
+        self._walker: Walker[Part] = Walker(
+            self._visitor, scope, *sides, site.counters, rank, lists
+        )
         self._large = LargeFiles(self._site)
         self._verifier: Verifier | None = None
         if self._site.waiting is not None:
@@ -99,83 +119,139 @@ class CopyTask(PartedTask[Item, Done]):
                 yield Singles(end - singles, end, weight)
                 singles = 0
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
-        if self._site.limits is not None:
-            self._site.limits.begin(item, here.is_stopping)
-        if self._site.waiting is not None:
-            self._site.waiting.begin()
-        self._site.copier.is_stopping = here.is_stopping
-        signer = self._site.signer
-        if signer is None:
-            return self._process(item, here)
-        signer.clear()
-        own = self._process(item, here)
-        return signer.take(own) if isinstance(own, Done) else own
+    # ---- one item --------------------------------------------------------------
 
-    def _process(self, item: Item, here: Here[Item]) -> Any:
+    def process(self, item: Item, here: Here[Item]) -> Any:
         try:
-            if isinstance(item, Batch):
-                return self._batches.batch(item, here)
             if isinstance(item, Tree):
                 if item.only is not None and item.only.is_range and self._lists is None:
                     here.post(0, [item])
                     return Forwarded()
-                return self._trees.begin(item, here)
+                walked = self._walker.tree(item, here)
+                return walked if isinstance(walked, list) else self._walked(item, walked)
+            if isinstance(item, Batch):
+                return self._walked(item, self._walker.batch(item, here))
             if isinstance(item, Portion):
-                return self._trees.portion(item, here)
-            if isinstance(item, Chunk):
-                return self._large.chunk(item, here)
-            if isinstance(item, Large):
-                return self._large.begin(item, here)
-            if isinstance(item, Singles):
-                return self._batches.singles(item, here)
-            if isinstance(item, Verify | Reread):
-                return require(self._verifier).verify(item, here)
-            return self._process_linked(item, here)
+                return self._walked(item, self._walker.portion(item, here))
+            return self._other(item, here)
         except NoSpace as error:
             number = _root(item)
             shown = show(self._site.plan.roots[number].target_shown)
             raise NoSpace(f"cannot write any more to '{shown}': {error}") from error
 
-    def _process_linked(self, item: One | Claim | First | Links, here: Here[Item]) -> Any:
+    def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
+        return Done({item.slot: self._visitor.since(part)})
+
+    def _other(self, item: Item, line: Here[Item]) -> Done | Own:
+        """An item that is no part of the walk: what it came to counts in its slot."""
+        here: Gathering[Part] = Gathering(line)
+        self._visitor.begin(item, here)
+        if self._site.limits is not None:
+            self._site.limits.begin(item, here.is_stopping)
+        value = self._work(item, here)
+        part = self._site.takings.take()
+        done = None
+        if isinstance(value, Done):
+            done = self._with_part(value, slot_of(item), part)
+            if not (here.spawned or here.stopping):  # else it may have left off anywhere
+                self._record(item, done, None)
+        self._visitor.end(here, ())
+        here.flush()
+        line.spawned += here.spawned
+        if done is not None:
+            return self._since(done)
+        return Own(value, self._visitor.since(part))
+
+    def _work(self, item: Item, here: Gathering[Part]) -> Any:
+        if isinstance(item, Chunk):
+            return self._large.chunk(item, here)
+        if isinstance(item, Large):
+            return self._large.begin(item, here)
+        if isinstance(item, Singles):
+            self._entries.singles(item, here)
+            return Done()
+        if isinstance(item, Verify | Reread):
+            return require(self._verifier).verify(item, here)
         if isinstance(item, One):
             return self._links.one(item, here)
         if isinstance(item, Claim):
             return self._links.claim(item, here)
         if isinstance(item, First):
             return self._links.first(item, here)
-        done = self._links.link(item, here)
+        done = self._links.link(require_type(Links, item), here)
         return Forwarded() if done is None else done
+
+    # ---- its completion --------------------------------------------------------
 
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, Forwarded):
             return merged
-        if isinstance(own, Directory):
-            return self._trees.complete(require_type(Tree, item), own, merged, here)
-        if isinstance(own, LargeFile):
-            return self._large.complete(require_type(Large, item), own, merged, here)
-        if isinstance(item, First):
-            if own:
-                self._links.first_ended(item, merged, here)
-            return Done(runs=merged.runs, signed=merged.signed)
-        done = self.merge(require_type(Done, own), merged)
-        if isinstance(item, One) and done.cause is not None:
-            return msgspec.structs.replace(done, made=None)  # nothing to link to
-        if isinstance(item, Tree):  # it has failed: what is in it is nobody's entry
-            return msgspec.structs.replace(done, runs=(), shelved=(), signed=0)
-        return done
+        if isinstance(own, list):
+            tree = require_type(Tree, item)
+            return self._walked(tree, self._walker.join(own, merged.slots, here))
+        self._visitor.begin(item, here)
+        slot = slot_of(item)
+        if isinstance(own, Done):
+            done = self.merge(own, merged)
+            if isinstance(item, One) and done.cause is not None:
+                done = msgspec.structs.replace(done, made=None)  # nothing to link to
+            value = own
+        else:
+            value = require_type(Own, own).value
+            done = self._completed(item, own, merged, here)
+        done = self._with_part(done, slot, self._site.takings.take())
+        if not here.spawned and _is_own_work(item, value):
+            self._record(item, done, merged)
+        self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
+        self._visitor.end(here, ())
+        return self._since(done)
+
+    def _completed(self, item: Item, own: Own, merged: Done, here: Here[Item]) -> Done:
+        """The completion of an item that has kept something for it."""
+        slot = slot_of(item)
+        if isinstance(own.value, LargeFile):
+            done = self._large.complete(require_type(Large, item), own.value, merged, here)
+            of_file = merged.slots.get(OF_FILE, NOTHING)
+            part = Part(of_file.counts, of_file.epoch)
+            others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
+            done = self.merge(done, Done(others))
+            return self._with_part(done, slot, self._site.takings.merge(own.part, part))
+        slots = Done(merged.slots)
+        if isinstance(own.value, Forwarded):
+            return self._with_part(merged, slot, own.part)
+        if isinstance(item, First) and own.value:
+            self._links.first_ended(item, merged, here)
+        return self._with_part(slots, slot, own.part)
+
+    def _with_part(self, done: Done, slot: int, part: Part) -> Done:
+        """A result with more that came to its directory."""
+        if part is NOTHING:
+            return done
+        known = done.slots.get(slot, NOTHING)
+        slots = {**done.slots, slot: self._site.takings.merge(known, part)}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _since(self, done: Done) -> Done:
+        """A result under the epoch in which it counts."""
+        slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """An item is complete: what it came to is for the journal, if there is one."""
 
     def merge(self, a: Done, b: Done) -> Done:
         copy = a if b.made is None else b
-        counts = add_counts(a.counts, b.counts)
-        epoch = max(a.epoch, b.epoch)
-        done = Done(a.cause or b.cause, copy.made, epoch, counts, copied=copy.copied)
-        signer = self._site.signer
-        return done if signer is None else signer.gather(done, a, b)
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            slots[slot] = self._site.takings.merge(slots.get(slot, NOTHING), part)
+        return Done(slots, a.cause or b.cause, copy.made, copy.copied)
 
     def abandon(self, item: Item, own: Any) -> None:
-        if isinstance(own, LargeFile) and isinstance(item, Large):
-            self._large.abandon(item, own)
+        value = own.value if isinstance(own, Own) else own
+        if isinstance(value, LargeFile) and isinstance(item, Large):
+            self._large.abandon(item, value)
+
+    # ---- epochs ----------------------------------------------------------------
 
     def seal(self, epoch: int) -> None:
         if self._site.disk is not None:
@@ -188,6 +264,8 @@ class CopyTask(PartedTask[Item, Done]):
     def commit(self, epoch: int) -> None:
         if self._site.waiting is not None:
             self._site.waiting.commit(epoch)
+
+    # ---- the rank --------------------------------------------------------------
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
@@ -220,12 +298,36 @@ def threads_of(plan: Plan) -> int | None:
     return plan.threads
 
 
+def slot_of(item: Item) -> int:
+    """Where what an item comes to counts."""
+    if isinstance(item, Chunk | Reread):
+        return OF_FILE
+    if isinstance(item, First | Links):
+        return item.one.slot
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].slot  # they tell it for each group themselves
+    return item.slot
+
+
+def _is_own_work(item: Item, own: Any) -> bool:
+    """Whether an item's completion is where what it did is known, and is recorded once.
+
+    Which inode is copied is known at its home alone; a name that was claimed anew, and a large file
+    that was begun anew, have records by the items that did so.
+    """
+    if isinstance(item, First):
+        return bool(own)
+    if isinstance(item, Large):
+        return isinstance(own, LargeFile)
+    return not isinstance(own, Forwarded)
+
+
 def _root(item: Item) -> int:
     """The number of the root, or of one of them, that an item belongs to."""
     if isinstance(item, Singles):
         return item.first
     if isinstance(item, First | Links):
         return item.one.root
-    if isinstance(item, Portion):
-        return item.tree.root
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].root
     return item.chunk.root if isinstance(item, Reread) else item.root

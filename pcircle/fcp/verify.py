@@ -29,17 +29,19 @@ from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Rereader, Seen, Stoppe
 from pcircle.errors import NoSpace
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import (
+    NOTHING,
     VERIFYING,
     Chunk,
+    Copied,
     Done,
     Failure,
     Item,
+    Part,
     Remark,
     Reread,
     Verify,
     source_of,
     target_of,
-    unpack,
 )
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import join_path
@@ -47,6 +49,7 @@ from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.walk.items import unpack
 
 _NEVER_LARGE_BYTES = 1 << 62
 
@@ -81,13 +84,22 @@ class Verifier:
         try:
             if isinstance(item, Reread):
                 return self._part(item, here)
-            return self._names(item, here)
+            return self._groups(item, here)
         except Stopped:
             return Done()
 
     # ---- files -----------------------------------------------------------------
 
-    def _names(self, item: Verify, here: Here[Item]) -> Done:
+    def _groups(self, item: Verify, here: Here[Item]) -> Done:
+        slots: dict[int, Part] = {}
+        done = Done()
+        takings = self._site.takings
+        for group in item.groups:
+            done = self._names(group, here)
+            slots[group.slot] = takings.merge(slots.get(group.slot, NOTHING), takings.take())
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _names(self, item: Copied, here: Here[Item]) -> Done:
         names, again = unpack(item.names), Done()
         cause: Failure | None = None
         digests = [
@@ -107,7 +119,7 @@ class Verifier:
             recorder.names(item.root, item.path, done, item.counts, made_in, item.entries)
         return msgspec.structs.replace(again, cause=cause)
 
-    def _file(self, item: Verify, name: bytes, seen: Seen, here: Here[Item]) -> Done:
+    def _file(self, item: Copied, name: bytes, seen: Seen, here: Here[Item]) -> Done:
         """Verify a file; which copy it is and of what, if it was made again."""
         site = self._site
         own = site.target_name(item.root, item.path, name)
@@ -123,7 +135,7 @@ class Verifier:
         return again
 
     def _copy_again(
-        self, item: Verify, name: bytes, digest: bytes, target_fd: int, own: bytes
+        self, item: Copied, name: bytes, digest: bytes, target_fd: int, own: bytes
     ) -> Done:
         site, identity = self._site, None
         try:
@@ -154,7 +166,7 @@ class Verifier:
         return Done(made=target.mark_of(made), copied=site.plan.stamp(opened))
 
     def _fail(
-        self, item: Verify, name: bytes, error: OSError | NoSpace, here: Here[Item]
+        self, item: Copied, name: bytes, error: OSError | NoSpace, here: Here[Item]
     ) -> Failure:
         """Account for a file that was copied, but is not what it should be."""
         site = self._site
@@ -187,7 +199,7 @@ class Verifier:
                     text = "did not hold what was copied, and was copied again"
                     self._remark(chunk.root, path, text, here)
         except OSError as error:
-            return Done(self._site.failure(chunk.root, path, VERIFYING, error))
+            return Done(cause=self._site.failure(chunk.root, path, VERIFYING, error))
         if self._site.recorder is not None:
             file = chunk.root, chunk.path, chunk.name
             where = chunk.temporary, chunk.offset, chunk.length

@@ -16,8 +16,10 @@ import msgspec
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.journal import Counts
 from pcircle.copying.hashing import Hasher
-from pcircle.fcp.items import Chunk, Done, Item, Place, Reread, Verify
+from pcircle.fcp.items import Chunk, Copied, Done, Item, Reread, Verify
+from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.walk.visitor import Where
 
 LONGEST_WAIT_S = 2.0
 """The time between epochs; they come sooner where there is nothing else to do."""
@@ -65,35 +67,34 @@ class Waiting:
         """An item begins: what the last one left is not its own."""
         self._hasher.take()
 
-    def names(
-        self,
-        where: tuple[int, bytes, Place],
-        names: Sequence[bytes],
-        counts: Counts,
-        entries: bytes,
-        here: Here[Item],
-    ) -> bool:
-        """Names of a directory are done; hold their item if there are files among them.
+    def copied(
+        self, where: Where, names: Sequence[bytes], counts: Counts = (), entries: bytes = b""
+    ) -> Copied | None:
+        """What is to be read again of names of a directory that are done; None if nothing is.
 
-        False if there is nothing to be verified. `counts`, if there are any, and
-        `entries` are recorded with the names when they are.
+        `counts`, if there are any, and `entries` are recorded with the names when they are.
         """
         seen = self._hasher.take()
         files = [name for name in names if name in seen]
         if not files:
-            return False
+            return None
         found = [seen[name] for name in files]
-        verify = Verify(
-            *where,
+        return Copied(
+            where.root,
+            where.path,
+            require(where.place),
             b"\0".join(files),
             tuple(each.size for each in found),
             b"".join(each.digest for each in found),
             b"\0".join(name for name in names if name not in seen),
             counts,
             entries,
+            where.slot,
         )
-        self._held.add(self._disk.epoch, verify, here)
-        return True
+
+    def hold(self, copied: Sequence[Copied], here: Here[Item]) -> None:
+        """The item has made these: hold it until they are on disk and can be read again."""
+        self._held.add(self._disk.epoch, Verify(tuple(copied)), here)
 
     def part(self, chunk: Chunk, reached: int, blocks: bytes, here: Here[Item]) -> None:
         """A chunk was copied up to here."""

@@ -30,7 +30,7 @@ from pcircle.runtime import Here, PartedTask
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.walk.items import Batch, Place, Portion, Tree
-from pcircle.walk.opened import Open
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker, handed_back
 
@@ -226,9 +226,15 @@ class WholeFiles(Visitor[bool]):
         found, self._found = self._found, []
         here.note(found)
 
+    def taken(self) -> bool:
+        """See `Visitor`."""
+        return True
+
     # ---- files -----------------------------------------------------------------
 
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Here[Any]) -> bool:
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[bool]
+    ) -> None:
         """See `Visitor`: what takes too long is handed back.
 
         A large file that the walk comes upon is an item by itself, so that it keeps nobody from
@@ -253,7 +259,6 @@ class WholeFiles(Visitor[bool]):
             if time.monotonic() > until_s or here.stopping:
                 here.spawn(list(handed_back(where, files[done:])))
                 break
-        return True
 
     def digest(
         self, name: bytes, directory_fd: int | None, flags: int, most_bytes: int | None = None

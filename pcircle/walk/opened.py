@@ -90,15 +90,11 @@ class Gathering(Here[Any], Generic[P]):
 
     def spawn(self, items: Sequence[Any]) -> None:
         """As of `Here`, at the next `flush`."""
-        for item in items:
-            self.wait(item.slot)
+        if self.opens:
+            for item in items:
+                self.wait(item.slot)
+        self.spawned += len(items)
         self._kept += items
-
-    def post(self, rank: int, items: Sequence[Any]) -> None:
-        """As of `Here`, at once."""
-        for item in items:
-            self.wait(item.slot)
-        super().post(rank, items)
 
     def flush(self) -> None:
         """Have what was made stolen from now on."""

@@ -40,7 +40,8 @@ BATCH_NAMES = 512
 _FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
-_GIVEN_AT_ONCE = 8  # directories, to who waits
+_GIVEN_AT_ONCE = 64  # directories, to who waits
+_BETWEEN_GIFTS_S = 0.001
 _DENIED = PermissionError(13, os.strerror(13))
 
 
@@ -207,7 +208,7 @@ class Walker(Generic[P]):
 
     def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
         """Depth first, until it is time: at least one directory is entered."""
-        entered = False
+        entered, fed_s = False, 0.0
         while True:
             top = stack[-1]
             if not top.pending:
@@ -215,10 +216,12 @@ class Walker(Generic[P]):
                     return
                 self._settle(stack.pop(), here)
                 continue
-            if here.stopping or (entered and time.monotonic() > until_s):
+            now_s = time.monotonic()
+            if here.stopping or (entered and now_s > until_s):
                 return
-            if entered and here.is_hungry():
+            if entered and here.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
                 self._feed(stack, here)
+                fed_s = now_s
                 continue
             self._enter(stack, top.pending.pop(), here)
             entered = True
@@ -409,6 +412,7 @@ class Walker(Generic[P]):
             self._tally.scans_due += 1
             where = (opened.root, opened.path)
             listed, line = part.listed(), opened.ancestors
+            here.wait(slot)
             here.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
 
     def portion(self, item: Portion, line: Here[Any]) -> P:

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from pcircle.copying.settings import Striping
-from pcircle.fcp.items import Chunk, Item, Large, Place
+from pcircle.fcp.items import Chunk, Item, Large
 from pcircle.fcp.large import LargeFiles
 from pcircle.fcp.plan import FILE, Plan, Root
 from pcircle.fcp.site import Site
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep
+from pcircle.walk.items import Place
 
 from ..fusefs.fixture import Mount
 from ..fusefs.layouts import (

@@ -34,16 +34,17 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.fcp import items
-from pcircle.fcp.items import Batch, Chunk, Done, Failure, Large, Place, Remark, Singles, Tree
+from pcircle.fcp.items import Chunk, Done, Failure, Large, Remark, Singles
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
+from pcircle.walk.items import Batch, Place, Tree, pack, unpack
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")
 PLACE = Place((2**40, 2**63), (1, 2), (1, 3))
 ITEMS = (
     Tree(0, b"", 1.0),
-    Tree(1, b"a/\xfe\xff", 0.25, PLACE),
+    Tree(1, b"a/\xfe\xff", 0.25, b"x\0y", PLACE, 3),
     Batch(0, b"a", b"x\0\xf0", b"", 1e-9, PLACE),
     Singles(3, 7, 0.5),
     Large(0, b".", b"big", b"other", 0.5, PLACE),
@@ -59,15 +60,15 @@ MESSAGES = [
     Ask(thief=3),
     Refuse(),
     Work(PARCELS),
-    Results(7, Done()),
-    Results(2**50, Done(FAILURE)),
+    Results(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
+    Results(2**50, Done(cause=FAILURE)),
     Notice(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
     Heard(),
     Token(3, -5, True),
     Down(STOP, 1, 143),
     Up(PROGRESS, 4, sums=Sums((1, 2, 2**60), 0.5, 8, 1)),
     Up(QUIESCE, 4, counted=Counted(2**40, 3)),
-    Up(GATHER, 1, account=Account((b"\xff",), Done(FAILURE), 4, ("why",), (3, 5), 2)),
+    Up(GATHER, 1, account=Account((b"\xff",), Done(cause=FAILURE), 4, ("why",), (3, 5), 2)),
     Up(GATHER, 1, account=Account[Any]()),
     Abort(70, "ValueError: \u2026"),
 ]
@@ -123,9 +124,9 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
 
 
 def test_names_are_packed_as_scandir_gives_them() -> None:
-    assert items.pack(["a", "\udcff", "\u00e9 "]) == b"a\0\xff\0\xc3\xa9 "
-    assert items.unpack(b"a\0\xff\0\xc3\xa9 ") == [b"a", b"\xff", b"\xc3\xa9 "]
-    assert items.unpack(items.pack([])) == []
+    assert pack(["a", "\udcff", "\u00e9 "]) == b"a\0\xff\0\xc3\xa9 "
+    assert unpack(b"a\0\xff\0\xc3\xa9 ") == [b"a", b"\xff", b"\xc3\xa9 "]
+    assert unpack(pack([])) == []
 
 
 class Direct(Task[bytes, int]):

@@ -1,0 +1,53 @@
+"""What a worker has done since it was asked last, for the result of an item or of a directory.
+
+The counters run on for the whole job; a directory's record in the checkpoint wants its own part of
+them, and its signature the entries that were added. Without either there is nothing to be told.
+"""
+
+from __future__ import annotations
+
+from pcircle.checkpoint.journal import Counts, add_counts
+from pcircle.fcp.counters import FAILED, Counters
+from pcircle.fcp.items import NOTHING, Part
+from pcircle.signature import Signer
+
+
+class Takings:
+    """One worker's. `counted` tells that counts are wanted."""
+
+    def __init__(self, counters: Counters, signer: Signer | None, *, counted: bool) -> None:
+        self._counters = counters
+        self._signer = signer
+        self._counted = counted
+        self._before: Counts = ()
+
+    def begin(self) -> None:
+        """An item begins: what the last one left is not its own."""
+        if self._counted:
+            self._before = self._counters.counts()
+        if self._signer is not None:
+            self._signer.clear()
+
+    def take(self) -> Part:
+        """What was done since; `NOTHING` if that is nothing."""
+        part = NOTHING
+        if self._counted:
+            now = self._counters.counts()
+            if now != self._before:
+                part = Part(tuple([a - b for a, b in zip(now, self._before, strict=True)]))
+                self._before = now
+        return part if self._signer is None else self._signer.take(part)
+
+    def merge(self, a: Part, b: Part) -> Part:
+        """Two parts as one."""
+        if a is NOTHING or b is NOTHING:
+            return b if a is NOTHING else a
+        done = Part(
+            add_counts(a.counts, b.counts), max(a.epoch, b.epoch), blocks=a.blocks + b.blocks
+        )
+        return done if self._signer is None else self._signer.gather(done, a, b)
+
+
+def has_failed(part: Part) -> bool:
+    """Whether anything of it has failed, as far as that is counted."""
+    return bool(part.counts) and part.counts[FAILED] > 0

@@ -1,0 +1,471 @@
+"""What fcp does at each step of the walk: directories made, filled, and finished.
+
+A directory of the target is made when its source is opened; names are copied between the two, by
+`pcircle.fcp.entries`; when all that is in it is done it gets its attributes. Where a checkpoint is
+kept, one that is complete without a failure is a record, and of the others the names that are
+done; they are written at the item's end, under the latest epoch of all that it touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from pcircle.checkpoint.journal import Subtree
+from pcircle.checkpoint.resumed import (
+    Partial,
+    Standing,
+    remaining,
+    still,
+    without_checkpoint,
+)
+from pcircle.copying import target
+from pcircle.copying.extras import path_of
+from pcircle.fcp.counters import SPECIAL_SKIPPED, totals
+from pcircle.fcp.entries import Entries
+from pcircle.fcp.follow import below, refuse_cycle
+from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
+from pcircle.fcp.site import Site
+from pcircle.fcp.takeup import open_again, sweep, sweep_all
+from pcircle.fcp.takings import has_failed
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.naming import sync_directory
+from pcircle.fs.scan import Block
+from pcircle.fs.trouble import LOOP, Changed, Trouble
+from pcircle.fs.xattrs import Held
+from pcircle.guards import require
+from pcircle.runtime import Here
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import device
+
+
+class Directory(NamedTuple):
+    """A directory between its being made and its completion."""
+
+    source: os.stat_result
+    identity: tuple[int, int]
+    created: bool
+    held: Held | None = None
+    begun: bool = False  # by an earlier run: something in it that was not finished
+    finished_ns: int = 0  # when an earlier run changed it last, which has done it
+    layout: bytes | None = None  # that it hands down
+    partial: Partial | None = None  # what an earlier run has done of it
+
+
+class CopyVisitor(Visitor[Part]):
+    """One worker thread's."""
+
+    nothing: ClassVar[Part] = NOTHING
+
+    def __init__(self, site: Site, entries: Entries) -> None:
+        self._site = site
+        self._entries = entries
+        self._doing = ""
+        self._standing = Standing()  # of the directory that is asked for
+        self._floor = 0  # the latest epoch of what the item has touched
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._floor = floor_of(item)
+        self._site.begin(here)
+
+    def resume(self, base: Open[Part], here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._floor = base.own or 0
+        self._site.begin(here)
+
+    def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
+        """See `Visitor`: what was done is recorded, claimed, and to be verified."""
+        self._entries.end(here)
+        recorder = self._site.recorder
+        if recorder is not None:
+            self._floor = recorder.end(self._floor)
+        if opens:
+            opens[0].own = self._floor
+
+    def reached(self, epoch: int) -> None:
+        """What the item is made of counts no sooner than this."""
+        self._floor = max(self._floor, epoch)
+
+    def since(self, part: Part) -> Part:
+        """What came of an item that has just ended, under the epoch in which it counts."""
+        if self._site.recorder is None or part.epoch >= self._floor:
+            return part
+        return msgspec.structs.replace(part, epoch=self._floor)
+
+    def taken(self) -> Part:
+        """See `Visitor`."""
+        return self._site.takings.take()
+
+    def merge(self, a: Part, b: Part) -> Part:
+        """See `Visitor`."""
+        return self._site.takings.merge(a, b)
+
+    # ---- entering --------------------------------------------------------------
+
+    def known(self, opened: Open[Part], here: Here[Any]) -> Part | None:
+        """See `Visitor`: what an earlier run has done, if there are no directories below.
+
+        Of others the directories below are looked at one by one: these may have been changed.
+        """
+        site, self._doing = self._site, ""
+        if site.resumed is None:
+            return None
+        self._standing = site.standing(opened.root, opened.path)
+        record = self._standing.record
+        if record is None or totals(record.counts).directories > 1:
+            return None
+        part = Part(record.counts)
+        signer = site.signer
+        if signer is not None:
+            if not signer.is_digest(record.digest):
+                return None
+            runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
+            part = Part(record.counts, runs=runs, signed=record.signed)
+        site.counters.resume(record.counts)
+        site.takings.begin()  # which are in the part
+        if record.counts[SPECIAL_SKIPPED]:
+            here.note([Skipped(opened.path, "", opened.root)])
+        return part
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        """See `Visitor`: make the target's directory."""
+        site, status = self._site, source.opened.status
+        self._begin_directory(opened)
+        if holder is not None:
+            self._refuse(opened, source, holder)
+        self._doing = "create the copy of directory"
+        created = self._make_directory(opened, status, holder)
+        if not opened.path:
+            site.leave_mark(opened.root)
+        target_side = self._lease_target(opened, holder)
+        try:
+            own = self._between(source.fd, status, target_side, created)
+            if not created:
+                own = self._take_up(opened, target_side, own)
+            opened.own = own
+            opened.place = self._place(opened, source, target_side, holder, made=created)
+            self._floor = max(self._floor, opened.place.epoch)
+            if site.plan.follow:
+                opened.ancestors = below(ancestors_of(opened, holder), opened.place)
+        except BaseException:
+            target_side.end()
+            raise
+        self._doing = "read directory"
+        return target_side
+
+    def _begin_directory(self, opened: Open[Part]) -> None:
+        site = self._site
+        self._doing = "open directory"
+        site.counters.scans_done += 1
+        site.counters.sized += 1
+        if site.limits is not None:
+            site.limits.operations(site.limits.entry)
+
+    def _lease_target(self, opened: Open[Part], holder: Open[Part] | None) -> Lease:
+        targets = self._site.targets
+        if holder is None:
+            return targets.lease(opened.root, opened.path)
+        _, above = require(holder.leases)
+        return targets.lease_below(require(above), opened.path.rpartition(b"/")[2])
+
+    def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
+        """Trouble if the directory is the copy itself, or was gone through before."""
+        if source.identity == require(holder.place).copy:
+            raise Trouble(LOOP, "it is the copy that is being made")
+        if self._site.plan.follow:
+            where = opened.root, opened.path, ancestors_of(opened, holder)
+            refuse_cycle(where, source, self._site.sources, self._site.targets)
+
+    def _between(
+        self, source_fd: int, status: os.stat_result, lease: Lease, created: bool
+    ) -> Directory:
+        extras = self._site.extras
+        layout = self._site.copier.layouts.of_directory(source_fd)
+        if not extras.any:
+            return Directory(status, lease.identity, created, layout=layout)
+        inherited = created and extras.made_directory(lease.fd)
+        held = extras.of_directory(source_fd, alone=inherited or not created)
+        return Directory(status, lease.identity, created, held, layout=layout)
+
+    def _make_directory(
+        self, opened: Open[Part], status: os.stat_result, holder: Open[Part] | None
+    ) -> bool:
+        """Make the target directory; False if something with its name was there."""
+        if holder is not None:
+            _, above = require(holder.leases)
+            name = opened.path.rpartition(b"/")[2]
+            return self._make_in(opened, status, name, require(above).fd, holder)
+        root = self._site.plan.roots[opened.root]
+        if not root.target_name:
+            return False
+        with self._site.targets.lease(opened.root, HOLDER) as lease:
+            return self._make_in(opened, status, root.target_name, lease.fd, None)
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        site = self._site
+        # As with cp, the umask is for writing of others also where a default list is handed down.
+        mode = status.st_mode & 0o1777 & ~(site.plan.umask & 0o022) | 0o700
+        if site.plan.keep.mode:
+            mode = 0o700
+        self._announce(opened, status, name, holder_fd)
+        try:
+            os.mkdir(name, mode, dir_fd=holder_fd)
+        except FileExistsError:
+            made = holder is not None and require(holder.place).made
+            site.enter_names(opened.root, HOLDER if holder is None else holder.path, made=made)
+            site.copier.names.collisions.check(holder_fd, name)
+            if site.resumed is not None and self._is_ours(holder_fd, name):
+                open_again(holder_fd, name, flags=site.plan.keep.flags)
+            return False
+        except OSError as error:
+            target.stop_if_full(error, holder_fd, site.copier.names)
+            raise
+        return True
+
+    def _place(
+        self,
+        opened: Open[Part],
+        source: Lease,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        made: bool,
+    ) -> Place:
+        number = self._file_system(opened, source, holder)
+        copy, epoch = lease.identity, self._site.epoch
+        if holder is not None:
+            above = require(holder.place)
+            copy, epoch = above.copy, max(epoch, above.epoch)
+        return Place(source.identity, lease.identity, copy, number, epoch, made)
+
+    def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
+        """The walk's number of the file system that a directory is on."""
+        if holder is None:
+            return self._site.plan.roots[opened.root].file_system
+        if not self._site.plan.keep.links:
+            return 0  # nobody asks
+        above, _ = require(holder.leases)
+        if device(above) == device(source):
+            return require(holder.place).file_system
+        # A mount point: its path is the same on every node, its device number may not be.
+        from zlib import crc32
+
+        return crc32(b"%d %s" % (opened.root, opened.path))
+
+    def _is_ours(self, holder_fd: int, name: bytes) -> bool:
+        """Whether a directory that is there was changed by this job, rather than by others."""
+        status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        return self._site.plan.is_ours(status)
+
+    def _announce(
+        self, opened: Open[Part], status: os.stat_result, name: bytes, holder_fd: int
+    ) -> None:
+        """Have it known to a later run that a directory was made by us, should it matter."""
+        recorder = self._site.recorder
+        if recorder is None or not _missing(status, self._site.plan.umask):
+            return
+        try:
+            os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            recorder.making(opened.root, opened.path)
+
+    def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
+        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
+        site = self._site
+        resumed = site.resumed
+        if resumed is None:
+            return own
+        where, standing = (opened.root, opened.path), self._standing
+        partial = None
+        if standing.record is not None:  # all that it had by then is there
+            # What could not be kept of it must be counted again.
+            if not totals(standing.record.counts).not_kept:
+                own = own._replace(finished_ns=standing.record.changed)
+            partial = site.partial(*where)
+        elif not lease.searched:  # else nobody can tell what is there
+            begun, listing = sweep(resumed, *where, lease.fd)
+            own = own._replace(begun=begun)
+            partial = None if standing.spoiled else site.partial(*where, listing)
+        if partial is not None:
+            site.counters.resume(partial.counts)
+        # Whether an earlier run has made it, should it matter.
+        return own._replace(created=resumed.is_made(*where), partial=partial)
+
+    # ---- what is in it ---------------------------------------------------------
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`: without the checkpoint, and what an earlier run has done."""
+        site = self._site
+        if site.plan.journal is not None:
+            blocks = without_checkpoint(blocks, source.fd, site.plan.journal.path)
+        partial = None if opened.own is None else opened.own.partial
+        if partial is None or site.recorder is None:
+            return blocks
+        return remaining(blocks, partial, site.recorder.keys)
+
+    def divided(self, opened: Open[Part], text: bytes) -> bytes:
+        """See `Visitor`."""
+        recorder = self._site.recorder
+        if opened.own.partial is None or recorder is None:
+            return text
+        return still(text, opened.own.partial, recorder.keys)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]
+    ) -> None:
+        """See `Visitor`."""
+        self._entries.copy(where, names, fds, here)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._site.fail(where.root, join_path(where.path, name), "reach", error, here)
+
+    def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        if not self._doing:  # what it is in can't be reached
+            self._begin_directory(opened)
+        self._site.fail(opened.root, opened.path, self._doing, error, here, sized=True)
+
+    # ---- leaving ---------------------------------------------------------------
+
+    def lost(self, opened: Open[Part]) -> Part:
+        """See `Visitor`: what is in it is nobody's entry."""
+        part = self.merge(opened.part, self.taken())
+        self._floor = max(self._floor, part.epoch)
+        return msgspec.structs.replace(part, runs=(), shelved=(), signed=0)
+
+    def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
+        """See `Visitor`: all that is below is done: the directory gets its attributes."""
+        site = self._site
+        where = opened.root, opened.path
+        site.copier.doing = "set the attributes of the copy of"
+        try:
+            self._finish(opened)
+        except OSError as error:
+            site.fail(*where, None, error, here, sized=True)
+            return self.lost(opened)
+        site.counters.directories += 1
+        part, signer = opened.part, site.signer
+        if signer is not None:
+            try:
+                signed = signer.directory(*where, NOTHING, part)
+            except ValueError as twice:
+                site.counters.directories -= 1
+                why = Changed(str(twice))
+                site.fail(*where, "sign directory", why, here, sized=True)
+                return self.lost(opened)
+            part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
+        if site.recorder is None:
+            return part
+        part = self.merge(part, self.taken())
+        self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
+        if not has_failed(part):
+            self._record(opened, part)
+        return part
+
+    def _record(self, opened: Open[Part], part: Part) -> None:
+        """One record says it all."""
+        site = self._site
+        copy = site.copy_status(opened.root, opened.path)
+        if copy is None:
+            return
+        self._entries.forget(opened.root, opened.path)
+        recorder = require(site.recorder)
+        key = recorder.keys.directory(opened.root, opened.path)
+        digest = b"" if site.signer is None else site.signer.digest_of(part)
+        recorder.add(Subtree(key, part.counts, copy.st_ino, copy.st_ctime_ns, digest, part.signed))
+
+    def _finish(self, opened: Open[Part]) -> None:
+        """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
+        site, own = self._site, opened.own
+        keep = site.plan.keep
+        missing = _missing(own.source, site.plan.umask) if own.created else 0
+        sync = site.plan.existing.sync
+        own_work = keep.any or missing or sync or own.begun or own.layout is not None
+        if not (own_work or own.finished_ns):
+            return
+        if opened.leases is not None and opened.leases[1] is not None:
+            self._finish_open(opened, opened.leases[1], missing)
+            return
+        with site.targets.lease(opened.root, opened.path, own.identity) as lease:
+            self._finish_open(opened, lease, missing)
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        site, own = self._site, opened.own
+        if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
+            site.counters.resumed += 1
+            return  # an earlier run has finished it, and nothing was changed since
+        if own.begun and site.resumed is not None:
+            sweep_all(site.resumed, lease.fd)
+        if own.layout is not None:
+            site.copier.layouts.give_directory(lease, own.layout)
+        self._settle(lease, own)
+        if missing and not site.plan.keep.mode:
+            os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+        site.extras.protect(lease.fd, own.held)
+        if site.plan.existing.sync:
+            site.copier.doing = "bring to disk the copy of"
+            sync_directory(lease.fd, searched=lease.searched)
+            self._sync_root(opened)
+
+    def _settle(self, lease: Lease, own: Directory) -> None:
+        keep = self._site.plan.keep
+        if lease.searched and own.held is None:
+            settle_searched(lease.fd, own.source, keep)
+            return
+        target_fd = path_of(lease.fd) if lease.searched else lease.fd
+        refused = settle_file(target_fd, own.source, keep, own.held)
+        if refused:
+            try:
+                self._site.extras.account(refused, lease.fd)
+            finally:
+                if keep.timestamps:  # a probe for room has moved them
+                    times = own.source.st_atime_ns, own.source.st_mtime_ns
+                    os.utime(target_fd, ns=times)
+
+    def _sync_root(self, opened: Open[Part]) -> None:
+        """Bring to disk the name of a root that was made."""
+        if not opened.path and opened.own.created:
+            with self._site.targets.lease(opened.root, HOLDER) as holder:
+                self._site.sync_holder(HOLDER, holder)
+
+
+def floor_of(item: Item) -> int:
+    """The epoch before which nothing that the item does can count."""
+    if isinstance(item, Links):
+        return max(item.epoch, item.one.place.epoch)
+    if isinstance(item, First):
+        return item.one.place.epoch
+    place: Place | None = None
+    if isinstance(item, Tree | Batch | Portion | Large | One):
+        place = item.place
+    elif isinstance(item, Claim | Verify):
+        return max(group.place.epoch for group in item.groups)
+    return 0 if place is None else place.epoch
+
+
+def ancestors_of(opened: Open[Part], holder: Open[Part] | None) -> bytes:
+    """The identities of the directories on the path to one."""
+    return b"" if holder is None else holder.ancestors
+
+
+def _missing(source: os.stat_result, umask: int) -> int:
+    """The bits of its owner that a directory is made with, but is not to have in the end."""
+    return 0o700 & (~source.st_mode | umask)
