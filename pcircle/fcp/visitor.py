@@ -383,7 +383,10 @@ class CopyVisitor(Visitor[Part]):
     def _record(self, opened: Open[Part], part: Part) -> None:
         """One record says it all."""
         site = self._site
-        copy = site.copy_status(opened.root, opened.path)
+        if opened.leases is not None and opened.leases[1] is not None:
+            copy: os.stat_result | None = os.fstat(opened.leases[1].fd)
+        else:
+            copy = site.copy_status(opened.root, opened.path)
         if copy is None:
             return
         self._entries.forget(opened.root, opened.path)

@@ -5,9 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
+from pcircle.checkpoint.journal import (
+    COMMIT,
+    Frame,
+    Keys,
+    Names,
+    Part,
+    Subtree,
+    read_frames,
+    read_records,
+)
+from pcircle.checkpoint.store import Checkpoint
+from pcircle.fcp.counters import LENGTHS
 from tests.fcp.running import Launcher, Run
 
 SLOWLY = ("--ops-limit", "4000", "--bwlimit", "60M", "--checkpoint-interval", "0.1")
@@ -68,3 +83,55 @@ def _marks(place: bytes) -> list[int]:
         ]
     except FileNotFoundError:
         return []  # it is being made, or has just ended
+
+
+class Committed(NamedTuple):
+    """How many directories, names and parts of large files are done."""
+
+    directories: int
+    names: int
+    parts: int
+
+
+def committed(place: bytes) -> Committed:
+    """What the runs of the copy that is kept in `place` have done; nothing once it has ended."""
+    try:
+        return read_committed(place)
+    except FileNotFoundError:
+        return Committed(0, 0, 0)
+
+
+def read_committed(place: bytes) -> Committed:
+    """What the runs of the copy that is kept in `place` have done; FileNotFoundError as it ends."""
+    directories: set[bytes] = set()
+    names = parts = 0
+    for path in checkpoints(place):
+        found = Checkpoint.find(path)
+        if found is None:
+            continue
+        found.close()
+        if found.header is None:
+            continue  # it is just being made
+        keys, runs = Keys(found.header.secret), defaultdict[bytes, list[Frame]](list)
+        for name in os.listdir(path):
+            if name.startswith(b"journal-"):
+                fd = os.open(path + b"/" + name, os.O_RDONLY)
+                run = runs[name.split(b"-")[1]]
+                run += [each for each in read_frames(fd, keys) if isinstance(each, Frame)]
+                os.close(fd)
+        for record in chain.from_iterable(map(records_of, runs.values())):
+            if isinstance(record, Subtree):
+                directories.add(record.key)
+            elif isinstance(record, Names):
+                names += len(record.hashes) // 8
+            elif isinstance(record, Part):
+                parts += 1
+    return Committed(len(directories), names, parts)
+
+
+def records_of(frames: list[Frame]) -> Iterator[object]:
+    """The committed records of one run's journals."""
+    last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
+    for frame in frames:
+        if frame.magic != COMMIT and frame.epoch <= last:
+            yield from (record for _, _, record in read_records(frame.payload, LENGTHS))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.interrupts import interrupt
+from tests.fcp.interrupts import committed, interrupt
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, document, launchers, run_fcp
 from tests.signed import signature_of
 
@@ -100,7 +100,7 @@ def test_a_resumed_copy_has_the_signature_of_the_whole(
     place = os.fsencode(tmp_path)
     arguments: list[str | bytes] = ["-a", "-s", "--chunksize=4M", *options, tree, place + b"/dst"]
     slowly = ["--bwlimit=40M", "--ops-limit=1500"]
-    interrupt(Launcher(jobs=3), place, *slowly, *arguments)
+    interrupt(Launcher(jobs=3), place, *slowly, *arguments, when=lambda: committed(place).names > 0)
     for refused in ([], ["-ssha256"]):
         other = [*refused, "-a", "--chunksize=4M", *options]
         finished = run_fcp(ONE, "--resume", *other, tree, place + b"/dst")

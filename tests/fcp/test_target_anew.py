@@ -10,31 +10,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
 
-from pcircle.checkpoint.journal import (
-    COMMIT,
-    Frame,
-    Keys,
-    Names,
-    Part,
-    Subtree,
-    read_frames,
-    read_records,
-)
 from pcircle.checkpoint.store import Checkpoint
-from pcircle.fcp.counters import LENGTHS
-from tests.fcp.interrupts import checkpoints, interrupt
+from tests.fcp.interrupts import checkpoints, committed, interrupt
 from tests.fcp.judge import CONTENT, METADATA, differences
 from tests.fcp.running import FOUR, ONE, TWO, copy, document, run_fcp, without_rights
 from tests.fcp.trees import MIB, content, make_directory, write_file
@@ -111,58 +97,6 @@ def build_source(place: bytes) -> bytes:
                 write_file(folder + b"/%d" % number, b"%b %d" % (folder, number))
         os.link(source + b"/" + letter + b"/1", source + b"/1-" + letter)
     return source
-
-
-class Committed(NamedTuple):
-    """How many directories, names and parts of large files are done."""
-
-    directories: int
-    names: int
-    parts: int
-
-
-def committed(place: bytes) -> Committed:
-    """What the runs of the copy that is kept in `place` have done; nothing once it has ended."""
-    try:
-        return read_committed(place)
-    except FileNotFoundError:
-        return Committed(0, 0, 0)
-
-
-def read_committed(place: bytes) -> Committed:
-    """What the runs of the copy that is kept in `place` have done; FileNotFoundError as it ends."""
-    directories: set[bytes] = set()
-    names = parts = 0
-    for path in checkpoints(place):
-        found = Checkpoint.find(path)
-        if found is None:
-            continue
-        found.close()
-        if found.header is None:
-            continue  # it is just being made
-        keys, runs = Keys(found.header.secret), defaultdict[bytes, list[Frame]](list)
-        for name in os.listdir(path):
-            if name.startswith(b"journal-"):
-                fd = os.open(path + b"/" + name, os.O_RDONLY)
-                run = runs[name.split(b"-")[1]]
-                run += [each for each in read_frames(fd, keys) if isinstance(each, Frame)]
-                os.close(fd)
-        for record in chain.from_iterable(map(records_of, runs.values())):
-            if isinstance(record, Subtree):
-                directories.add(record.key)
-            elif isinstance(record, Names):
-                names += len(record.hashes) // 8
-            elif isinstance(record, Part):
-                parts += 1
-    return Committed(len(directories), names, parts)
-
-
-def records_of(frames: list[Frame]) -> Iterator[object]:
-    """The committed records of one run's journals."""
-    last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
-    for frame in frames:
-        if frame.magic != COMMIT and frame.epoch <= last:
-            yield from (record for _, _, record in read_records(frame.payload, LENGTHS))
 
 
 def stop_midway(place: bytes, *arguments: str | bytes) -> None:
