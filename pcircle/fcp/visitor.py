@@ -37,7 +37,7 @@ from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import LOOP, Changed, Trouble
-from pcircle.fs.xattrs import Held
+from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.walk.items import Batch, Place, Portion, Tree
@@ -232,7 +232,10 @@ class CopyVisitor(Visitor[Part]):
             site.enter_names(opened.root, HOLDER if holder is None else holder.path, made=made)
             site.copier.names.collisions.check(holder_fd, name)
             if site.resumed is not None and self._is_ours(holder_fd, name):
-                open_again(holder_fd, name, flags=site.plan.keep.flags)
+                # Those that the source has not either are others', and stay.
+                source, _ = require(opened.leases)
+                flags = site.plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
+                open_again(holder_fd, name, flags=flags)
             return False
         except OSError as error:
             target.stop_if_full(error, holder_fd, site.copier.names)

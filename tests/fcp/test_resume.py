@@ -30,7 +30,14 @@ from pcircle.checkpoint.journal import (
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.fcp.counters import LENGTHS
 from tests.fcp import kills
-from tests.fcp.interrupts import SLOWLY, checkpoints, interrupt, is_committed, temporary_in
+from tests.fcp.interrupts import (
+    SLOWLY,
+    checkpoints,
+    committed,
+    interrupt,
+    is_committed,
+    temporary_in,
+)
 from tests.fcp.judge import CONTENT, differences
 from tests.fcp.running import (
     FOUR,
@@ -457,7 +464,7 @@ def test_what_was_claimed_is_there_after_a_power_cut(
     write_file(source + b"/large", content("large", 48 * MIB))
     target = mount + b"/copy"
     with Run(Launcher(jobs=seed + 1), "-p", *SLOWLY, "--chunksize", "4M", source, target) as run:
-        while not is_committed(mount):
+        while not committed(mount).names:
             assert run.process.poll() is None
             time.sleep(0.01)
         time.sleep(0.2 * Random(seed).random())

@@ -174,11 +174,11 @@ def stop_in_large(place: bytes, source: bytes, target: bytes, *options: str | by
         done = committed(place)
         return (done.directories == 18 and done.parts > 1) or done.parts > enough_parts
 
-    for enough_parts in (12, 24, 36, 48):
+    for enough_parts in (36, 44, 52):
         interrupt(FOUR, place, *options, "-T", source, target, when=partial(is_done, enough_parts))
         if committed(place).directories == 18:
             return
-        options = (*options, "--resume") if enough_parts == 12 else options
+        options = (*options, "--resume") if enough_parts == 36 else options
     raise AssertionError("a directory is always taken up after the chunks")
 
 
