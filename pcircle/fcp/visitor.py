@@ -384,7 +384,7 @@ class CopyVisitor(Visitor[Part]):
         return part
 
     def _record(self, opened: Open[Part], part: Part) -> None:
-        """One record says it all."""
+        """One record says it all, unless there are directories below: see `known`."""
         site = self._site
         if opened.leases is not None and opened.leases[1] is not None:
             copy: os.stat_result | None = os.fstat(opened.leases[1].fd)
@@ -392,7 +392,8 @@ class CopyVisitor(Visitor[Part]):
             copy = site.copy_status(opened.root, opened.path)
         if copy is None:
             return
-        self._entries.forget(opened.root, opened.path)
+        if totals(part.counts).directories == 1:
+            self._entries.forget(opened.root, opened.path)
         recorder = require(site.recorder)
         key = recorder.keys.directory(opened.root, opened.path)
         digest = b"" if site.signer is None else site.signer.digest_of(part)

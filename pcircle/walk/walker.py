@@ -208,7 +208,7 @@ class Walker(Generic[P]):
 
     def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
         """Depth first, until it is time: at least one directory is entered."""
-        entered, fed_s = False, 0.0
+        entered, fed_s = len(stack) > 1, 0.0
         while True:
             top = stack[-1]
             if not top.pending:
