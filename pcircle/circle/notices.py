@@ -48,6 +48,8 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Any, int]] = deque()
         self._open = False
+        self._waiters = 0
+        self._had_waiters = False
         self.size_bytes = 0
 
     def add(self, value: Any, size_bytes: int) -> int:
@@ -78,8 +80,17 @@ class Outbox:
     def await_room(self, limit_bytes: int) -> None:
         """Wait until it holds no more than this, or nobody is to wait any more."""
         with self._changed:
+            self._waiters += 1
             while self.size_bytes > limit_bytes and not self._open:
+                self._had_waiters = True
                 self._changed.wait()
+            self._waiters -= 1
+
+    def had_waiters(self) -> bool:
+        """Whether anybody has waited for room since this was asked last."""
+        with self._changed:
+            had, self._had_waiters = self._had_waiters, self._waiters > 0
+            return had
 
     def let_go(self) -> None:
         """Nobody is to wait for room from now on."""

@@ -157,7 +157,7 @@ class Rank:
                 self._stopping = True
                 engine.outbox.let_go()
             if self._tuner is not None:
-                engine.workers = self._tuner.look(_now_s())
+                engine.workers = self._tuner.look(_now_s(), held=engine.outbox.had_waiters())
             engine.tick(_now_s())
 
     # ---- events ----------------------------------------------------------------

@@ -68,11 +68,14 @@ class Tuner:
         self._spent = (0.0, 0.0, 0.0)
         self._starved = True
 
-    def look(self, now_s: float) -> int:
-        """At the end of a window find out how many threads the next one gets."""
+    def look(self, now_s: float, *, held: bool = False) -> int:
+        """At the end of a window find out how many threads the next one gets.
+
+        `held` tells that some have waited for something else than what they work on.
+        """
         pool = self._pool
         # With threads that have nothing to do there is nothing to judge by.
-        self._starved = self._starved or pool.in_flight < pool.threads
+        self._starved = self._starved or held or pool.in_flight < pool.threads
         elapsed_s = now_s - self._since_s
         if elapsed_s < WINDOW_S:
             return pool.threads

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from pcircle.circle import Engine
 from pcircle.circle.notices import (
     PACK_BYTES,
@@ -14,7 +16,9 @@ from pcircle.circle.notices import (
     age_s,
     pack_bytes,
 )
+from pcircle.runtime import Here, Task, Work
 from pcircle.runtime.line import KEPT_BYTES, WorkerLine
+from pcircle.runtime.threads import WINDOW_S, Tuner
 from pcircle.workers.pool import Pool
 
 
@@ -116,6 +120,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     assert told <= held < KEPT_BYTES // 100 + 2
     first = engine.outbox.take(KEPT_BYTES)
     assert len(first) > held // 2
+    assert engine.outbox.had_waiters()
     engine.outbox.let_go()  # as at an abort: the rest is told without waiting
     while not future.done:
         pool.drain()
@@ -132,3 +137,33 @@ def test_the_main_thread_never_waits() -> None:
     for _ in range(3):
         line.note(["x" * KEPT_BYTES])
     assert len(engine.outbox) == 3
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_threads_that_wait_to_be_heard_do_not_call_for_more(held: bool) -> None:
+    """They look as those do that wait for a disk, where more threads would pay."""
+
+    class Working(Task[int, int]):
+        done = 0.0
+
+        def seed(self) -> list[int]:
+            return []
+
+        def process(self, item: int, here: Here[int]) -> int:
+            return item
+
+        def merge(self, a: int, b: int) -> int:
+            return a + b
+
+        def work(self) -> Work:
+            self.done += pool.threads
+            return Work(metadata=self.done)
+
+    pool = Pool(lambda: None)
+    pool.in_flight = 100
+    tuner = Tuner(Working(), pool, 8)
+    now_s, most = time.monotonic(), 0
+    for _ in range(20):
+        now_s += 2 * WINDOW_S
+        most = max(most, tuner.look(now_s, held=held))
+    assert (most == 1) == held
