@@ -31,7 +31,6 @@ WRITERS = {
     "ui/output.py",
     "transport/_wake.py",
     "copying/target.py",
-    "copying/files.py",
     "copying/plain.py",
     "fbench/cases.py",
 }
