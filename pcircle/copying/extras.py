@@ -80,9 +80,12 @@ class Extras:
             if demanded
         }
 
-    def enter(self, target_fd: int) -> None:
-        """What follows is made in this directory, which may hand down access control lists."""
-        self._inherited = self._keep.acl and hands_down(target_fd)
+    def enter(self, target_fd: int, *, bare: bool = False) -> None:
+        """What follows is made in this directory, which may hand down access control lists.
+
+        `bare` tells that it does not.
+        """
+        self._inherited = self._keep.acl and not bare and hands_down(target_fd)
 
     def made_directory(self, target_fd: int) -> bool:
         """A directory was made: let it hand down nothing to what is put into it.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pcircle.checkpoint.journal import Counts
 from pcircle.copying.files import COPIED, LARGE, LINKED
@@ -23,11 +24,25 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.walk.items import Batch, Place
-from pcircle.walk.opened import Gathering
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import handed_back
 
 _BATCH_S = 0.1
+
+
+def is_bare(where: Where) -> bool:
+    """Whether this item has made the directory, and found that it hands down no list."""
+    return isinstance(where, Open) and where.own is not None and where.own.bare
+
+
+class _Names(NamedTuple):
+    """Names of a directory that are done: counts before and after, and packed entries."""
+
+    names: Sequence[bytes]
+    before: Counts
+    after: Counts
+    entries: bytes
 
 
 class Entries:
@@ -37,7 +52,7 @@ class Entries:
         self._site = site
         self._links = links
         # Of the item at hand: by directory what is done, and what is to be read again.
-        self._done: dict[tuple[int, bytes], list[tuple[Sequence[bytes], Counts, bytes]]] = {}
+        self._done: dict[tuple[int, bytes], list[_Names]] = {}
         self._copied: list[Copied] = []
 
     def copy(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]) -> None:
@@ -48,8 +63,8 @@ class Entries:
         if names.specials and not site.plan.keep.special:
             self._skip_specials(where, names.specials, source_fd, here)
             names.specials = []
-        before = site.counters.counts() if site.recorder is not None else ()
-        site.enter(root, path, place, target_fd)
+        before = site.takings.now()
+        site.enter(root, path, place, target_fd, bare=is_bare(where))
         site.lift(target_fd, names.files)
         linked, undone = self._copy_others(where, names, fds, here)
         files = names.files
@@ -121,16 +136,18 @@ class Entries:
     ) -> None:
         """These names are done: to be recorded, or first to be read again."""
         site = self._site
-        counts = of_names(len(names), before, site.counters.counts()) if before else ()
+        after = site.takings.now()
         entries = b"" if site.signer is None else site.signer.fresh()
         if site.waiting is not None:
+            counts = of_names(len(names), before, after) if before else ()
             copied = site.waiting.copied(where, names, counts, entries)
             if copied is not None:
                 self._copied.append(copied)
                 here.wait(where.slot)
                 return  # it is recorded when it is verified
         if site.recorder is not None and names:
-            self._done.setdefault((where.root, where.path), []).append((names, counts, entries))
+            done = _Names(names, before, after, entries)
+            self._done.setdefault((where.root, where.path), []).append(done)
 
     def forget(self, root: int, path: bytes) -> None:
         """A record of the whole directory says it all."""
@@ -148,7 +165,8 @@ class Entries:
             self._done = {}
             for (root, path), each in done.items():
                 made = site.copy_mark(root, path)
-                for names, counts, entries in each:
+                for names, before, after, entries in each:
+                    counts = of_names(len(names), before, after)
                     recorder.names(root, path, names, counts, made, entries)
 
     # ---- roots -----------------------------------------------------------------
@@ -163,7 +181,7 @@ class Entries:
             if self._is_done(number):
                 self._site.counters.weight += item.weight
                 continue
-            before = self._site.counters.counts()
+            before = self._site.takings.now()
             settled = self._site.counters.copied()
             try:
                 finished = self._single(number, item.weight, here)

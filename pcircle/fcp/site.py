@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 
 from pcircle.checkpoint.disk import Disk
-from pcircle.checkpoint.journal import Names
+from pcircle.checkpoint.journal import Counts, Names
 from pcircle.checkpoint.mark import leave
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
@@ -90,8 +90,8 @@ class Site:
         """The epoch that this rank is in, 0 where there are none."""
         return 0 if self.disk is None else self.disk.epoch
 
-    def begin(self, here: Here[Any]) -> None:
-        """An item begins: what the last one left is not its own."""
+    def begin(self, here: Here[Any]) -> Counts:
+        """An item begins: what the last one left is not its own. The counts so far."""
         self.copier.is_stopping = here.is_stopping
         if self.limits is not None:
             self.limits.is_stopping = here.is_stopping
@@ -99,11 +99,16 @@ class Site:
             self.waiting.begin()
         if self.recorder is not None:
             self.recorder.begin()
-        self.takings.begin()
+        return self.takings.begin()
 
-    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
-        """What follows is made in the copy of this directory, which is open."""
-        self.extras.enter(target_fd)
+    def enter(
+        self, root: int, path: bytes, place: Place, target_fd: int, *, bare: bool = False
+    ) -> None:
+        """What follows is made in the copy of this directory, which is open.
+
+        `bare` tells that it hands down no access control list.
+        """
+        self.extras.enter(target_fd, bare=bare)
         self.enter_names(root, path, made=place.made)
 
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:

@@ -6,6 +6,8 @@ them, and its signature the entries that were added. Without either there is not
 
 from __future__ import annotations
 
+from operator import sub
+
 from pcircle.checkpoint.journal import Counts, add_counts
 from pcircle.fcp.counters import FAILED, Counters
 from pcircle.fcp.items import NOTHING, Part
@@ -21,12 +23,20 @@ class Takings:
         self._counted = counted
         self._before: Counts = ()
 
-    def begin(self) -> None:
-        """An item begins: what the last one left is not its own."""
-        if self._counted:
-            self._before = self._counters.counts()
+    def begin(self) -> Counts:
+        """An item begins: what the last one left is not its own. The counts so far."""
+        self._before = self.now()
         if self._signer is not None:
             self._signer.clear()
+        return self._before
+
+    def now(self) -> Counts:
+        """The counts so far, if they are wanted."""
+        return self._counters.counts() if self._counted else ()
+
+    def signed(self) -> Part:
+        """The entries that were added since they were taken last; `NOTHING` if there are none."""
+        return NOTHING if self._signer is None else self._signer.take(NOTHING)
 
     def take(self) -> Part:
         """What was done since; `NOTHING` if that is nothing."""
@@ -34,7 +44,7 @@ class Takings:
         if self._counted:
             now = self._counters.counts()
             if now != self._before:
-                part = Part(tuple([a - b for a, b in zip(now, self._before, strict=True)]))
+                part = Part(between(self._before, now))
                 self._before = now
         return part if self._signer is None else self._signer.take(part)
 
@@ -46,6 +56,11 @@ class Takings:
             add_counts(a.counts, b.counts), max(a.epoch, b.epoch), blocks=a.blocks + b.blocks
         )
         return done if self._signer is None else self._signer.gather(done, a, b)
+
+
+def between(before: Counts, after: Counts) -> Counts:
+    """What was counted from one moment to another."""
+    return tuple(map(sub, after, before))
 
 
 def has_failed(part: Part) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from pcircle.checkpoint.journal import Subtree
+from pcircle.checkpoint.journal import Counts, Subtree
 from pcircle.checkpoint.resumed import (
     Partial,
     Standing,
@@ -25,13 +25,13 @@ from pcircle.checkpoint.resumed import (
 )
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
-from pcircle.fcp.counters import SPECIAL_SKIPPED, totals
+from pcircle.fcp.counters import FAILED, SPECIAL_SKIPPED, totals
 from pcircle.fcp.entries import Entries
 from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
 from pcircle.fcp.site import Site
 from pcircle.fcp.takeup import open_again, sweep, sweep_all
-from pcircle.fcp.takings import has_failed
+from pcircle.fcp.takings import between, has_failed
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
@@ -57,6 +57,7 @@ class Directory(NamedTuple):
     finished_ns: int = 0  # when an earlier run changed it last, which has done it
     layout: bytes | None = None  # that it hands down
     partial: Partial | None = None  # what an earlier run has done of it
+    bare: bool = False  # it was made, and hands down no access control list
 
 
 class CopyVisitor(Visitor[Part]):
@@ -68,6 +69,8 @@ class CopyVisitor(Visitor[Part]):
         self._site = site
         self._entries = entries
         self._doing = ""
+        self._in_place = False  # a directory that is complete is so in the item that has read it
+        self._began: Counts = ()  # the item
         self._standing = Standing()  # of the directory that is asked for
         self._floor = 0  # the latest epoch of what the item has touched
 
@@ -76,16 +79,20 @@ class CopyVisitor(Visitor[Part]):
     def begin(self, item: Any, here: Here[Any]) -> None:
         """See `Visitor`."""
         self._floor = floor_of(item)
-        self._site.begin(here)
+        self._in_place = isinstance(item, Tree)
+        self._began = self._site.begin(here)
 
     def resume(self, base: Open[Part], here: Here[Any]) -> None:
         """See `Visitor`."""
         self._floor = base.own or 0
+        self._in_place = False
         self._site.begin(here)
 
     def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`: what was done is recorded, claimed, and to be verified."""
         self._entries.end(here)
+        if opens and self._began:
+            self._share(opens)
         recorder = self._site.recorder
         if recorder is not None:
             self._floor = recorder.end(self._floor)
@@ -96,6 +103,24 @@ class CopyVisitor(Visitor[Part]):
         """What the item is made of counts no sooner than this."""
         self._floor = max(self._floor, epoch)
 
+    def stays(self, opened: Open[Part]) -> None:
+        """See `Visitor`."""
+        opened.ended = self._site.takings.now()
+
+    def _share(self, opens: Sequence[Open[Part]]) -> None:
+        """Give each directory that stays what was counted in it, but in none of the others.
+
+        Those that were complete in place count where they lie.
+        """
+        opens[0].began, opens[0].ended = self._began, self._site.takings.now()
+        counts = [between(opened.began, opened.ended) for opened in opens]
+        own = list(counts)
+        for opened, all_below in zip(opens[1:], counts[1:], strict=True):
+            above = require(opened.above).slot
+            own[above] = between(all_below, own[above])
+        for opened, share in zip(opens, own, strict=True):
+            opened.part = self.merge(opened.part, Part(share))
+
     def since(self, part: Part) -> Part:
         """What came of an item that has just ended, under the epoch in which it counts."""
         if self._site.recorder is None or part.epoch >= self._floor:
@@ -104,7 +129,8 @@ class CopyVisitor(Visitor[Part]):
 
     def taken(self) -> Part:
         """See `Visitor`."""
-        return self._site.takings.take()
+        takings = self._site.takings
+        return takings.signed() if self._in_place else takings.take()
 
     def merge(self, a: Part, b: Part) -> Part:
         """See `Visitor`."""
@@ -118,21 +144,21 @@ class CopyVisitor(Visitor[Part]):
         Of others the directories below are looked at one by one: these may have been changed.
         """
         site, self._doing = self._site, ""
+        opened.began = site.takings.now()
         if site.resumed is None:
             return None
         self._standing = site.standing(opened.root, opened.path)
         record = self._standing.record
         if record is None or totals(record.counts).directories > 1:
             return None
-        part = Part(record.counts)
+        part = NOTHING
         signer = site.signer
         if signer is not None:
             if not signer.is_digest(record.digest):
                 return None
             runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
-            part = Part(record.counts, runs=runs, signed=record.signed)
+            part = Part(runs=runs, signed=record.signed)
         site.counters.resume(record.counts)
-        site.takings.begin()  # which are in the part
         if record.counts[SPECIAL_SKIPPED]:
             here.note([Skipped(opened.path, "", opened.root)])
         return part
@@ -195,7 +221,8 @@ class CopyVisitor(Visitor[Part]):
             return Directory(status, lease.identity, created, layout=layout)
         inherited = created and extras.made_directory(lease.fd)
         held = extras.of_directory(source_fd, alone=inherited or not created)
-        return Directory(status, lease.identity, created, held, layout=layout)
+        bare = created and not inherited
+        return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
 
     def _make_directory(
         self, opened: Open[Part], status: os.stat_result, holder: Open[Part] | None
@@ -350,6 +377,8 @@ class CopyVisitor(Visitor[Part]):
 
     def lost(self, opened: Open[Part]) -> Part:
         """See `Visitor`: what is in it is nobody's entry."""
+        if self._in_place:
+            return NOTHING
         part = self.merge(opened.part, self.taken())
         self._floor = max(self._floor, part.epoch)
         return msgspec.structs.replace(part, runs=(), shelved=(), signed=0)
@@ -377,13 +406,18 @@ class CopyVisitor(Visitor[Part]):
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
         if site.recorder is None:
             return part
+        if self._in_place:
+            counts = between(opened.began, site.takings.now())
+            if not counts[FAILED]:
+                self._record(opened, part, counts)
+            return part  # its holder's counts have these in them
         part = self.merge(part, self.taken())
         self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
         if not has_failed(part):
-            self._record(opened, part)
+            self._record(opened, part, part.counts)
         return part
 
-    def _record(self, opened: Open[Part], part: Part) -> None:
+    def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
         """One record says it all, unless there are directories below: see `known`."""
         site = self._site
         if opened.leases is not None and opened.leases[1] is not None:
@@ -392,12 +426,12 @@ class CopyVisitor(Visitor[Part]):
             copy = site.copy_status(opened.root, opened.path)
         if copy is None:
             return
-        if totals(part.counts).directories == 1:
+        if totals(counts).directories == 1:
             self._entries.forget(opened.root, opened.path)
         recorder = require(site.recorder)
         key = recorder.keys.directory(opened.root, opened.path)
         digest = b"" if site.signer is None else site.signer.digest_of(part)
-        recorder.add(Subtree(key, part.counts, copy.st_ino, copy.st_ctime_ns, digest, part.signed))
+        recorder.add(Subtree(key, counts, copy.st_ino, copy.st_ctime_ns, digest, part.signed))
 
     def _finish(self, opened: Open[Part]) -> None:
         """Give a directory its attributes, and have it on disk if that is wanted. OSError."""

@@ -33,7 +33,9 @@ class Open(Generic[P]):
     __slots__ = (
         "above",
         "ancestors",
+        "began",
         "below",
+        "ended",
         "entered",
         "failed",
         "leases",
@@ -57,6 +59,8 @@ class Open(Generic[P]):
         self.part = part
         self.place: Place | None = None
         self.own: Any = None
+        self.began: Any = None  # the tool's marks of when it was entered and left
+        self.ended: Any = None
         self.weight = 0.0
         self.only: Listed | None = None
         self.ancestors = b""  # of what is in it

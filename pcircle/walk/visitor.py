@@ -96,6 +96,9 @@ class Visitor(ABC, Generic[P]):
     def leave(self, opened: Open[P], here: Here[Any]) -> P:
         """All that is in a directory is done; what comes of it, with its `part`, for its holder."""
 
+    def stays(self, opened: Open[P]) -> None:
+        """A directory waits for what others do: it is left, or lost, in the item's join."""
+
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, here: Here[Any]) -> None:
         """A directory can't be reached, made or read; what was found by then is gone on with."""

@@ -370,6 +370,7 @@ class Walker(Generic[P]):
         if opened.waits or here.stopping:
             opened.waits = above.waits = True
             here.spawned += 1
+            self._visitor.stays(opened)
             return
         here.opens.pop()
         self._add(above, self._complete(opened, here))

@@ -111,6 +111,7 @@ def test_a_name_that_is_another_file_by_its_turn(
     operation: str, size: int, options: tuple[str, ...], place: bytes
 ) -> None:
     """At each look at a name, of the first and of the one that is to be a link, it is replaced."""
+    report = place + b"/report"
     for victim in "abc":
         for turn in (1, 2, 3):
             source, old = three_names(place, size)
@@ -118,7 +119,7 @@ def test_a_name_that_is_another_file_by_its_turn(
             watched = path.replace("/source/", "/copy/") if operation == "link" else path
             deed = Deed(operation, watched, "replace", path, "new", turn, turn + 1)
             arguments = ["-a", *options, "--chunksize", "4M", source, place + b"/copy"]
-            finished = meddle(place, [deed], *arguments)
+            finished = meddle(place, [deed], "--json", report, *arguments)
             # In chunks it may be seen to be replaced: then it is named.
             named = f"/{victim}/f': it changed while it was copied"
             assert not finished.code or (size > 4 * MIB and named in finished.said), finished.said
@@ -131,7 +132,7 @@ def test_a_name_that_is_another_file_by_its_turn(
                 assert copied in (old, now), (victim, turn, name)
             others = {os.stat(place + f"/copy/{n}/f".encode()).st_ino for n in "abc" if n != victim}
             # One that is found after its inode has lost a name may as well be another version.
-            assert len(others) == 1 or operation == "link"
+            assert len(others) == 1 or document(report)["not_kept"]["hard links"] > 0
             remove_tree(place + b"/copy")
 
 
@@ -205,8 +206,8 @@ def test_names_that_are_not_kept_together_are_counted(what: str, place: bytes) -
             wanted = {os.stat(source + b"/" + name).st_ino for name in names}
             found = {os.stat(place + b"/copy/" + name).st_ino for name in names}
             lost = len(found) - len(wanted)
+            # Who has lost a name may as well have been written into.
             assert lost <= document(report)["not_kept"].get("hard links", 0)
-            assert lost == 0 or what == "rewrite"
             remove_tree(place + b"/copy")
 
 
