@@ -87,12 +87,13 @@ class Extras:
         """
         self._inherited = self._keep.acl and not bare and hands_down(target_fd)
 
-    def made_directory(self, target_fd: int) -> bool:
+    def made_directory(self, target_fd: int, *, bare: bool) -> bool:
         """A directory was made: let it hand down nothing to what is put into it.
 
-        Its source's default list comes when it is complete. True if it has inherited lists.
+        Its source's default list comes when it is complete. True if it has inherited lists;
+        `bare` tells that what it was made in, which nobody else can change yet, hands none down.
         """
-        if not (self._keep.acl and hands_down(target_fd)):
+        if bare or not (self._keep.acl and hands_down(target_fd)):
             return False
         # If it can't be removed, each thing that inherits it is rid of it by itself.
         with suppress(OSError):
@@ -111,7 +112,7 @@ class Extras:
         values: list[tuple[str, bytes]] = []
         if self._listed:
             lists = (ACCESS, DEFAULT) if self._keep.acl else ()
-            values = read_attributes(fd, xattr=self._keep.xattr, lists=lists)
+            values = read_attributes(fd, xattr=self._keep.xattr, lists=lists, listed=True)
         return self._held(values, fd, alone=alone and self._keep.acl)
 
     def of_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:

@@ -175,7 +175,7 @@ class CopyVisitor(Visitor[Part]):
             site.leave_mark(opened.root)
         target_side = self._lease_target(opened, holder)
         try:
-            own = self._between(source.fd, status, target_side, created)
+            own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
             opened.own = own
@@ -213,13 +213,20 @@ class CopyVisitor(Visitor[Part]):
             refuse_cycle(where, source, self._site.sources, self._site.targets)
 
     def _between(
-        self, source_fd: int, status: os.stat_result, lease: Lease, created: bool
+        self,
+        source_fd: int,
+        status: os.stat_result,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        created: bool,
     ) -> Directory:
         extras = self._site.extras
         layout = self._site.copier.layouts.of_directory(source_fd)
         if not extras.any:
             return Directory(status, lease.identity, created, layout=layout)
-        inherited = created and extras.made_directory(lease.fd)
+        bare = holder is not None and holder.own is not None and holder.own.bare
+        inherited = created and extras.made_directory(lease.fd, bare=bare)
         held = extras.of_directory(source_fd, alone=inherited or not created)
         bare = created and not inherited
         return Directory(status, lease.identity, created, held, layout=layout, bare=bare)

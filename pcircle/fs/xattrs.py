@@ -127,14 +127,20 @@ def kind_of(name: str) -> str | None:
 
 
 def read_attributes(
-    source: int | bytes, *, xattr: bool, lists: Sequence[str], follow: bool = True
+    source: int | bytes,
+    *,
+    xattr: bool,
+    lists: Sequence[str],
+    follow: bool = True,
+    listed: bool = False,
 ) -> list[tuple[str, bytes]]:
     """The attributes to keep of an open file or of a path, and these access control lists of it.
 
-    OSError if they can't be read.
+    `listed`: they are looked for by one call, which is cheaper where several lists are wanted. It
+    is not where one is, which Lustre has at hand. OSError if they can't be read.
     """
     names: Sequence[str] = lists
-    if xattr:
+    if xattr or listed:
         try:
             names = attributes(source, follow=follow)
         except OSError as error:

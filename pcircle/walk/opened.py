@@ -19,8 +19,8 @@ from pcircle.walk.items import Place, Tree
 
 P = TypeVar("P")
 
-_FEW_NAMES = 64  # of directories: they are given away in halves
-_PARTS = 8  # that more are given away in
+_LEAST_NAMES = 32  # of directories that are divided although nobody waits
+_PARTS = 8  # that many are given away in
 
 
 class Open(Generic[P]):
@@ -107,8 +107,11 @@ class Gathering(Here[Any], Generic[P]):
             super().spawn(kept)
 
 
-def left_of(opened: Open[Any], most: int | None = None) -> list[Tree]:
-    """What is left of a directory, or so many names of it, to be given away."""
+def left_of(opened: Open[Any], most: int | None = None, *, together: bool = False) -> list[Tree]:
+    """What is left of a directory, or so many names of it, to be given away.
+
+    `together`: nobody waits, so few are not divided.
+    """
     names, opened.pending = opened.pending, []
     if most is not None and most < len(names):
         names, opened.pending = names[:most], names[most:]
@@ -121,7 +124,7 @@ def left_of(opened: Open[Any], most: int | None = None) -> list[Tree]:
     ]
     if listed:
         names = [name for name in names if name not in opened.below]
-    some = -(-len(names) // (_PARTS if len(names) > _FEW_NAMES else 2)) or 1
+    some = max(_LEAST_NAMES if together else 1, -(-len(names) // _PARTS))
     parts = [b"\0".join(names[at : at + some]) for at in range(0, len(names), some)]
     return listed + [Tree(*found, part, *rest, None, opened.ancestors) for part in parts]
 

@@ -152,8 +152,9 @@ class Walker(Generic[P]):
             self._descend(stack, until_s, here)
         finally:
             self._held.release()
+        together = bool(item.names) and not here.is_hungry()
         for opened in stack:
-            here.spawn(left_of(opened))
+            here.spawn(left_of(opened, together=together))
         while len(stack) > 1:
             self._settle(stack.pop(), here)
         visitor.end(here, opens)
