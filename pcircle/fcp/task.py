@@ -47,7 +47,9 @@ from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.opened import Gathering
-from pcircle.walk.walker import BATCH_NAMES, Scope, Walker
+from pcircle.walk.walker import Scope, Walker
+
+_BATCH_NAMES = 512  # of files that were given as SRC
 
 
 class Forwarded(NamedTuple):
@@ -114,7 +116,7 @@ class CopyTask(PartedTask[Item, Done]):
             else:
                 singles += 1
             here_ends = root.kind == DIRECTORY or number == len(roots) - 1
-            if singles and (here_ends or singles == BATCH_NAMES):
+            if singles and (here_ends or singles == _BATCH_NAMES):
                 end = number if root.kind == DIRECTORY else number + 1
                 yield Singles(end - singles, end, weight)
                 singles = 0

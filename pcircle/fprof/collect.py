@@ -318,6 +318,13 @@ class Collector:
         tally[1] += sum(sizes)
         tally[2] += SECTOR_BYTES * sum(blocks)
 
+    def entered(self, size: int, blocks: int) -> None:
+        """Add a directory."""
+        tally = self._kinds["directory"]
+        tally[0] += 1
+        tally[1] += size
+        tally[2] += SECTOR_BYTES * blocks
+
     def directory(self, row: DirectoryRow) -> None:
         """A directory is complete."""
         if "dirsize" in self._wanted:

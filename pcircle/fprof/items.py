@@ -1,52 +1,30 @@
-"""fprof's units of work, as they travel between ranks, and what comes back of them.
+"""fprof's units of work besides those of the walk, and what comes back of all.
 
-A directory with all below it, some hundred names in one directory, claims to hard-linked files.
-Whoever walks a part of the tree goes on by itself for some milliseconds and gives away what is
-left then: so an item of a tree of small directories is many of them, and no message is sent for a
-directory of three files. `slot` is the directory, among those that are open in the item that made
-this one, in which its results count.
+Names of any kind, a list, claims to hard-linked files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
 from typing import TypeAlias
 
 import msgspec
 
 from pcircle.fs.listed import Listed
+from pcircle.walk.items import Batch, Tree
 
 
-class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Profile directories in the directory `path`, and all below them; without names itself.
+class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
+    """Profile names of any kind in the directory `path`; directories among them are not entered.
 
-    Names are joined by NUL; `mount` is the mount point that the directory is under.
+    Names are joined by NUL. Nothing of them counts for a directory.
     """
 
     root: int
     path: bytes
     names: bytes
     weight: float  # of each name
-    slot: int
-    mount: bytes = b""
-
-
-class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """Profile entries of one directory; names are joined by NUL.
-
-    `any` are of any kind, directories too, which are then not entered.
-    """
-
-    root: int
-    path: bytes
-    files: bytes
-    links: bytes
-    specials: bytes
-    weight: float  # of each name
-    slot: int
-    mount: bytes = b""
-    any: bytes = b""
+    place: None = None
+    slot: int = 0
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
@@ -63,7 +41,7 @@ class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     packed: bytes
 
 
-Item: TypeAlias = Tree | Batch | Lines | Claims
+Item: TypeAlias = Tree | Batch | Mixed | Lines | Claims
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -115,13 +93,3 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 def added(a: Sum, b: Sum) -> Sum:
     """Two sums as one."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
-
-
-def total_of(parts: Iterable[Sum]) -> Sum:
-    """All of these as one sum."""
-    return reduce(added, parts, (0, 0, 0))
-
-
-def split(packed: bytes) -> list[bytes]:
-    """The names of an item, as it carries them."""
-    return packed.split(b"\0") if packed else []

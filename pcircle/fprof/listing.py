@@ -1,16 +1,17 @@
 """`--files-from`: what of a directory is to be profiled, as items of work.
 
 The list is sorted and kept on disk by `pcircle.fs.lists`, where what lies in one directory lies
-together. Its names become batches, so a list is looked up as fast as a walk. Listed directories
-count by themselves; what is in them does not, unless it is listed, or the directory is with a slash
-at its end.
+together. So are its names looked up, which takes no longer than a walk. Listed directories count by
+themselves; what is in them does not, unless it is listed, or the directory is with a slash at its
+end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pcircle.fprof.items import Batch, Tree
+from pcircle.fprof.items import Mixed
+from pcircle.walk.items import Tree
 
 _MOST_NAMES = 1024  # of an item
 _NUL = b"\0"
@@ -26,18 +27,18 @@ class _Waiting:
         self.alone: list[bytes] = []
         self.whole: list[bytes] = []
 
-    def items(self, root: int, weight: float) -> Iterator[Batch | Tree]:
+    def items(self, root: int, weight: float) -> Iterator[Mixed | Tree]:
         """Items of these names, which are forgotten."""
         path = self.inside[:-1].replace(_NUL, b"/")
         if self.alone:
             names = _NUL.join(self.alone)
-            yield Batch(root, path, b"", b"", b"", weight, root, any=names)
+            yield Mixed(root, path, names, weight)
         if self.whole:
-            yield Tree(root, path, _NUL.join(self.whole), weight, root)
+            yield Tree(root, path, weight, _NUL.join(self.whole))
         self.alone, self.whole = [], []
 
 
-def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Batch | Tree]:
+def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixed | Tree]:
     """Items for sorted records, each path of this weight, with little in memory at once."""
     waiting: list[_Waiting] = []  # each in the one before it
     for record in records:

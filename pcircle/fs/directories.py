@@ -59,9 +59,10 @@ class _Open:
     """A descriptor, how many leases it has, and whether the cache has let it go.
 
     `searched` tells that it is open for its path alone; `status` is that of when it was opened.
+    One that is `alone` never was in the cache: nobody has it but who has leased it.
     """
 
-    __slots__ = ("evicted", "fd", "identity", "leases", "searched", "status")
+    __slots__ = ("alone", "evicted", "fd", "identity", "leases", "searched", "status")
 
     def __init__(
         self, fd: int, status: os.stat_result, identity: tuple[int, int], *, searched: bool
@@ -71,7 +72,7 @@ class _Open:
         self.status = status
         self.identity = identity
         self.leases = 0
-        self.evicted = False
+        self.evicted = self.alone = False
 
 
 class Lease:
@@ -105,6 +106,11 @@ class Lease:
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
     """What tells a file from all others of a node."""
     return status.st_dev, status.st_ino
+
+
+def inode_alone(status: os.stat_result) -> tuple[int, int]:
+    """As far as that goes on several nodes, which number devices each in their own way."""
+    return 0, status.st_ino
 
 
 class Directories:
@@ -165,7 +171,8 @@ class Directories:
         So it is not kept, unless by `keep`: most directories of a tree have none below them.
         """
         opened = self._open_at(name, above.fd, self._no_follow)
-        opened.evicted, opened.leases = True, 1
+        opened.evicted = opened.alone = True
+        opened.leases = 1
         return Lease(self, opened)
 
     def keep(self, lease: Lease, root: int, path: bytes) -> None:
@@ -174,11 +181,14 @@ class Directories:
             opened = lease.opened
             # One that is kept may be so by another name: a root by that of its holder.
             if opened.evicted and self._open.get((root, path)) is None:
-                opened.evicted = False
+                opened.evicted = opened.alone = False
                 self._open[root, path] = opened
 
     def release(self, opened: _Open) -> None:
         """End a lease."""
+        if opened.alone:
+            _close(opened.fd)
+            return
         with self._lock:
             opened.leases -= 1
             if opened.evicted and not opened.leases:
@@ -272,8 +282,10 @@ class Directories:
 
 
 def _close(fd: int) -> None:
-    with suppress(OSError):  # nothing was written by way of it, and it is closed nonetheless
+    try:  # noqa: SIM105 - `suppress` takes as long as the call
         os.close(fd)
+    except OSError:  # nothing was written by way of it, and it is closed nonetheless
+        pass
 
 
 def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:

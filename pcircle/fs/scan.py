@@ -103,26 +103,30 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     A type that the directory does not tell is asked for, without following.
     """
     block = Block()
-    until_s = time.monotonic() + _BLOCK_S
     # mypy knows of no scan of either kind.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
-        while some := list(islice(entries, _LOOK_EVERY)):
-            # Most are files, and a comprehension sorts these out faster than a loop does.
-            files = [entry.name for entry in some if entry.is_file(follow_symlinks=False)]
-            block.files += files if IS_EXACT else map(exact, files)
-            if len(files) < len(some):
-                _add_others(block, some)
-            if len(block) >= BLOCK_ENTRIES or time.monotonic() > until_s:
-                yield block
-                block = Block()
-                until_s = time.monotonic() + _BLOCK_S
+        some = list(islice(entries, _LOOK_EVERY))
+        if len(some) == _LOOK_EVERY:  # most directories have fewer, and end here
+            until_s = time.monotonic() + _BLOCK_S
+            while some:
+                _add(block, some)
+                if len(block) >= BLOCK_ENTRIES or time.monotonic() > until_s:
+                    yield block
+                    block = Block()
+                    until_s = time.monotonic() + _BLOCK_S
+                some = list(islice(entries, _LOOK_EVERY))
+    _add(block, some)
     block.last = True
     yield block
 
 
-def _add_others(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
-    """Add what is no regular file."""
+def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
+    # Most are files, and a comprehension sorts these out faster than a loop does.
+    files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    block.files += files if IS_EXACT else map(exact, files)
+    if len(files) == len(entries):
+        return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             block.directories.append(exact(entry.name))

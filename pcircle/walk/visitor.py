@@ -69,6 +69,8 @@ class Visitor(ABC, Generic[P]):
 
     nothing: ClassVar[Any]
     """What comes of nothing."""
+    batch_names: ClassVar[int] = 512
+    """How many names are looked at by the item that has read them; of more, others do so many."""
 
     @abstractmethod
     def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
@@ -83,6 +85,17 @@ class Visitor(ABC, Generic[P]):
 
     def known(self, opened: Open[P], here: Here[Any]) -> P | None:
         """What comes of a directory that need not be entered; None: it is."""
+        return None
+
+    def whole(
+        self, opened: Open[P], weight: float, source: Lease, here: Here[Any]
+    ) -> list[bytes] | None:
+        """Read an open directory and look at all that is in it; its subdirectories.
+
+        For who learns on the way which names are directories; None leaves it to the walk. Not
+        asked for where names are chosen. Of what is found and of its `weight` nothing is counted
+        by the walk but the scans that are due; `opened.weight` is what each subdirectory gets.
+        """
         return None
 
     @abstractmethod
@@ -101,7 +114,10 @@ class Visitor(ABC, Generic[P]):
 
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, here: Here[Any]) -> None:
-        """A directory can't be reached, made or read; what was found by then is gone on with."""
+        """A directory can't be reached, made or read; what was found by then is gone on with.
+
+        Its `leases` are there if it was reached.
+        """
 
     @abstractmethod
     def lost(self, opened: Open[P]) -> P:

@@ -36,7 +36,6 @@ from pcircle.walk.visitor import Names, Tally, Visitor
 
 P = TypeVar("P")
 
-BATCH_NAMES = 512
 _FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
@@ -66,12 +65,14 @@ class _Held(Generic[P]):
         if self.opened is opened and opened.leases is not None:
             return opened.leases
         self.release()
-        place = require(opened.place)
-        source = self._sources.lease(opened.root, opened.path, place.source)
+        place = opened.place  # of what a list names nobody knows it
+        known = None if place is None else place.source
+        source = self._sources.lease(opened.root, opened.path, known)
         target: Lease | None = None
         if self._targets is not None:
             try:
-                target = self._targets.lease(opened.root, opened.path, place.target)
+                known = None if place is None else place.target
+                target = self._targets.lease(opened.root, opened.path, known)
             except OSError:
                 self._sources.release(source.opened)
                 raise
@@ -98,10 +99,10 @@ class _Held(Generic[P]):
 def release(opened: Open[Any]) -> None:
     """End a directory's leases."""
     if opened.leases is not None:
-        leases, opened.leases = opened.leases, None
-        for lease in leases:
-            if lease is not None:
-                lease.end()
+        (source, target), opened.leases = opened.leases, None
+        source.end()
+        if target is not None:
+            target.end()
 
 
 class Walker(Generic[P]):
@@ -128,6 +129,7 @@ class Walker(Generic[P]):
         self._rank = rank
         self._lists = lists
         self._choose = choosing(scope.rules)
+        self._takes_all = not scope.rules and not scope.follow
         self._held: _Held[P] = _Held(sources, targets)
 
     # ---- one item --------------------------------------------------------------
@@ -156,7 +158,7 @@ class Walker(Generic[P]):
         for opened in stack:
             here.spawn(left_of(opened, together=together))
         while len(stack) > 1:
-            self._settle(stack.pop(), here)
+            self._settle(stack.pop(), stack[-1], here)
         visitor.end(here, opens)
         here.flush()
         line.spawned += here.spawned
@@ -170,7 +172,8 @@ class Walker(Generic[P]):
             self._add(opens[slot], part)
         while len(opens) > 1:
             opened = opens.pop()
-            self._add(require(opened.above), self._complete(opened, here))
+            part = visitor.lost(opened) if opened.failed else visitor.leave(opened, here)
+            self._add(require(opened.above), part)
         visitor.end(here, ())
         return opens[0].part
 
@@ -209,13 +212,14 @@ class Walker(Generic[P]):
 
     def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
         """Depth first, until it is time: at least one directory is entered."""
-        entered, fed_s = len(stack) > 1, 0.0
+        entered, fed_s, nothing = len(stack) > 1, 0.0, self._visitor.nothing
         while True:
             top = stack[-1]
             if not top.pending:
                 if len(stack) == 1:
                     return
-                self._settle(stack.pop(), here)
+                stack.pop()
+                self._settle(top, stack[-1], here)
                 continue
             now_s = time.monotonic()
             if here.stopping or (entered and now_s > until_s):
@@ -224,7 +228,8 @@ class Walker(Generic[P]):
                 self._feed(stack, here)
                 fed_s = now_s
                 continue
-            self._enter(stack, top.pending.pop(), here)
+            name = top.pending.pop()
+            self._look(child_of(top, name, len(here.opens), nothing), name, stack, here)
             entered = True
 
     def _feed(self, stack: Sequence[Open[P]], here: Gathering[P]) -> None:
@@ -243,74 +248,76 @@ class Walker(Generic[P]):
         opened.only = item.only
         self._look(opened, None, stack, here)
 
-    def _enter(self, stack: list[Open[P]], name: bytes, here: Gathering[P]) -> None:
-        above = stack[-1]
-        opened = child_of(above, name, len(here.opens), self._visitor.nothing)
-        self._look(opened, name, stack, here)
-
     def _look(
         self, opened: Open[P], name: bytes | None, stack: list[Open[P]], here: Gathering[P]
     ) -> None:
-        """Open and read a directory, and look at what is in it."""
+        """Open and read a directory of the last one, or a root, and look at what is in it."""
         above = stack[-1]
-        opens = here.opens
         weight, spawned = above.weight, here.spawned
         known = self._visitor.known(opened, here)
         if known is not None:
             self._tally.weight += weight
             self._add(above, known)
             return
-        opens.append(opened)
+        here.opens.append(opened)
         left = weight
         try:
-            holder = None if name is None else self._held.hold(above)
-            source = self._open(opened, name, holder)
-            opened.leases = source, None
-            opened.leases = source, self._visitor.enter(opened, source, above if name else None)
-            left = self._read(opened, weight, holder, here)
+            source = self._open(opened, name, above)
+            left = self._read(opened, weight, source, here)
         except OSError as error:
             opened.failed = True
             self._tally.weight += 0.0 if opened.pending or here.spawned > spawned else left
             self._visitor.failed(opened, error, here)
         self._add(opened, self._visitor.taken())
-        if opened.pending and opened.leases is not None:
+        if opened.pending:
             self._held.take(opened)
             stack.append(opened)
             return
-        self._settle(opened, here)
+        self._settle(opened, above, here)
         release(opened)
 
-    def _open(
-        self, opened: Open[P], name: bytes | None, holder: tuple[Lease, Lease | None] | None
-    ) -> Lease:
-        if name is None or holder is None:
-            return self._sources.lease(opened.root, opened.path, readable=True)
-        source = self._sources.lease_below(holder[0], name)
+    def _open(self, opened: Open[P], name: bytes | None, above: Open[P]) -> Lease:
+        """Open a directory in the one above, or a root, and enter it. OSError."""
+        if name is None:
+            source = self._sources.lease(opened.root, b"")
+        else:
+            holder = self._held.hold(above)[0]
+            source = self._sources.lease_below(holder, name)
+            if self._scope.one_file_system:
+                opened.entered = device(source) == device(holder)
+        opened.leases = source, None
         if source.searched:
-            source.end()
             raise PermissionError(*_DENIED.args)
+        target = self._visitor.enter(opened, source, None if name is None else above)
+        if target is not None:
+            opened.leases = source, target
         return source
 
-    def _read(
-        self,
-        opened: Open[P],
-        weight: float,
-        holder: tuple[Lease, Lease | None] | None,
-        here: Gathering[P],
-    ) -> float:
-        """Read an open directory; the weight of what is not seen yet, which is none."""
-        tally, (source, target) = self._tally, require(opened.leases)
-        if holder is not None and self._scope.one_file_system:
-            opened.entered = device(source) == device(holder[0])
-            if not opened.entered:
-                tally.weight += weight
-                return 0.0
-        if opened.only is not None and opened.only.is_range:
-            self._divide(opened, opened.only, weight, source, here)
+    def _read(self, opened: Open[P], weight: float, source: Lease, here: Gathering[P]) -> float:
+        """Read an open directory; the weight of what is not seen yet, which is none. OSError."""
+        tally, visitor = self._tally, self._visitor
+        if not opened.entered:
+            tally.weight += weight
             return 0.0
+        only = opened.only
+        if only is None:
+            if self._takes_all:
+                below = visitor.whole(opened, weight, source, here)
+                if below is not None:
+                    tally.scans_due += len(below)
+                    opened.pending = below
+                    return 0.0
+            found = blocks(source.fd)
+            if not self._takes_all:
+                found = self._chosen(opened, found, source)
+        elif only.is_range:
+            self._divide(opened, only, weight, source, here)
+            return 0.0
+        else:
+            found = iter([self._picked(opened.path, only.text, source.fd)])
+        target = require(opened.leases)[1]
         fds = source.fd, -1 if target is None else target.fd
-        found = self._blocks(opened, source)
-        for block in self._visitor.meant(opened, found, source):
+        for block in visitor.meant(opened, found, source):
             # Of a directory whose end is not in sight nobody knows the share of a name.
             share = weight if block.last else weight / 2
             weight -= share
@@ -320,39 +327,37 @@ class Walker(Generic[P]):
                 continue
             tally.found += count
             opened.weight = share / count
-            self._sort(opened, block, fds, here)
-            if here.stopping:
+            self._sort(opened, block, count, fds, here)
+            if not block.last and here.is_stopping():
                 opened.waits = True
                 break
         return weight
 
     def _sort(
-        self, opened: Open[P], block: Block, fds: tuple[int, int], here: Gathering[P]
+        self, opened: Open[P], block: Block, count: int, fds: tuple[int, int], here: Gathering[P]
     ) -> None:
         """Look at what of a block is no directory, or have others do it; note what is."""
         if block.directories:
+            count -= len(block.directories)
             self._tally.scans_due += len(block.directories)
             opened.pending += encoded(block.directories)
             for text, listed in block.below.items():
                 if listed is not None:
                     opened.below[os.fsencode(text)] = listed
-        names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
-        many = BATCH_NAMES if not here.is_hungry() else _FEW_NAMES
-        if block.last and len(names) <= many:
-            if names:
+        if count:
+            names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+            most = self._visitor.batch_names
+            if block.last and (count <= _FEW_NAMES or (count <= most and not here.is_hungry())):
                 self._visitor.names(opened, names, fds, here)
-        else:
-            here.spawn(list(batches(opened, names)))
+            else:
+                here.spawn(list(batches(opened, names, most)))
         if not block.last:
             here.spawn(left_of(opened))
             here.flush()
 
-    def _blocks(self, opened: Open[P], source: Lease) -> Iterator[Block]:
-        """The names that are meant of a directory, in blocks."""
-        if opened.only is not None:
-            yield self._picked(opened.path, opened.only.text, source.fd)
-            return
-        for block in blocks(source.fd):
+    def _chosen(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
+        """Blocks of a directory, as the scope wants them."""
+        for block in found:
             if self._scope.follow:
                 follow(block, source.fd)
             self._choose(block, opened.path)
@@ -365,25 +370,21 @@ class Walker(Generic[P]):
         self._choose(block, path)
         return block
 
-    def _settle(self, opened: Open[P], here: Gathering[P]) -> None:
+    def _settle(self, opened: Open[P], above: Open[P], here: Gathering[P]) -> None:
         """All of a directory was looked at or given away: complete it, or keep it for the join."""
-        above = require(opened.above)
-        if opened.waits or here.stopping:
+        if opened.waits or here.is_stopping():
             opened.waits = above.waits = True
             here.spawned += 1
             self._visitor.stays(opened)
             return
         here.opens.pop()
-        self._add(above, self._complete(opened, here))
+        visitor = self._visitor
+        part = visitor.lost(opened) if opened.failed else visitor.leave(opened, here)
+        self._add(above, part)
 
     def _add(self, opened: Open[P], part: P) -> None:
         if part is not self._visitor.nothing:
             opened.part = self._visitor.merge(opened.part, part)
-
-    def _complete(self, opened: Open[P], here: Here[Any]) -> P:
-        if opened.failed:
-            return self._visitor.lost(opened)
-        return self._visitor.leave(opened, here)
 
     # ---- lists -----------------------------------------------------------------
 
@@ -435,7 +436,9 @@ class Walker(Generic[P]):
             tally.found += len(block)
             opened.weight = item.weight / max(1, len(block))
             tally.weight += 0.0 if block else item.weight
-            self._sort(opened, block, (source.fd, -1 if target is None else target.fd), here)
+            self._sort(
+                opened, block, len(block), (source.fd, -1 if target is None else target.fd), here
+            )
         except OSError as error:
             tally.weight += item.weight
             for group in groups(item.text, 0, len(item.text)):
@@ -456,13 +459,13 @@ def device(lease: Lease) -> int:
     return lease.opened.status.st_dev
 
 
-def batches(where: Open[Any], names: Names) -> Iterator[Batch]:
-    """Names of a directory, by the hundred."""
+def batches(where: Open[Any], names: Names, most: int) -> Iterator[Batch]:
+    """Names of a directory, so many at a time."""
     place = require(where.place)
     for kind in ("files", "links", "specials"):
         some = getattr(names, kind)
-        for at in range(0, len(some), BATCH_NAMES):
-            packed = {"files": b"", "links": b"", kind: b"\0".join(some[at : at + BATCH_NAMES])}
+        for at in range(0, len(some), most):
+            packed = {"files": b"", "links": b"", kind: b"\0".join(some[at : at + most])}
             yield Batch(
                 where.root,
                 where.path,
@@ -490,4 +493,4 @@ def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
             )
 
 
-__all__ = ["BATCH_NAMES", "Place", "Scope", "Walker", "handed_back", "join_path"]
+__all__ = ["Place", "Scope", "Walker", "handed_back", "join_path"]

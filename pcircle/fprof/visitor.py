@@ -1,0 +1,336 @@
+"""What fprof does at each step of the walk: looks names up, and adds up what they are.
+
+All names of a small directory are looked up at once, and which of them are directories is found on
+the way; larger ones are read in blocks, by kind. What of a directory comes together are sums; all
+else is added up where it was found (`pcircle.fprof.collect`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from pcircle.fprof.collect import Collector, Files
+from pcircle.fprof.counters import Counters
+from pcircle.fprof.inodes import Claim, home_of
+from pcircle.fprof.items import Failure, Mixed, Sum, added
+from pcircle.fprof.plan import Plan
+from pcircle.fprof.profile import DirectoryRow
+from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
+from pcircle.fs.scan import Block, FileSystem, Listings
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.trouble import kind_of, told
+from pcircle.runtime import Here
+from pcircle.walk.items import Place
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import handed_back
+
+if TYPE_CHECKING:
+    from pcircle.fprof.looks import Looks
+
+NOTHING: Sum = (0, 0, 0)
+
+_KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+_SPACE = ("size", "blocks")
+_BATCH_S = 0.1
+
+
+class Means(NamedTuple):
+    """What a worker looks names up with, and where it adds them up."""
+
+    counters: Counters
+    collector: Collector
+    stats: Stats
+    directories: Directories
+    looks: Looks | None
+
+
+class ProfileVisitor(Visitor[Sum]):
+    """One worker thread's, of a rank of `size`. `claims` are those for other ranks, by home."""
+
+    nothing: ClassVar[Sum] = NOTHING
+    batch_names: ClassVar[int] = 2 * CAPACITY
+
+    def __init__(self, plan: Plan, rank: int, size: int, means: Means) -> None:
+        self.claims: defaultdict[int, list[Claim]] = defaultdict(list)
+        self._plan = plan
+        self._rank = rank
+        self._size = size
+        self._counters, self._collector, self._stats, self._directories, self._looks = means
+        self._bytes = 0  # of names that were looked at
+        self._listings = Listings()
+        self._device = -1  # of the directory entered last
+        self._system = FileSystem(tells=False, waits=True)
+        self._devices: dict[int, int] = {}  # of roots, as this node has them
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[Sum], source: Lease, holder: Open[Sum] | None) -> Lease | None:
+        """See `Visitor`. Of a place's `file_system` hard-linked files are told by: see `_claim`."""
+        status = source.opened.status
+        self._reached(status)
+        system = 0
+        if holder is not None:
+            if holder.place is not None and holder.leases is not None:
+                system = holder.place.file_system
+                device = holder.leases[0].opened.status.st_dev
+            else:  # of what a list names
+                device = self._device_of(opened.root)
+            if device != status.st_dev:
+                volume = self._plan.volumes[opened.root]
+                system = zlib.crc32(b"%d/%b" % (volume, opened.path)) << 16
+                opened.entered = not self._plan.one_file_system
+        opened.place = Place(source.identity, file_system=system)
+        return None
+
+    def _reached(self, status: os.stat_result) -> None:
+        counters = self._counters
+        counters.scans_done += 1
+        counters.directories += 1
+        self._collector.entered(status.st_size, status.st_blocks)
+        if status.st_dev != self._device:
+            self._device = status.st_dev
+            self._system = self._listings.of(self._device)
+        self._stats.waits = self._system.waits
+
+    def _device_of(self, root: int) -> int:
+        if root not in self._devices:
+            with self._directories.lease(root, b"") as lease:
+                self._devices[root] = lease.opened.status.st_dev
+        return self._devices[root]
+
+    def whole(
+        self, opened: Open[Sum], weight: float, source: Lease, here: Here[Any]
+    ) -> list[bytes] | None:
+        """See `Visitor`: a small directory, by one listing."""
+        counters, status, fd = self._counters, source.opened.status, source.fd
+        began_s = time.perf_counter()
+        names = self._listings.whole(fd, status, self._system)
+        counters.readdir_s += time.perf_counter() - began_s
+        if names is None:
+            return None
+        opened.own = count = len(names)
+        counters.found += count
+        if not count:
+            counters.weight += weight
+            return names
+        opened.weight = weight / count
+        if count <= CAPACITY:
+            looked_up = self._looked_up(opened, names, fd, here)
+            total, below = self._sorted(opened, looked_up, fd) if looked_up else (0, [])
+        else:
+            total, below = 0, []
+            for start in range(0, count, CAPACITY):
+                if here.is_stopping():
+                    break
+                looked_up = self._looked_up(opened, names[start : start + CAPACITY], fd, here)
+                if looked_up:
+                    size, some = self._sorted(opened, looked_up, fd)
+                    total += size
+                    below += some
+        counters.weight -= opened.weight * len(below)  # it is theirs to be done
+        opened.part = (count - len(below), total, total)
+        return below
+
+    def meant(self, opened: Open[Sum], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """See `Visitor`: all, whose number counts."""
+        opened.own = 0
+        scan = iter(blocks)
+        while True:
+            began_s = time.perf_counter()
+            block = next(scan, None)
+            self._counters.readdir_s += time.perf_counter() - began_s
+            if block is None:
+                return
+            count = len(block)
+            opened.own += count
+            opened.part = added(opened.part, (count - len(block.directories), 0, 0))
+            yield block
+
+    def leave(self, opened: Open[Sum], here: Here[Any] | None) -> Sum:
+        """See `Visitor`: a directory and all below it are done."""
+        path = opened.path
+        entries, size, own_bytes = opened.part
+        entries += 1
+        depth = path.count(b"/") + 1 if path else 0
+        own = (opened.own or 0, own_bytes)
+        self._collector.directory(DirectoryRow(opened.root, path, depth, entries, size, *own))
+        return entries, size, 0
+
+    def lost(self, opened: Open[Sum]) -> Sum:
+        """See `Visitor`."""
+        return self.leave(opened, None)
+
+    def failed(self, opened: Open[Sum], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`: one that was reached is a directory of which nobody knows the entries."""
+        if opened.leases is None:
+            self._counters.scans_done += 1
+            self._counters.failed += 1
+            self._note(opened.root, opened.path, "reach", error, here)
+            return
+        if opened.place is None:
+            self._reached(opened.leases[0].opened.status)
+        self._counters.unreadable += 1
+        self._note(opened.root, opened.path, "read directory", error, here)
+
+    def merge(self, a: Sum, b: Sum) -> Sum:
+        """See `Visitor`."""
+        return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Sum]) -> None:
+        """See `Visitor`: what takes too long is handed back."""
+        until_s = time.monotonic() + _BATCH_S
+        fd = fds[0]
+        if not isinstance(where, Open):
+            self._prepare(fd)
+        files = names.files
+        total = 0
+        for start in range(0, len(files), CAPACITY):
+            if start and (time.monotonic() > until_s or here.is_stopping()):
+                here.spawn(list(handed_back(where, files[start:])))
+                break
+            some = self._looked_up(where, files[start : start + CAPACITY], fd, here)
+            if some:
+                total += self._add_files(where, some, None, fd)
+        for kind, others in (("link", names.links), ("special", names.specials)):
+            for start in range(0, len(others), CAPACITY):
+                some = self._looked_up(where, others[start : start + CAPACITY], fd, here)
+                if some:
+                    total += self._others(kind, range(len(some)))
+        self._bytes += total
+
+    def taken(self) -> Sum:
+        """See `Visitor`: the bytes that count for their directory, twice."""
+        total = self._bytes
+        if not total:
+            return NOTHING
+        self._bytes = 0
+        return 0, total, total
+
+    def mixed(self, item: Mixed, here: Here[Any]) -> None:
+        """Look up names of any kind, which count by themselves."""
+        names = item.names.split(b"\0")
+        try:
+            with self._directories.lease(item.root, item.path) as lease:
+                self._prepare(lease.fd)
+                for start in range(0, len(names), CAPACITY):
+                    some = self._looked_up(item, names[start : start + CAPACITY], lease.fd, here)
+                    if some:
+                        self._sorted(item, some, lease.fd)
+        except OSError as error:
+            for name in names:
+                self._counters.weight += item.weight
+                self.unreached(item, name, error, here)
+
+    def _prepare(self, fd: int) -> None:
+        self._stats.waits = self._listings.of(os.fstat(fd).st_dev).waits
+
+    def _sorted(self, where: Where, names: Sequence[bytes], fd: int) -> tuple[int, list[bytes]]:
+        """Add what was looked up, each name as what it is: the bytes, and the subdirectories.
+
+        Where these count by themselves, there are none.
+        """
+        if self._stats.are_files(len(names)):
+            return self._add_files(where, names, None, fd), []
+        modes = self._stats.column("mode", 0, len(names))
+        places: dict[str, list[int]] = {"file": [], "directory": [], "link": [], "special": []}
+        for place, mode in enumerate(modes):
+            places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
+        below = places["directory"]
+        if below and isinstance(where, Mixed):
+            self._others("directory", below)
+            below = []
+        total = 0
+        if files := places["file"]:
+            total += self._add_files(where, [names[place] for place in files], files, fd)
+        for kind in ("link", "special"):
+            if places[kind]:
+                total += self._others(kind, places[kind])
+        return total, [names[place] for place in below]
+
+    def _others(self, kind: str, places: Sequence[int]) -> int:
+        """Add what is no file, of one kind, that was looked up; its bytes."""
+        sizes, taken = (
+            [column[place] for place in places]
+            for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
+        )
+        self._collector.others(kind, sizes, taken)
+        total = sum(sizes)
+        self._counters.bytes += total
+        if kind == "directory":
+            self._counters.directories += len(places)
+        elif kind == "link":
+            self._counters.links += len(places)
+        else:
+            self._counters.special += len(places)
+        return total
+
+    def _add_files(
+        self, where: Where, names: Sequence[bytes], places: Sequence[int] | None, fd: int
+    ) -> int:
+        """Add files that were looked up; the bytes that count for their directory."""
+        path = where.path
+        depth = path.count(b"/") + 1 if path else 0
+        if path == HOLDER:
+            depth = -1  # a PATH that is a file is its own root
+        files = Files(self._stats, names, (where.root, path, depth), places)
+        total, claims = self._collector.files(files)
+        self._counters.files += len(names)
+        self._counters.bytes += total
+        for claim in claims:
+            self._claim(where, claim)
+        if self._looks is not None:
+            self._looks.look(fd, files, self._collector.profile)
+        return total
+
+    def _claim(self, where: Where, claim: Claim) -> None:
+        """Ask the home of a file of several names, which may be this rank."""
+        if not self._plan.one_node:
+            # Nodes number devices each in their own way.
+            system = 0 if where.place is None else where.place.file_system
+            claim = claim._replace(volume=system or self._plan.volumes[where.root])
+        home = home_of(claim, self._size)
+        if home == self._rank:
+            self._collector.claim(claim)
+        else:
+            self.claims[home].append(claim)
+
+    def _looked_up(
+        self, where: Where, names: Sequence[bytes], fd: int, here: Here[Any]
+    ) -> Sequence[bytes]:
+        """Have names looked up. Those that can't be fail, and are not among those returned."""
+        began_s = time.perf_counter()
+        counters, weight = self._counters, where.weight
+        counters.weight += weight * len(names)
+        try:
+            self._stats.look(fd, names)
+        except Failed as failed:
+            for place, error in failed.errors.items():
+                self.unreached(where, names[place], error, here)
+            names = [name for place, name in enumerate(names) if place not in failed.errors]
+            # The others again, side by side: this is rare.
+            counters.weight -= weight * len(names)
+            return self._looked_up(where, names, fd, here)
+        counters.stat_s += time.perf_counter() - began_s
+        return names
+
+    # ---- failures --------------------------------------------------------------
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`: an entry that can't be looked at."""
+        self._counters.failed += 1
+        self._note(where.root, join_path(where.path, name), "look up", error, here)
+
+    def _note(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Any]) -> None:
+        base = self._plan.roots[root]
+        entry = b"" if base.name else path
+        shown = os.path.join(base.shown, entry) if entry else base.shown
+        here.note([Failure(shown, doing, *told(error), root, entry, kind_of(error))])

@@ -1,0 +1,321 @@
+"""A job in one process, in a seeded random order: what the engine does for the walk, and no more.
+
+Any of some workers takes any item that is there, and items are joined at any time after all that
+they made is complete. Time, hunger and the stop come when the seed says. The visitor knows the
+tree, by `os.walk`, and refuses a directory that is left twice, or too early, or without something
+that is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar
+
+from pcircle.fs.directories import Directories, Lease, bases, join_path
+from pcircle.fs.lists import Lists
+from pcircle.fs.scan import Block
+from pcircle.runtime import Here
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import Scope, Walker, handed_back
+
+Paths = frozenset[bytes]
+
+
+class Wrong(Exception):
+    """The walk has done what it must not."""
+
+
+@dataclass
+class Odds:
+    """How likely what is at any moment that the walk asks for it."""
+
+    time_is_up: float = 0.2
+    hungry: float = 0.2
+    handed_back: float = 0.1
+    whole: float = 0.3
+    failing: float = 0.0
+    stopping: float = 0.0
+
+
+@dataclass
+class World:
+    """What all workers share: the tree as it is, and what has happened so far."""
+
+    random: Random
+    odds: Odds
+    below: dict[bytes, Paths]
+    """Of each directory what is meant of all that is below it."""
+    failing: Paths = frozenset()
+    left: set[bytes] = field(default_factory=set)
+    looked_at: set[bytes] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+    stopped: bool = False
+    joining: bool = False
+
+    def refuse(self, why: str) -> None:
+        """Note what must not be; the walk goes on, so that it ends its leases."""
+        self.wrong.append(why)
+
+    def happens(self, odds: float) -> bool:
+        return self.random.random() < odds
+
+
+class Tally:
+    """See `pcircle.walk.visitor.Tally`."""
+
+    def __init__(self) -> None:
+        self.found = self.scans_due = self.scans_done = 0
+        self.weight = 0.0
+
+
+class Watcher(Visitor[Paths]):
+    """What comes of a part of a tree is the paths that are in it."""
+
+    nothing: ClassVar[Paths] = frozenset()
+    batch_names: ClassVar[int] = 6
+
+    def __init__(self, world: World, tally: Tally) -> None:
+        self.world = world
+        self.tally = tally
+        self.part: Paths = self.nothing
+
+    def enter(self, opened: Open[Paths], source: Lease, holder: Open[Paths] | None) -> Lease | None:
+        self.tally.scans_done += 1
+        if opened.path in self.world.failing:
+            raise OSError(5, "so the seed says")
+        opened.place = Place(source.identity)
+        return None
+
+    def whole(
+        self, opened: Open[Paths], weight: float, source: Lease, here: Here[Any]
+    ) -> list[bytes] | None:
+        if not self.world.happens(self.world.odds.whole):
+            return None
+        names = list(map(os.fsencode, os.listdir(source.fd)))
+        self.tally.found += len(names)
+        if not names:
+            self.tally.weight += weight
+            return names
+        opened.weight = weight / len(names)
+        below = [name for name in names if is_directory(name, source.fd)]
+        others = [name for name in names if name not in below]
+        self.tally.weight += opened.weight * len(others)
+        if not here.is_stopping():
+            opened.part = self.merge(opened.part, self._look_at(opened, others))
+        return below
+
+    def meant(self, opened: Open[Paths], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        return blocks
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Paths]
+    ) -> None:
+        part = self._look_at(where, names.links + names.specials)
+        self.tally.weight += where.weight * (len(names.links) + len(names.specials))
+        for done, name in enumerate(names.files, 1):
+            if here.is_stopping():
+                break  # half of a directory: it must not be completed
+            part = self.merge(part, self._look_at(where, [name]))
+            self.tally.weight += where.weight
+            if self.world.happens(self.world.odds.handed_back):
+                here.spawn(list(handed_back(where, names.files[done:])))
+                break
+        self.part = self.merge(self.part, part)
+
+    def taken(self) -> Paths:
+        part, self.part = self.part, self.nothing
+        return part
+
+    def _look_at(self, where: Where, names: Sequence[bytes]) -> Paths:
+        paths = frozenset(join_path(where.path, name) for name in names)
+        if paths & self.world.looked_at:
+            self.world.refuse(f"looked at twice: {paths & self.world.looked_at}")
+        self.world.looked_at |= paths
+        return paths
+
+    def leave(self, opened: Open[Paths], here: Here[Any]) -> Paths:
+        world, path = self.world, opened.path
+        if world.stopped and not world.joining:
+            self.world.refuse(f"{path!r} was completed in place by a job that stops")
+        if opened.part != world.below[path]:
+            self.world.refuse(f"{path!r} was left with {opened.part}, and not {world.below[path]}")
+        return self._left(opened)
+
+    def lost(self, opened: Open[Paths]) -> Paths:
+        if opened.path not in self.world.failing:
+            self.world.refuse(f"{opened.path!r} has not failed")
+        return self._left(opened)
+
+    def _left(self, opened: Open[Paths]) -> Paths:
+        if opened.path in self.world.left:
+            self.world.refuse(f"{opened.path!r} was left twice")
+        self.world.left.add(opened.path)
+        return opened.part | {opened.path}
+
+    def failed(self, opened: Open[Paths], error: OSError, here: Here[Any]) -> None:
+        if opened.path not in self.world.failing:
+            self.world.refuse(f"{opened.path!r}: {error}")
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        self.world.refuse(f"{where.path!r}, {name!r}: {error}")
+
+    def merge(self, a: Paths, b: Paths) -> Paths:
+        if a & b:
+            self.world.refuse(f"came twice: {a & b}")
+        return a | b
+
+
+class Line:
+    """What an item makes, and what it is told, as the seed says."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.made: list[Any] = []
+
+    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+        self.made += items
+
+    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+        self.made += items
+
+    def hold(self, ticket: int, epoch: int) -> None:
+        raise NotImplementedError
+
+    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+        raise NotImplementedError
+
+    def note(self, notices: Sequence[Any]) -> None:
+        raise NotImplementedError
+
+    def is_stopping(self) -> bool:
+        world = self.world
+        world.stopped = world.stopped or world.happens(world.odds.stopping)
+        return world.stopped
+
+    def is_hungry(self) -> bool:
+        return self.world.happens(self.world.odds.hungry)
+
+
+class Clock:
+    """In place of `time` in the walker: an item's time is up when the seed says."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        if self._world.happens(self._world.odds.time_is_up):
+            self._now_s += 1.0
+        return self._now_s
+
+
+@dataclass
+class Made:
+    """An item that has made others, `missing` of which are not complete."""
+
+    item: Any
+    own: Any
+    above: Made | None
+    missing: int
+    slots: dict[int, Paths] = field(default_factory=dict)
+
+
+class Job:
+    """A walk of a tree by some workers. `walkers` are theirs."""
+
+    def __init__(self, top: bytes, world: World, workers: int, lists: Lists | None = None) -> None:
+        self.world = world
+        self.tally = Tally()
+        self._lists = lists
+        self._directories = [
+            Directories(bases([(top, b"")], os.getcwdb()), world.random.choice((1, 2, 64)))
+            for _ in range(workers)
+        ]
+        visitor = Watcher(world, self.tally)
+        self.walkers: list[Walker[Paths]] = [
+            Walker(visitor, Scope(), each, None, self.tally, 0, lists) for each in self._directories
+        ]
+
+    def run(self) -> Paths | None:
+        """Walk until all is done; what came of it, None if the job was stopped."""
+        try:
+            part = self._run()
+        finally:
+            for each in self._directories:
+                each.close()
+        if self.world.wrong:
+            raise Wrong(self.world.wrong[0])
+        return part
+
+    def _run(self) -> Paths | None:
+        random, world = self.world.random, self.world
+        self.tally.scans_due += 1
+        only = None if self._lists is None else self._lists.parts[0].listed
+        all_ = Made(None, None, None, 1)
+        todo: list[tuple[Any, Made]] = [(Tree(0, b"", 1.0, only=only), all_)]
+        complete: list[Made] = []
+        while (todo or complete) and not world.stopped:
+            at = random.randrange(len(todo) + len(complete))
+            if at < len(todo):
+                item, above = todo.pop(at)
+                line = Line(world)
+                own = self._process(item, random.choice(self.walkers), line)
+                if line.made:
+                    made = Made(item, own, above, len(line.made))
+                    todo += [(each, made) for each in line.made]
+                elif not world.stopped:
+                    if isinstance(own, list):
+                        raise Wrong("an item that made nothing waits for something")
+                    self._arrived(above, item.slot, own, complete)
+                continue
+            made = complete.pop(at - len(todo))
+            self._arrived(require_above(made), made.item.slot, self._join(made), complete)
+        return None if world.stopped else all_.slots[0]
+
+    def _process(self, item: Any, walker: Walker[Paths], line: Line) -> Any:
+        here: Here[Any] = Here(1, line)
+        if isinstance(item, Tree):
+            return walker.tree(item, here)
+        if isinstance(item, Portion):
+            return walker.portion(item, here)
+        if isinstance(item, Batch):
+            return walker.batch(item, here)
+        raise Wrong(f"what is {item}?")
+
+    def _join(self, made: Made) -> Paths:
+        walker = self.world.random.choice(self.walkers)
+        if isinstance(made.own, list):
+            self.world.joining = True
+            part = walker.join(made.own, made.slots, Here(1, Line(self.world)))
+            self.world.joining = False
+            return part
+        # An item that opens no directories: what it has made counts where it counts itself.
+        if set(made.slots) - {made.item.slot}:
+            raise Wrong(f"{made.item} has no slots {set(made.slots)}")
+        own: Paths = made.own
+        return own | made.slots.get(made.item.slot, frozenset())
+
+    def _arrived(self, above: Made, slot: int, part: Paths, complete: list[Made]) -> None:
+        known = above.slots.get(slot, frozenset())
+        if known & part:
+            raise Wrong(f"came twice: {known & part}")
+        above.slots[slot] = known | part
+        above.missing -= 1
+        if not above.missing and above.above is not None:
+            complete.append(above)
+
+
+def require_above(made: Made) -> Made:
+    if made.above is None:
+        raise Wrong("the job itself is no item")
+    return made.above
+
+
+def is_directory(name: bytes, directory_fd: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)

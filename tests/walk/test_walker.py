@@ -1,0 +1,290 @@
+"""The walk is exact, whenever time is up, who ever waits, and in whichever order items are done.
+
+Each promise is broken on purpose as well (`BROKEN`), and must then be missed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from pcircle.fs import scan
+from pcircle.fs.lists import record_of, sort
+from pcircle.walk import opened as opened_module
+from pcircle.walk import walker as walker_module
+from pcircle.walk.items import Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.walker import Walker
+
+from .scheduling import Clock, Job, Odds, Paths, World, Wrong
+
+SEEDS = range(60)
+TIMELY = Odds()
+HASTY = Odds(time_is_up=0.7, hungry=0.5, handed_back=0.4)
+LEISURELY = Odds(time_is_up=0.0, hungry=0.0, handed_back=0.0)
+FAILING = Odds(failing=0.1)
+STOPPING = Odds(time_is_up=0.01, hungry=0.0, handed_back=0.0, whole=0.5, stopping=0.02)
+
+
+@pytest.fixture(autouse=True)
+def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few names are many, so that small trees meet all that large ones do."""
+    monkeypatch.setattr(scan, "_LOOK_EVERY", 4)
+    monkeypatch.setattr(scan, "BLOCK_ENTRIES", 8)
+    monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
+    monkeypatch.setattr(opened_module, "_FEW_NAMES", 4)
+    monkeypatch.setattr(opened_module, "_PARTS", 3)
+
+
+def grown(place: bytes, random: Random) -> bytes:
+    """A random tree: wide, deep or with a bit of everything."""
+    top = os.path.join(place, b"tree-%d" % random.randrange(1 << 60))
+    os.mkdir(top)
+    directories = [top]
+    for number in range(random.randrange(60)):
+        # Of some trees the directories lie in one another, of others side by side.
+        above = directories[-1] if random.random() < 0.3 else random.choice(directories)
+        directories.append(os.path.join(above, b"d%d" % number))
+        os.mkdir(directories[-1])
+    for directory in directories:
+        for number in range(random.choice((0, 0, 1, 3, 5, 20))):
+            name = os.path.join(directory, b"\xff%d" % number)
+            if random.random() < 0.1:
+                os.symlink(b"nowhere", name)
+            elif random.random() < 0.1:
+                os.mkfifo(name)
+            else:
+                os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
+    return top
+
+
+def known_of(top: bytes) -> dict[bytes, Paths]:
+    """Of each directory all that is below it, by `os.walk`."""
+    below: dict[bytes, Paths] = {}
+    for directory, names, files in os.walk(top, topdown=False):
+        path = b"" if directory == top else os.path.relpath(directory, top)
+        inside = {os.path.join(path, name) for name in (*names, *files)}
+        for name in names:
+            inside |= below.get(os.path.join(path, name), frozenset())
+        below[path] = frozenset(inside)
+    return below
+
+
+def world_of(top: bytes, odds: Odds, random: Random) -> World:
+    """The tree as it is to be found, where some directories fail."""
+    below = known_of(top)
+    failing = {path for path in below if path and random.random() < odds.failing}
+    hidden = frozenset().union(*(below[path] for path in failing))
+    seen = {path: inside - hidden for path, inside in below.items() if path not in hidden}
+    return World(random, odds, seen, frozenset(failing - hidden))
+
+
+def walk(top: bytes, odds: Odds, seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Walk a tree, and look whether what came of it is what is there."""
+    random = Random(seed)
+    world = world_of(top, odds, random)
+    monkeypatch.setattr(walker_module, "time", Clock(world))
+    job = Job(top, world, workers=3)
+    part = job.run()
+    if part is None:
+        return world
+    everything = world.below[b""] | {b""}
+    directories = set(world.below) - world.failing | world.failing
+    if part != everything:
+        raise Wrong(f"missing: {everything - part}, and not there: {part - everything}")
+    if world.left != directories:
+        raise Wrong(f"left: {world.left}, and not {directories}")
+    if world.looked_at != everything - directories:
+        raise Wrong("not all was looked at")
+    tally = job.tally
+    if (tally.scans_due, tally.scans_done) != (len(directories), len(directories)):
+        raise Wrong(f"{tally.scans_due} scans due and {tally.scans_done} done")
+    if tally.found != len(everything) - 1 or abs(tally.weight - 1) > 1e-9:
+        raise Wrong(f"{tally.found} found, of the weight {tally.weight}")
+    return world
+
+
+@pytest.mark.parametrize("odds", [TIMELY, HASTY, LEISURELY, FAILING])
+def test_every_directory_is_left_once_after_all_below_it(
+    odds: Odds, place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in SEEDS:
+        top = grown(place, Random(seed))
+        walk(top, odds, seed, monkeypatch)
+
+
+def test_nothing_is_completed_in_place_while_a_job_stops(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = 0
+    for seed in SEEDS:
+        top = grown(place, Random(seed))
+        stopped += walk(top, STOPPING, seed, monkeypatch).stopped
+    assert stopped > len(SEEDS) // 4
+
+
+def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there is time and nobody waits, one item is the whole tree of small directories."""
+    monkeypatch.undo()
+    for number in range(200):
+        os.makedirs(os.path.join(place, b"tree", b"%d" % (number % 7), b"%d" % number))
+    top = os.path.join(place, b"tree")
+    items = 0
+    process = Job._process
+
+    def counting(self: Job, item: Any, walker: Walker[Paths], line: Any) -> Any:
+        nonlocal items
+        items += 1
+        return process(self, item, walker, line)
+
+    monkeypatch.setattr(Job, "_process", counting)
+    walk(top, LEISURELY, 1, monkeypatch)
+    assert items == 1
+
+
+def listed_of(top: bytes, random: Random) -> tuple[list[bytes], dict[bytes, Paths]]:
+    """Some paths of a tree, and what they mean of each directory that they are in or name."""
+    below = known_of(top)
+    every = sorted(below[b""])
+    chosen = random.sample(every, random.randrange(len(every) + 1)) if every else []
+    records, meant = [], set()
+    for path in chosen:
+        whole = path in below and random.random() < 0.3
+        records.append(record_of(path, whole=whole))
+        meant |= {path} | (below[path] if whole else frozenset())
+        while b"/" in path:
+            path = os.path.dirname(path)
+            meant.add(path)
+    known = {path: inside & meant for path, inside in below.items() if path in meant | {b""}}
+    return records, known
+
+
+def test_of_a_listed_tree_all_is_seen_that_a_list_names_and_nothing_else(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a list is divided: by names, by their text, or by ranges that rank 0 keeps."""
+    monkeypatch.setattr("pcircle.fs.lists._PORTION_BYTES", 40)
+    monkeypatch.setattr("pcircle.fs.lists._PORTION_NAMES", 3)
+    for seed in SEEDS:
+        random = Random(seed)
+        top = grown(place, random)
+        records, known = listed_of(top, random)
+        if not records:
+            continue
+        world = World(random, TIMELY, known)
+        monkeypatch.setattr(walker_module, "time", Clock(world))
+        job = Job(top, world, workers=2, lists=sort([(0, records)]))
+        assert job.run() == known[b""] | {b""}
+        assert world.left == set(known)
+        assert 0 < job.tally.weight < 1.000001  # lines of directories themselves weigh something
+
+
+# ---- promises, broken ----------------------------------------------------------------------------
+
+
+def lose_a_slot(patch: pytest.MonkeyPatch) -> None:
+    """What is handed out counts in the directory that the item began with."""
+    right = opened_module.left_of
+
+    def wrong(opened: Open[Any], most: int | None = None) -> list[Tree]:
+        return [msgspec.structs.replace(tree, slot=0) for tree in right(opened, most)]
+
+    patch.setattr(walker_module, "left_of", wrong)
+
+
+def forget_a_name(patch: pytest.MonkeyPatch) -> None:
+    """A directory is handed out to nobody."""
+    right = opened_module.left_of
+
+    def wrong(opened: Open[Any], most: int | None = None) -> list[Tree]:
+        return right(opened, most)[1:]
+
+    patch.setattr(walker_module, "left_of", wrong)
+
+
+def wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A directory is complete in place while others have something of it."""
+
+    def wrong(self: Gathering[Any], slot: int) -> None:
+        self.spawned += 1
+
+    patch.setattr(Gathering, "wait", wrong)
+
+
+def wait_alone(patch: pytest.MonkeyPatch) -> None:
+    """A directory waits, and the one above does not."""
+    right = Walker._settle
+
+    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], here: Any) -> None:
+        waited = above.waits
+        right(self, opened, above, here)
+        above.waits = waited
+
+    patch.setattr(Walker, "_settle", wrong)
+
+
+def complete_while_stopping(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether the job stops."""
+    right = Walker._settle
+
+    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], here: Any) -> None:
+        stopping, here.is_stopping = here.is_stopping, lambda: False
+        right(self, opened, above, here)
+        here.is_stopping = stopping
+
+    patch.setattr(Walker, "_settle", wrong)
+
+
+def complete_the_shallow_first(patch: pytest.MonkeyPatch) -> None:
+    """A join begins with what is above."""
+    right = Walker.join
+
+    def wrong(self: Walker[Any], opens: list[Open[Any]], slots: Any, here: Any) -> Any:
+        return right(self, [opens[0], *reversed(opens[1:])], slots, here)
+
+    patch.setattr(Walker, "join", wrong)
+
+
+BROKEN = [
+    (lose_a_slot, TIMELY),
+    (forget_a_name, TIMELY),
+    (wait_for_nobody, TIMELY),
+    (wait_alone, TIMELY),
+    (complete_while_stopping, STOPPING),
+    (complete_the_shallow_first, TIMELY),
+]
+
+
+@pytest.mark.parametrize(("breaking", "odds"), BROKEN)
+def test_a_broken_promise_is_missed(
+    breaking: Any, odds: Odds, place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(monkeypatch)
+    missed = 0
+    for seed in SEEDS:
+        try:
+            walk(grown(place, Random(seed)), odds, seed, monkeypatch)
+        except (Wrong, IndexError):
+            missed += 1
+    assert missed > 3
+
+
+def test_the_tree_is_what_os_walk_says(place: bytes) -> None:
+    """What is compared with is right itself."""
+    top = grown(place, Random(7))
+    below = known_of(top)
+    assert len(below[b""]) == sum(1 for _ in _entries(top))
+    assert all(inside >= below[path] for path in below for inside in [below[b""]])
+
+
+def _entries(top: bytes) -> Iterator[os.DirEntry[bytes]]:
+    entries: Sequence[os.DirEntry[bytes]] = list(os.scandir(top))
+    for entry in entries:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _entries(entry.path)
