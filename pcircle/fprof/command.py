@@ -15,8 +15,8 @@ from pcircle.errors import UsageError
 from pcircle.fprof.console import Console
 from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.plan import Plan, resolve
+from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.fprof.task import ProfileTask
-from pcircle.fprof.wishes import DIMENSIONS, Wishes
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Program, Task, run_program
 from pcircle.tool.inputs import rules_of
@@ -187,7 +187,7 @@ def _blocks(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _in_inode(text: str) -> int:
-    from pcircle.fprof.storage import LARGEST_INODE_BYTES
+    from pcircle.fprof.profile.storage import LARGEST_INODE_BYTES
 
     size = int(number("--data-in-inode", text, parse_size))
     if size > LARGEST_INODE_BYTES:
@@ -197,7 +197,7 @@ def _in_inode(text: str) -> int:
 
 def _block(text: str) -> tuple[int, int]:
     """A block size and its subblock: 4M, or 4M/8k."""
-    from pcircle.fprof.storage import is_unit, subblock_of
+    from pcircle.fprof.profile.storage import is_unit, subblock_of
 
     first, _, second = text.partition("/")
     block = int(number("--blocks", first, parse_size))

@@ -10,16 +10,16 @@ from typing import Any
 
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
-from pcircle.fprof import balance
 from pcircle.fprof.counters import Totals, totals
 from pcircle.fprof.items import Done, Failure
-from pcircle.fprof.outputs import Outputs, tell
-from pcircle.fprof.packing import unpack
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.profile import Profile
-from pcircle.fprof.report import Run, make, stopped
-from pcircle.fprof.text import summary
-from pcircle.fprof.wishes import Wishes
+from pcircle.fprof.profile.model import Profile
+from pcircle.fprof.profile.packing import unpack
+from pcircle.fprof.reports import balance
+from pcircle.fprof.reports.outputs import Outputs, tell
+from pcircle.fprof.reports.report import Run, make, stopped
+from pcircle.fprof.reports.text import summary
+from pcircle.fprof.reports.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.ui import progress

@@ -9,11 +9,11 @@ from itertools import accumulate
 
 from pcircle import __version__
 from pcircle.errors import EntriesFailed, UsageError
-from pcircle.fprof import diffing, saved
 from pcircle.fprof.options import Options, check_outputs
-from pcircle.fprof.outputs import tell
-from pcircle.fprof.profile import merge
-from pcircle.fprof.report import Run, make
+from pcircle.fprof.profile import diffing, saved
+from pcircle.fprof.profile.model import merge
+from pcircle.fprof.reports.outputs import tell
+from pcircle.fprof.reports.report import Run, make
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output

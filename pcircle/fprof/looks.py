@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pcircle.fprof.collect import Files
-from pcircle.fprof.inspecting import Layouts, find_holes
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.profile import Profile
-from pcircle.fprof.sampling import Sampler
+from pcircle.fprof.profile.collect import Files
+from pcircle.fprof.profile.inspecting import Layouts, find_holes
+from pcircle.fprof.profile.model import Profile
+from pcircle.fprof.profile.sampling import Sampler
 
 
 class Looks:

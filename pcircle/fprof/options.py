@@ -10,8 +10,8 @@ import os
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fprof.outputs import Outputs
-from pcircle.fprof.wishes import Wishes
+from pcircle.fprof.reports.outputs import Outputs
+from pcircle.fprof.reports.wishes import Wishes
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -54,7 +54,7 @@ def check_outputs(options: Options) -> None:
 
         pictures.check(options.plot)
     if options.csv is not None:
-        from pcircle.fprof import csvout
+        from pcircle.fprof.reports import csvout
 
         csvout.check(options.csv)
 

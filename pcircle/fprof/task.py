@@ -1,7 +1,7 @@
 """Profiling as a task: which work each kind of item is, and how sums come together.
 
 The walk (`pcircle.walk`) goes through the trees. A directory is complete when all below it is,
-wherever that was walked. What a rank has added up (`pcircle.fprof.collect`) stays there until the
+wherever that was walked. What a rank has added up (`profile.collect`) stays there until the
 end of the job and is then merged up the tree.
 """
 
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from pcircle.fprof.collect import Collector
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.inodes import Claim, Inodes, unpack
 from pcircle.fprof.items import Claims, Done, Failure, Item, Lines, Mixed, added, narrow, wide
-from pcircle.fprof.packing import pack
-from pcircle.fprof.packing import unpack as unpacked
 from pcircle.fprof.plan import Plan, divide
-from pcircle.fprof.profile import Profile, merge
+from pcircle.fprof.profile.collect import Collector
+from pcircle.fprof.profile.inodes import Claim, Inodes, unpack
+from pcircle.fprof.profile.model import Profile, merge
+from pcircle.fprof.profile.packing import pack
+from pcircle.fprof.profile.packing import unpack as unpacked
 from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.roots import open_roots

@@ -2,7 +2,7 @@
 
 All names of a small directory are looked up at once, and which of them are directories is found on
 the way; larger ones are read in blocks, by kind. What of a directory comes together are sums; all
-else is added up where it was found (`pcircle.fprof.collect`).
+else is added up where it was found (`pcircle.fprof.profile.collect`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pcircle.fprof.collect import Collector, Files
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.inodes import Claim, home_of
 from pcircle.fprof.items import Failure, Mixed, Sum, added
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.profile import DirectoryRow
+from pcircle.fprof.profile.collect import Collector, Files
+from pcircle.fprof.profile.inodes import Claim, home_of
+from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from pcircle.fprof.inodes import Claim, Inodes, home_of, unpack
+from pcircle.fprof.profile.inodes import Claim, Inodes, home_of, unpack
 from tests.fcp.running import ONE, TWO, Launcher, clean_environment, command, launchers
 from tests.fcp.trees import build_flat_tree
 from tests.fprof.running import FPROF, profiled

@@ -44,7 +44,7 @@ def test_a_plain_walk_loads_nothing_that_it_does_not_need(run: Run, place: bytes
     done = run([sys.executable, "-c", program, place])
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.decode().split())
-    unneeded = {"numpy", "rich", "mpi4py", "sqlite3", "csv", "xxhash", "pcircle.fprof.page"}
+    unneeded = {"numpy", "rich", "mpi4py", "sqlite3", "csv", "xxhash", "pcircle.fprof.reports.page"}
     assert loaded & unneeded == set()
 
 

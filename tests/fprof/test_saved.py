@@ -14,10 +14,10 @@ import pytest
 import xxhash
 
 from pcircle.errors import UsageError
-from pcircle.fprof import saved
 from pcircle.fprof.cli import main
-from pcircle.fprof.packing import _with_extensions
-from pcircle.fprof.profile import Profile, merge
+from pcircle.fprof.profile import saved
+from pcircle.fprof.profile.model import Profile, merge
+from pcircle.fprof.profile.packing import _with_extensions
 from tests.fcp.running import ONE, TWO
 from tests.fprof.running import profiled, run_fprof
 

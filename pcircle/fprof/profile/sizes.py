@@ -4,7 +4,7 @@ Most files of a tree share their sizes with others. So sizes are counted as they
 dictionary, which the interpreter does by the block, and which is folded into the histogram when it
 has some thousand keys. Where hardly two sizes are equal that is twice the work, and a block goes
 to its bins at once: as numbers of 32 bits with a fraction of 23, sizes have all bins there are in
-their upper half (`pcircle.fprof.bins` cuts each power of two into 64), and the machine makes these
+their upper half (`bins` cuts each power of two into 64), and the machine makes these
 for a block in one step. A bin ends with its edge, which as a number begins the next one: so all of
 the block, taken as one long integer, has 1 subtracted from each number's bits. Sizes of more bits
 than the fraction has would be rounded; blocks that have one are counted the first way, as are all
@@ -19,8 +19,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pcircle.fprof.bins import BINS, bin_of
-from pcircle.fprof.profile import UNITS
+from pcircle.fprof.profile.bins import BINS, bin_of
+from pcircle.fprof.profile.model import UNITS
 
 _MOST_SIZES = 8192
 _EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
@@ -34,7 +34,7 @@ _ONE = struct.pack("=I", 1)
 
 class Sizes:
     """The files of one rank by size. `unit_counts` are kept if asked for, `edge_tallies` if there
-    are `edges`; see `pcircle.fprof.profile.Profile`.
+    are `edges`; see `pcircle.fprof.profile.model.Profile`.
     """
 
     def __init__(self, edges: tuple[int, ...] = (), *, units: bool = False) -> None:

@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pcircle import __version__
-from pcircle.fprof.balance import RankWork, rank_work
-from pcircle.fprof.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
-from pcircle.fprof.groups import Directory, Group, Top, directory_of, groups, moment, share, top_of
-from pcircle.fprof.profile import Profile
-from pcircle.fprof.wishes import Wishes
+from pcircle.fprof.profile.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
+from pcircle.fprof.profile.groups import (
+    Directory,
+    Group,
+    Top,
+    directory_of,
+    groups,
+    moment,
+    share,
+    top_of,
+)
+from pcircle.fprof.profile.model import Profile
+from pcircle.fprof.reports.balance import RankWork, rank_work
+from pcircle.fprof.reports.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry
 
 if TYPE_CHECKING:  # what only some reports have is imported for them alone
-    from pcircle.fprof.inspecting import Sparse
-    from pcircle.fprof.sampling import Compression
-    from pcircle.fprof.storage import Blocks, InInode
+    from pcircle.fprof.profile.inspecting import Sparse
+    from pcircle.fprof.profile.sampling import Compression
+    from pcircle.fprof.profile.storage import Blocks, InInode
 
 SCHEMA = 1
 
@@ -222,7 +231,7 @@ def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
     """The report with what storing the files elsewhere would take."""
     if not wishes.blocks and wishes.in_inode is None:
         return report
-    from pcircle.fprof.storage import blocks_of, in_inode
+    from pcircle.fprof.profile.storage import blocks_of, in_inode
 
     inode = None if wishes.in_inode is None else in_inode(profile, wishes.in_inode)
     blocks = blocks_of(profile, wishes.blocks, inode) or None
@@ -233,13 +242,13 @@ def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
     """The report with what a look into files has told."""
     change = msgspec.structs.replace
     if wishes.sparse:
-        from pcircle.fprof.inspecting import Sparse
+        from pcircle.fprof.profile.inspecting import Sparse
 
         report = change(report, sparse=Sparse(*profile.sparse))
     if wishes.stripe:
         report = change(report, stripes=groups(profile, "stripe"))
     if wishes.pieces:
-        from pcircle.fprof.sampling import compression_of
+        from pcircle.fprof.profile.sampling import compression_of
 
         report = change(report, compression=compression_of(profile))
     return report

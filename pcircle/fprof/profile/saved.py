@@ -17,9 +17,8 @@ import msgspec
 import xxhash
 
 from pcircle.errors import UsageError
-from pcircle.fprof.bins import BINS, edge_of
-from pcircle.fprof.packing import pack, unpack
-from pcircle.fprof.profile import (
+from pcircle.fprof.profile.bins import BINS, edge_of
+from pcircle.fprof.profile.model import (
     DEEPEST,
     DIRECTORY_LISTS,
     FILE_LISTS,
@@ -28,7 +27,8 @@ from pcircle.fprof.profile import (
     UNITS,
     Profile,
 )
-from pcircle.fprof.tables import OTHER_WIDTH
+from pcircle.fprof.profile.packing import pack, unpack
+from pcircle.fprof.profile.tables import OTHER_WIDTH
 from pcircle.trusted import reading
 from pcircle.ui import jsonout
 from pcircle.ui.names import show

@@ -29,7 +29,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     everything: bool = False
 
     def facets(self) -> set[str]:
-        """What a walk has to add up for this; see `pcircle.fprof.collect.FACETS`."""
+        """What a walk has to add up for this; see `pcircle.fprof.profile.collect.FACETS`."""
         some = {
             "top": bool(self.top),
             "blocks": bool(self.blocks),
@@ -39,7 +39,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         }
         found = {*self.by, *(name for name, wanted in some.items() if wanted)}
         if self.everything:
-            from pcircle.fprof.collect import FACETS
+            from pcircle.fprof.profile.collect import FACETS
 
             found |= set(FACETS)
         return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.fprof.profile import Profile
+from pcircle.fprof.profile.model import Profile
 
 _LARGE = 1  # the extension type
 _LARGEST_PLAIN = (1 << 64) - 1

@@ -13,9 +13,9 @@ import os
 
 import msgspec
 
-from pcircle.fprof.collect import SECTOR_BYTES, Files
-from pcircle.fprof.profile import MOST_LAYOUTS, Profile
-from pcircle.fprof.tables import Sums, by_length
+from pcircle.fprof.profile.collect import SECTOR_BYTES, Files
+from pcircle.fprof.profile.model import MOST_LAYOUTS, Profile
+from pcircle.fprof.profile.tables import Sums, by_length
 from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
 from pcircle.units import format_size
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from pcircle.fprof.groups import DAY_S
-from pcircle.fprof.profile import DirectoryRow, Profile
-from pcircle.fprof.report import Report
-from pcircle.fprof.wishes import DIMENSIONS, Wishes
+from pcircle.fprof.profile.groups import DAY_S
+from pcircle.fprof.profile.model import DirectoryRow, Profile
+from pcircle.fprof.reports.report import Report
+from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.units import format_size
@@ -74,7 +74,7 @@ def write(profile: Profile, report: Report, path: str) -> None:
     data = Data(report, tuple(_nodes(profile)), heat_of(profile), _sent(report))
     # What ends a script, or begins a comment in it, can't be in it; in JSON it can be escaped.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    template = files("pcircle.fprof").joinpath("page.html").read_text(encoding="utf-8")
+    template = files("pcircle.fprof.reports").joinpath("page.html").read_text(encoding="utf-8")
     before, _, after = template.partition(_MARK)
     jsonout.put((before + text + after).encode(), path)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from pcircle.fprof.bins import rebin, standard_edges
-from pcircle.fprof.groups import groups, moment, shown_path
-from pcircle.fprof.profile import KINDS, DirectoryRow, Profile
+from pcircle.fprof.profile.bins import rebin, standard_edges
+from pcircle.fprof.profile.groups import groups, moment, shown_path
+from pcircle.fprof.profile.model import KINDS, DirectoryRow, Profile
 from pcircle.guards import require
 from pcircle.ui import table
 from pcircle.ui.names import show

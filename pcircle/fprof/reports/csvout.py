@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fprof.report import Report
+from pcircle.fprof.reports.report import Report
 from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show

@@ -1,7 +1,7 @@
 """What is known of a tree: of a fixed size, mergeable, and enough for every report.
 
-A profile holds sums, histograms at a fine resolution (`pcircle.fprof.bins`), bounded tables
-(`pcircle.fprof.tables`) and a sample; no part of it grows with the number of entries. Merging is
+A profile holds sums, histograms at a fine resolution (`bins`), bounded tables
+(`tables`) and a sample; no part of it grows with the number of entries. Merging is
 associative and commutative to the last digit, so it does not matter which rank met what, nor in
 which order profiles of parts are put together.
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from pcircle.fprof.tables import Best, K, Row, Sums, add_to, by_length, by_number, by_sense
+from pcircle.fprof.profile.tables import Best, K, Row, Sums, add_to, by_length, by_number, by_sense
 
 KINDS = ("file", "directory", "link", "special")
 MOST_OWNERS = 16_384

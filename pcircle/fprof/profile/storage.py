@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.fprof.bins import bin_of, edge_of
-from pcircle.fprof.groups import share
-from pcircle.fprof.profile import UNITS, Profile
+from pcircle.fprof.profile.bins import bin_of, edge_of
+from pcircle.fprof.profile.groups import share
+from pcircle.fprof.profile.model import UNITS, Profile
 
 KiB, MiB = 1 << 10, 1 << 20
 # Subblocks of the blocks that GPFS may have, since version 5; else a 32nd, as it was before.

@@ -10,11 +10,11 @@ from pcircle.ui.report import plural
 from pcircle.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
-    from pcircle.fprof.groups import Group, Top
-    from pcircle.fprof.inspecting import Sparse
-    from pcircle.fprof.report import Amount, Report, Sizes
-    from pcircle.fprof.sampling import Compression
-    from pcircle.fprof.storage import Blocks, InInode
+    from pcircle.fprof.profile.groups import Group, Top
+    from pcircle.fprof.profile.inspecting import Sparse
+    from pcircle.fprof.profile.sampling import Compression
+    from pcircle.fprof.profile.storage import Blocks, InInode
+    from pcircle.fprof.reports.report import Amount, Report, Sizes
 
 _ROWS = 20  # of a table that may have thousands
 _TITLES = {

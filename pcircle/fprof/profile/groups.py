@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from pcircle.fprof.bins import edge_of
-from pcircle.fprof.profile import DEEPEST, DirectoryRow, FileRow, Profile
+from pcircle.fprof.profile.bins import edge_of
+from pcircle.fprof.profile.model import DEEPEST, DirectoryRow, FileRow, Profile
 from pcircle.ui.names import show
 
 DAY_S = 86_400

@@ -1,7 +1,7 @@
 """What a rank adds up while it walks, to become its profile at the end.
 
 The walk comes here with a block of files of one directory, as columns (`pcircle.fs.stats`), and
-what costs anything is done by the column: sums, the largest, sizes (`pcircle.fprof.sizes`). What is
+what costs anything is done by the column: sums, the largest, sizes (`sizes`). What is
 only wanted by some reports is only added up for them (`facets`).
 
 Hard-linked files are added like all others, and then taken back as far as they count only once.
@@ -15,9 +15,9 @@ from operator import attrgetter
 
 import msgspec
 
-from pcircle.fprof.bins import bin_of, octave_of
-from pcircle.fprof.inodes import Claim, Inodes
-from pcircle.fprof.profile import (
+from pcircle.fprof.profile.bins import bin_of, octave_of
+from pcircle.fprof.profile.inodes import Claim, Inodes
+from pcircle.fprof.profile.model import (
     DEEPEST,
     DIRECTORY_LISTS,
     FILE_LISTS,
@@ -29,8 +29,8 @@ from pcircle.fprof.profile import (
     FileRow,
     Profile,
 )
-from pcircle.fprof.sizes import Sizes
-from pcircle.fprof.tables import Best, Sums, add_to, by_number, by_sense
+from pcircle.fprof.profile.sizes import Sizes
+from pcircle.fprof.profile.tables import Best, Sums, add_to, by_number, by_sense
 from pcircle.fs.directories import join_path
 from pcircle.fs.stats import Stats
 

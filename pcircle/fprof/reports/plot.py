@@ -10,8 +10,8 @@ import math
 from itertools import accumulate
 from typing import Any
 
-from pcircle.fprof.page import Heat
-from pcircle.fprof.report import Report
+from pcircle.fprof.reports.page import Heat
+from pcircle.fprof.reports.report import Report
 from pcircle.ui import pictures
 from pcircle.units import format_size
 

@@ -26,8 +26,8 @@ import msgspec
 import xxhash
 
 from pcircle.buffers import aligned
-from pcircle.fprof.collect import Files
-from pcircle.fprof.profile import Piece, Profile
+from pcircle.fprof.profile.collect import Files
+from pcircle.fprof.profile.model import Piece, Profile
 
 PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"

@@ -14,9 +14,9 @@ from typing import Protocol, TextIO
 import msgspec
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fprof.profile import Profile
-from pcircle.fprof.report import Report, Run, make
-from pcircle.fprof.text import render
+from pcircle.fprof.profile.model import Profile
+from pcircle.fprof.reports.report import Report, Run, make
+from pcircle.fprof.reports.text import render
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.writing import write_stream
@@ -53,23 +53,23 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         # What only some runs need is imported by them.
         if self.save is not None:
-            from pcircle.fprof import saved
+            from pcircle.fprof.profile import saved
 
             # Kept without what only this run's histogram needed.
             kept = msgspec.structs.replace(profile, edges=(), edge_tallies=[])
             yield self.save, partial(saved.write, kept, self.save)
         if self.csv is not None:
-            from pcircle.fprof import csvout
+            from pcircle.fprof.reports import csvout
 
             yield self.csv, partial(csvout.write, report, self.csv)
         if self.html is not None:
-            from pcircle.fprof import page
+            from pcircle.fprof.reports import page
 
             top = len(report.top.largest) if report.top else 0
             whole = make(profile, page.wishes(top), run)
             yield self.html, partial(page.write, profile, whole, self.html)
         if self.plot is not None:
-            from pcircle.fprof import page, plot
+            from pcircle.fprof.reports import page, plot
 
             whole = make(profile, page.wishes(0), run)
             yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
