@@ -191,8 +191,8 @@ def lose_a_slot(patch: pytest.MonkeyPatch) -> None:
     """What is handed out counts in the directory that the item began with."""
     right = opened_module.left_of
 
-    def wrong(opened: Open[Any], most: int | None = None) -> list[Tree]:
-        return [msgspec.structs.replace(tree, slot=0) for tree in right(opened, most)]
+    def wrong(*given: Any, **named: Any) -> list[Tree]:
+        return [msgspec.structs.replace(tree, slot=0) for tree in right(*given, **named)]
 
     patch.setattr(walker_module, "left_of", wrong)
 
@@ -201,8 +201,8 @@ def forget_a_name(patch: pytest.MonkeyPatch) -> None:
     """A directory is handed out to nobody."""
     right = opened_module.left_of
 
-    def wrong(opened: Open[Any], most: int | None = None) -> list[Tree]:
-        return right(opened, most)[1:]
+    def wrong(*given: Any, **named: Any) -> list[Tree]:
+        return right(*given, **named)[1:]
 
     patch.setattr(walker_module, "left_of", wrong)
 
