@@ -24,16 +24,11 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.walk.items import Batch, Place
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import handed_back
 
 _BATCH_S = 0.1
-
-
-def is_bare(where: Where) -> bool:
-    """Whether this item has made the directory, and found that it hands down no list."""
-    return isinstance(where, Open) and where.own is not None and where.own.bare
 
 
 class _Names(NamedTuple):
@@ -64,7 +59,7 @@ class Entries:
             self._skip_specials(where, names.specials, source_fd, here)
             names.specials = []
         before = site.takings.now()
-        site.enter(root, path, place, target_fd, bare=is_bare(where))
+        site.enter(root, path, place, target_fd)
         site.lift(target_fd, names.files)
         linked, undone = self._copy_others(where, names, fds, here)
         files = names.files

@@ -101,14 +101,9 @@ class Site:
             self.recorder.begin()
         return self.takings.begin()
 
-    def enter(
-        self, root: int, path: bytes, place: Place, target_fd: int, *, bare: bool = False
-    ) -> None:
-        """What follows is made in the copy of this directory, which is open.
-
-        `bare` tells that it hands down no access control list.
-        """
-        self.extras.enter(target_fd, bare=bare)
+    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
+        """What follows is made in the copy of this directory, which is open."""
+        self.extras.enter(target_fd, bare=place.bare)
         self.enter_names(root, path, made=place.made)
 
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:

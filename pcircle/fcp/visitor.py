@@ -225,7 +225,7 @@ class CopyVisitor(Visitor[Part]):
         layout = self._site.copier.layouts.of_directory(source_fd)
         if not extras.any:
             return Directory(status, lease.identity, created, layout=layout)
-        bare = holder is not None and holder.own is not None and holder.own.bare
+        bare = holder is not None and require(holder.place).bare
         inherited = created and extras.made_directory(lease.fd, bare=bare)
         held = extras.of_directory(source_fd, alone=inherited or not created)
         bare = created and not inherited
@@ -290,7 +290,8 @@ class CopyVisitor(Visitor[Part]):
         if holder is not None:
             above = require(holder.place)
             copy, epoch = above.copy, max(epoch, above.epoch)
-        return Place(source.identity, lease.identity, copy, number, epoch, made)
+        bare = opened.own.bare
+        return Place(source.identity, lease.identity, copy, number, epoch, made, bare)
 
     def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
         """The walk's number of the file system that a directory is on."""

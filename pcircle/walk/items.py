@@ -34,7 +34,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     would be where a mount shows a part of the source in another place.
     `file_system` is the walk's own number of the source's file system. The
     target was made in `epoch`: what is done in it counts no sooner. `made` tells
-    that this run has made it, and nobody else has put anything into it.
+    that this run has made it, and nobody else has put anything into it; `bare`
+    that it hands down no access control list.
     """
 
     source: tuple[int, int]
@@ -43,6 +44,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     file_system: int = 0
     epoch: int = 0
     made: bool = False
+    bare: bool = False
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):

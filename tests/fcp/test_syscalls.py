@@ -1,4 +1,4 @@
-"""What a small file costs in system calls, counted by strace.
+"""What small files and directories cost in system calls, counted by strace.
 
 Wall time can't be asserted in a test; the number of calls can, and on a parallel file system it
 is what the time is made of. Counted is the difference between copying 2,000 files and 1,000, all
@@ -10,21 +10,30 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 
 from .running import ONE, clean_environment, command
 from .trees import build_flat_tree
 
+# What threads say to each other, and what a copy without files reads and writes.
+AMONG_THREADS = {"futex", "poll", "read", "write", "clock_nanosleep", "restart_syscall"}
+
 
 def _count_calls(place: bytes, files: int, options: list[str]) -> int:
+    source = build_flat_tree(place + b"/%d" % files, 1, files, 4096)
+    return sum(_calls(place, source, place + b"/copy %d" % files, options).values())
+
+
+def _calls(place: bytes, source: bytes, target: bytes, options: list[str]) -> Counter[str]:
+    """How often a copy makes each system call, by name."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
-    source = build_flat_tree(place + b"/%d" % files, 1, files, 4096)
-    log = place + b"/log %d" % files
+    log = place + b"/log"
     # Traced, a call takes so long that more threads would pay, which add calls of their own.
-    fcp = command(ONE, ["-q", "--threads", "1", *options, source, place + b"/copy %d" % files])
+    fcp = command(ONE, ["-q", "--threads", "1", *options, source, target])
     finished = subprocess.run(
         [strace, "-f", "-c", "-o", log, *fcp],
         check=False,
@@ -35,11 +44,14 @@ def _count_calls(place: bytes, files: int, options: list[str]) -> int:
     if b"ptrace" in finished.stderr and finished.returncode != 0:
         pytest.skip(f"strace may not trace here: {finished.stderr!r}")
     assert finished.returncode == 0, finished.stderr
-    with open(log, "rb") as stream:
-        total = stream.read().splitlines()[-1].split()
-    # "100.00  0.123  1  calls [errors] total"
-    assert total[-1] == b"total"
-    return int(total[3])
+    counted = Counter[str]()
+    with open(log) as stream:
+        for line in stream:
+            # "99.00  0.123  1  calls [errors] name"
+            words = line.split()
+            if len(words) >= 5 and words[3].isdigit() and words[-1] != "total":
+                counted[words[-1]] += int(words[3])
+    return counted
 
 
 @pytest.mark.parametrize(
@@ -49,3 +61,40 @@ def test_calls_per_small_file(place: bytes, options: list[str], most: int) -> No
     calls = _count_calls(place, 2000, options) - _count_calls(place, 1000, options)
     assert len(os.listdir(place + b"/copy 2000/000000")) == 2000
     assert calls / 1000 <= most
+
+
+@pytest.mark.parametrize(("options", "most"), [([], 16), (["-p"], 20)], ids=["plain", "-p"])
+def test_calls_per_small_directory(place: bytes, options: list[str], most: int) -> None:
+    """Of a directory of four files, done in place, beside those of its files."""
+    file = _count_files(place, options)
+    few, many = (
+        _calls(
+            place,
+            build_flat_tree(place + b"/d%d" % directories, directories, 4, 0),
+            place + b"/of d%d" % directories,
+            options,
+        )
+        for directories in (100, 300)
+    )
+    more = sum((many - few)[name] for name in many if name not in AMONG_THREADS)
+    assert round(more / 200 - 4 * file, 1) <= most
+
+
+def _count_files(place: bytes, options: list[str]) -> float:
+    """The calls of an empty file."""
+    few, many = (
+        _calls(
+            place,
+            build_flat_tree(place + b"/f%d" % files, 1, files, 0),
+            place + b"/of f%d" % files,
+            options,
+        )
+        for files in (100, 400)
+    )
+    return sum((many - few)[name] for name in many if name not in AMONG_THREADS) / 300
+
+
+def test_threads_say_little_to_each_other(place: bytes) -> None:
+    """Not once a file: they did so more than twenty times for each directory."""
+    source = build_flat_tree(place + b"/source", 600, 4, 0)
+    assert _calls(place, source, place + b"/copy", ["-p"])["futex"] < 2400
