@@ -108,7 +108,7 @@ SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
 MAX_ROOM_FILES = 16
 MAX_ROOM_FLOORS = 7
 # Rooms that are beyond that still, each to be removed from here once it is not.
-TOO_LARGE = {"fcp", "fs"}
+TOO_LARGE = {"fcp"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

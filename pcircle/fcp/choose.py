@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pcircle.copying.collisions import Siblings, afresh
 from pcircle.fcp.plan import Plan
-from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
 
 Blocks = Callable[[bytes, int], Iterator[Block]]

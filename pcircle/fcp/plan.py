@@ -10,7 +10,7 @@ import msgspec
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.settings import Settings
 from pcircle.fs.directories import Directories, bases, capacity_of
-from pcircle.fs.globs import Rule
+from pcircle.walk.globs import Rule
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 

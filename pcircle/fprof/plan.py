@@ -10,9 +10,9 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fs.directories import affordable_threads
-from pcircle.fs.globs import Rule
-from pcircle.fs.roots import Root, root_of
 from pcircle.ui.names import show
+from pcircle.walk.globs import Rule
+from pcircle.walk.roots import Root, root_of
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -22,11 +22,11 @@ from pcircle.fprof.profile.packing import pack
 from pcircle.fprof.profile.packing import unpack as unpacked
 from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
-from pcircle.fs.roots import open_roots
 from pcircle.fs.stats import Stats
 from pcircle.guards import require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.walk.items import Batch, Tree
+from pcircle.walk.roots import open_roots
 from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:

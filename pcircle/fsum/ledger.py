@@ -18,7 +18,6 @@ from types import TracebackType
 
 from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
-from pcircle.fs.globs import Chooser
 from pcircle.fs.scan import Block
 from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
@@ -26,6 +25,7 @@ from pcircle.guards import require
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 from pcircle.signature.manifest import Entry, Manifest, Section, SectionWriter, unpack
+from pcircle.walk.globs import Chooser
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.sink import Gather, Sink
 

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.globs import Rule
-from pcircle.fs.roots import Root, root_of
 from pcircle.ui.names import show
+from pcircle.walk.globs import Rule
+from pcircle.walk.roots import Root, root_of
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20

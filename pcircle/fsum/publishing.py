@@ -13,7 +13,6 @@ import msgspec
 
 from pcircle import acls
 from pcircle.errors import UsageError
-from pcircle.fs.roots import Root
 from pcircle.fsum.items import Difference, Done
 from pcircle.fsum.ledger import has_rotted
 from pcircle.fsum.plan import Own, Plan
@@ -32,6 +31,7 @@ from pcircle.trusted import (
     writing,
 )
 from pcircle.ui.names import show
+from pcircle.walk.roots import Root
 from pcircle.walk.sink import remove, result
 from pcircle.writing import WholeFile
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle.fs.directories import HOLDER, affordable_threads
-from pcircle.fs.roots import open_roots
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk, Done, Item, Large, Notice, Part
 from pcircle.fsum.large import LargeFile, LargeFiles
@@ -22,6 +21,7 @@ from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE
 from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.roots import open_roots
 from pcircle.walk.sink import SINK_ITEMS
 from pcircle.walk.walker import Scope, Walker
 

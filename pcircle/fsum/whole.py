@@ -18,7 +18,6 @@ import msgspec
 from pcircle.buffers import aligned
 from pcircle.fs.directories import HOLDER, Lease, affordable_threads, join_path
 from pcircle.fs.lists import Lists
-from pcircle.fs.roots import open_roots
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fsum.counters import Counters
@@ -31,6 +30,7 @@ from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker, handed_back
 

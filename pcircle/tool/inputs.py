@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from pcircle.errors import UsageError
-from pcircle.fs.globs import Rule, read_rule, read_rules
 from pcircle.trusted import reading
 from pcircle.ui.names import show
+from pcircle.walk.globs import Rule, read_rule, read_rules
 
 _COMMENT = (b"#", b";")
 

@@ -22,14 +22,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pcircle.fs.choosing import choosing
 from pcircle.fs.directories import Directories, Lease, join_path
-from pcircle.fs.globs import Rule
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
+from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree, unpack
 from pcircle.walk.opened import Gathering, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Tally, Visitor

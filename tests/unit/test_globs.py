@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pcircle.fs.globs import Chooser, Rule, read_rule, read_rules
+from pcircle.walk.globs import Chooser, Rule, read_rule, read_rules
 
 NAMES = (b"a", b"b", b"ab", b"a.o", b"*", b"a[b", b"]", b"\\", b"-", b"a\\b", b"\xff", b"a\nb")
 TREE = tuple(

@@ -100,7 +100,7 @@ def test_every_bisection_ends_where_it_should(paths: list[list[bytes]]) -> None:
 
 _PROGRAM = """
 import os, resource, sys
-from pcircle.fs.roots import Root
+from pcircle.walk.roots import Root
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.publishing import publish
 from pcircle.signature.manifest import Entry, SectionWriter

@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 
 from pcircle.fs.directories import join_path
-from pcircle.fs.globs import Chooser, Rule
 from pcircle.fs.scan import Block
+from pcircle.walk.globs import Chooser, Rule
 
 
 def choosing(rules: Sequence[Rule]) -> Callable[[Block, bytes], None]:
