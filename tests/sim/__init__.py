@@ -2,5 +2,5 @@
 
 `work` is the synthetic tree that a job walks, `cases` draws a job from a seed, `driver` plays a
 rank, `judge` says what was wrong, `mutants` are engines with a known defect which the search
-must find.
+must find. `walking` has the real walk as items (`grove` is its tree), `walk_mutants` its defects.
 """

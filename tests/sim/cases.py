@@ -14,6 +14,7 @@ import msgspec
 
 from pcircle.circle import Settings
 from pcircle.transport._sim import Conditions, Kill, Stall
+from tests.sim.grove import Walk
 from tests.sim.work import Forest
 
 ABORT_CODES = (1, 4, 70, 130, 143)
@@ -44,7 +45,8 @@ class Case(msgspec.Struct, frozen=True):
     `codec` all messages go through msgspec. A sync takes `sync_s`; with
     `late_seals` a rank's epoch is raised after it, and with `forgetful_joins`
     a result has the epoch of its own rank alone: two defects that the search
-    must find. `limit_s` bounds the virtual time.
+    must find. With `walk` the items are those of the real walk, else those of
+    a `Forest`. `limit_s` bounds the virtual time.
     """
 
     family: str
@@ -63,6 +65,7 @@ class Case(msgspec.Struct, frozen=True):
     late_seals: bool = False
     forgetful_joins: bool = False
     limit_s: float = 120.0
+    walk: Walk | None = None
 
     @property
     def ranks(self) -> int:
@@ -161,7 +164,7 @@ def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
     return tuple(aborts)
 
 
-FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epochs")
+FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epochs", "walk")
 
 
 def _ending(case: Case, rng: Random) -> Case:
@@ -221,8 +224,47 @@ def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
     )
 
 
+def _walk(seed: int) -> Case:
+    """The real walk, while anything may go wrong that does so in another family."""
+    rng = Random(f"walk of {seed}")
+    replace = msgspec.structs.replace
+    kind = rng.choice(("nasty", "abort", "abort", "abort", "epochs", "epochs", "kill", "stuck"))
+    case = _draw(kind, seed)
+    forest = replace(
+        case.forest,
+        size=rng.choice((case.forest.size, 100, 300)),
+        fan=rng.choice((case.forest.fan, 20)),
+        holds=0.0,
+        posts=0.0,
+    )
+    busy_s = 0.01 + 4 * forest.item_s * forest.size / case.ranks
+    aborts = case.aborts
+    if rng.random() < 0.6:
+        case = _epochs(case, rng, busy_s)
+        period_s = rng.choice((0.0005, 0.005, 0.05))
+        case = replace(case, settings=replace(case.settings, epoch_period_s=period_s))
+    if kind == "abort":
+        aborts = _aborts(rng, case.ranks, busy_s)
+    settings = replace(case.settings, structured=True, final_deadline_s=40.0)
+    walk = Walk(
+        files=rng.choice((0.0, 0.5, 1.0, 1.0)),
+        fails=rng.choice((0.0, 0.0, 0.1)),
+        verified=rng.choice((0.0, 0.1, 0.5)),
+        handed_back=rng.choice((0.0, 0.1, 0.5)),
+        item_s=forest.item_s * rng.choice((0.0, 1.0, 5.0, 30.0)),
+        block_names=rng.choice((3, 1000)),
+        few_names=rng.choice((1, 4, 1000)),
+        deaf_s=rng.choice((0.0, 0.0, 1.0)) * forest.item_s,
+    )
+    return replace(
+        case, family="walk", seed=seed, forest=forest, settings=settings, aborts=aborts, walk=walk
+    )
+
+
 def draw(family: str, seed: int) -> Case:
     """The case of a family (one of `FAMILIES`) and a seed."""
+    if family == "walk":
+        return _walk(seed)
     case = _draw(family, seed)
     # Drawn apart, so that the rest of a seed's case stays what it was.
     agains = Random(f"agains {family} {seed}").choice((0.0, 0.0, 0.3, 1.0))

@@ -10,10 +10,8 @@ power is cut, in effect, after every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
-
-from tests.sim.work import Item
 
 
 class Disks:
@@ -25,7 +23,8 @@ class Disks:
         self._rng = rng
         self._written: dict[int, set[int]] = {node: set() for node in nodes}
         self._stable: set[int] = set()
-        self._records: list[tuple[int, Item]] = []  # epoch and directories, not yet counting
+        # Epoch and numbers, not yet counting.
+        self._records: list[tuple[int, Collection[int]]] = []
 
     def write(self, node: int, number: int) -> None:
         """An item's work is done; it is not on disk."""
@@ -42,12 +41,16 @@ class Disks:
         self._stable |= found | lucky
         written -= found | lucky
 
-    def record(self, epoch: int, below: Item) -> None:
-        """A journal says that all numbers of this range are done, as of this epoch."""
+    def is_stable(self, number: int) -> bool:
+        """Whether a work would survive."""
+        return number in self._stable
+
+    def record(self, epoch: int, numbers: Collection[int]) -> None:
+        """A journal says that all these numbers are done, as of this epoch."""
         if epoch <= self.committed:
-            self._check(epoch, below)
+            self._check(epoch, numbers)
         else:
-            self._records.append((epoch, below))
+            self._records.append((epoch, numbers))
 
     def mark(self, epoch: int) -> None:
         """A journal says that this epoch is committed."""
@@ -57,8 +60,8 @@ class Disks:
         for each in due:
             self._check(*each)
 
-    def _check(self, epoch: int, below: Item) -> None:
-        lost = set(range(*below)) - self._stable
+    def _check(self, epoch: int, numbers: Collection[int]) -> None:
+        lost = set(numbers) - self._stable
         assert not lost, f"epoch {epoch} is committed, but {sorted(lost)[:5]} would be lost"
         self.claims += 1
 

@@ -7,11 +7,11 @@ while, a spilled segment takes a while to come back. Everything else is the engi
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -86,7 +86,7 @@ class Record:
         self.disks = disks
         self.epochs: dict[Item, int] = {}  # of the results
         self.processed = bytearray(size)  # how often each directory was
-        self.begun: dict[Item, int] = {}  # joins that were opened: how often they ended
+        self.begun: dict[Any, int] = {}  # joins that were opened: how often they ended
         self.notices: list[tuple[int, int]] = []  # who told, and what
         self.noted: list[tuple[int, int]] = []
         self.shows: list[tuple[float, Sums]] = []
@@ -95,11 +95,19 @@ class Record:
         self.concluded_s: float | None = None
         self.abort_codes: list[int] = []  # asked of ranks that had not given their accounts
         self.aborted_s: float | None = None
-        self.cut_short: list[int] = []  # items that ran when their rank stopped
+        self.cut_short: list[Any] = []  # items that ran when their rank stopped
+        # Of jobs that walk: directories that were made or failed, files that were read again.
+        self.made: set[int] = set()
+        self.failed = 0
+        self.verified: set[int] = set()
+        self.reached: Counter[str] = Counter()
 
 
 class Player:
     """One rank: an engine, and timers in place of the file work."""
+
+    merge: ClassVar[Any] = staticmethod(merge)
+    nothing: ClassVar[Any] = NOTHING
 
     def __init__(
         self, rank: int, case: Case, record: Record, engine_type: type[Engine[Any, Any]]
@@ -110,12 +118,12 @@ class Player:
         self.items = 0
         self.numbers = 0
         self.epoch = 1
-        self._awaiting: list[tuple[int, Start, list[Item]]] = []
+        self._awaiting: list[tuple[int, Start, list[Any]]] = []
         self.trace: Callable[[str], None] | None = None
-        self.engine: Engine[Item, Result] = engine_type(
+        self.engine: Engine[Any, Any] = engine_type(
             rank,
             case.ranks,
-            merge=merge,
+            merge=self.merge,
             rng=Random(f"{case.family} {case.seed} {rank}"),
             settings=case.settings,
             nodes=case.nodes,
@@ -256,7 +264,7 @@ class Player:
             due = [each for each in self._awaiting if each[0] <= epoch]
             self._awaiting = [each for each in self._awaiting if each[0] > epoch]
             for awaited, start, children in due:
-                self.engine.resumed(start.ticket, children, NOTHING, self._now_s, awaited)
+                self.engine.resumed(start.ticket, children, self.nothing, self._now_s, awaited)
             return
         if not self.case.late_seals:
             self.epoch = epoch + 1
@@ -276,7 +284,7 @@ class Player:
         """A result is known, and recorded: all of the item, or without joins its own number."""
         self.record.epochs[item] = epoch
         whole = self.case.settings.structured
-        self.record.disks.record(epoch, item if whole else (item[0], item[0] + 1))
+        self.record.disks.record(epoch, range(*item) if whole else item[:1])
 
     def _epoch_of(self, item: Item) -> int:
         """The epoch of an item that ends now: the latest of its own and its children's."""
@@ -352,7 +360,7 @@ class Player:
         if (spawned or held) and any(number == start.ticket for number, _ in engine.joins.items()):
             self.record.begun[start.item] = 0
         elif spawned or held:  # after an abort, which has dropped its children
-            self.record.disks.record(self.epoch, (number, number + 1))
+            self.record.disks.record(self.epoch, (number,))
         else:
             self._record(start.item, self.epoch)
         every = self.case.notice_every
@@ -428,8 +436,11 @@ class Player:
         code = worst((account.code, StoppedEarly.exit_code if account.silent else 0))
         self.engine.conclude(code, self._now_s)
 
+    def close(self) -> None:
+        """The job is over."""
+
     def _stopped(self, t: SimTransport, stop: Stop) -> Outcome:
-        self.record.cut_short += [parcel.item[0] for parcel in self.engine.running.values()]
+        self.record.cut_short += [parcel.item for parcel in self.engine.running.values()]
         assert self.engine.phase == STOPPED
         account = self.record.account
         # Who could not be heard will not hear either: only the transport can end such a job.

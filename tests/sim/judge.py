@@ -7,7 +7,8 @@ stopped with one code, and in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from math import inf
 from random import Random
 from typing import Any
@@ -18,10 +19,14 @@ from pcircle.circle import Engine
 from pcircle.circle.invariants import check_job, check_rank
 from pcircle.errors import PcircleError, worst
 from pcircle.transport._sim import Network
+from pcircle.walk.walker import Walker
 from tests.sim.cases import Case, draw
 from tests.sim.disks import Disks
 from tests.sim.driver import WIRE, Outcome, Player, Record
-from tests.sim.work import expected
+from tests.sim.grove import Clock, Grove, simulated
+from tests.sim.walking import WIRE as WALK_WIRE
+from tests.sim.walking import WalkerType, WalkPlayer
+from tests.sim.work import Result, expected
 
 EngineType = type[Engine[Any, Any]]
 
@@ -40,19 +45,23 @@ class Run:
         *,
         watch: bool = True,
         trace: Callable[[str], None] | None = None,
+        walker_type: WalkerType = Walker,
     ) -> None:
         self.case = case
         rng = Random(f"disks of {case.family} {case.seed}")
         self.record = Record(case.forest.size, Disks(case.nodes, rng))
-        self.players = [Player(rank, case, self.record, engine_type) for rank in range(case.ranks)]
+        self.grove = None if case.walk is None else Grove(case.forest, case.walk)
+        self._clock = Clock()
+        self.players = [self._player(rank, engine_type, walker_type) for rank in range(case.ranks)]
         for player in self.players:
             player.trace = trace
         self.engines = [player.engine for player in self.players]
+        wire: Any = WIRE if self.grove is None else WALK_WIRE
         self.network = Network(
             case.nodes,
             Random(f"network of {case.family} {case.seed}"),
             case.conditions,
-            decoder=msgspec.msgpack.Decoder(WIRE) if case.codec else None,
+            decoder=msgspec.msgpack.Decoder(wire) if case.codec else None,
             observe=self._watch if watch else None,
             limit_s=case.limit_s,
         )
@@ -69,8 +78,31 @@ class Run:
 
     def play(self) -> Run:
         """Run it to its end."""
-        self.outcomes = self.network.run([player.play for player in self.players])
+        with ExitStack() as stack:
+            if self.grove is not None:
+                stack.enter_context(simulated(self.grove, self._clock))
+            for player in self.players:
+                stack.callback(player.close)
+            self.outcomes = self.network.run([player.play for player in self.players])
         return self
+
+    def _player(self, rank: int, engine_type: EngineType, walker_type: WalkerType) -> Player:
+        if self.grove is None:
+            return Player(rank, self.case, self.record, engine_type)
+        sides = walker_type, self.grove, self._clock
+        return WalkPlayer(rank, self.case, self.record, engine_type, *sides)
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """What is to be processed."""
+        return range(self.case.forest.size) if self.grove is None else self.grove.numbers
+
+    @property
+    def total(self) -> Result | None:
+        """What is to come of the job."""
+        if not self.case.forest.size:
+            return None
+        return expected(0, self.case.forest.size) if self.grove is None else self.grove.whole[0]
 
     def _watch(self, rank: int) -> None:
         check_rank(self.engines[rank])
@@ -133,17 +165,30 @@ class Run:
 
     def _judge_success(self) -> None:
         record, case = self.record, self.case
-        size = case.forest.size
+        size = len(self.numbers)
         assert sum(record.processed) == size, f"{sum(record.processed)} of {size} items were run"
         assert record.account is not None
         total = record.result if case.settings.structured else record.account.value
-        assert total == (expected(0, size) if size else None), f"the result is {total}"
+        assert total == self.total, f"the result is {total}"
         every = case.notice_every
-        notices = list(range(0, size, every)) if every else []
+        notices = [number for number in sorted(self.numbers) if every and not number % every]
         assert sorted(value for _, value in record.notices) == notices, "notices lost or doubled"
         assert record.account.open_joins == 0
         assert set(record.begun.values()) <= {1}, "a join ended twice, or never"
         assert not any(player.store for player in self.players), "segments are left"
+        if self.grove is not None:
+            self._judge_walk(self.grove)
+
+    def _judge_walk(self, grove: Grove) -> None:
+        record = self.record
+        assert record.failed == grove.whole[1], f"{record.failed} directories failed"
+        if self.case.settings.epoch_period_s is not None:
+            again = {number for number in grove.numbers if grove.is_verified(number)}
+            assert record.verified == again, "not all was verified"
+        weight = sum(
+            player.tally.weight for player in self.players if isinstance(player, WalkPlayer)
+        )
+        assert abs(weight - bool(grove.roots)) < 1e-6, f"the weight of all is {weight}"
 
     def _judge_abort(self) -> None:
         record = self.record
@@ -151,7 +196,7 @@ class Run:
         assert record.account.reasons
         cut_short = set(record.cut_short)
         for item, times in record.begun.items():
-            assert times == 1 or item[0] in cut_short, f"the join of {item} ended {times} times"
+            assert times == 1 or item in cut_short, f"the join of {item} ended {times} times"
         assert not any(player.store for player in self.players), "segments are left"
         if self.case.settings.epoch_period_s is not None and not cut_short:
             disks = record.disks
@@ -198,17 +243,23 @@ class Run:
             account = self.record.account
             assert account is not None
             assert not account.silent
-            assert sum(self.record.processed) == self.case.forest.size
+            assert sum(self.record.processed) == len(self.numbers)
         killed_s = min(kill.at_s for kill in self.case.conditions.kills)
         took_s = max(outcome.at_s for outcome in outcomes) - killed_s
         if 0 not in codes:
             assert took_s <= 2 * self.case.settings.final_deadline_s + 1, f"it took {took_s} s"
 
 
-def play(case: Case, engine_type: EngineType = Engine, *, watch: bool = True) -> Run:
+def play(
+    case: Case,
+    engine_type: EngineType = Engine,
+    *,
+    watch: bool = True,
+    walker_type: WalkerType = Walker,
+) -> Run:
     """Play and judge a case; raises Violation with the command that plays it again."""
     try:
-        run = Run(case, engine_type, watch=watch).play()
+        run = Run(case, engine_type, watch=watch, walker_type=walker_type).play()
         run.judge()
     except (AssertionError, PcircleError, LookupError, ValueError) as error:
         kind = type(error).__name__

@@ -5,16 +5,18 @@ Nobody watches their steps here: what is found, is found by what a job came to.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import msgspec
 import pytest
 
 from pcircle.circle import Engine
-from tests.sim import mutants
-from tests.sim.cases import draw
+from pcircle.walk.walker import Walker
+from tests.sim import mutants, walk_mutants
+from tests.sim.cases import Case, draw
 from tests.sim.judge import EngineType, Violation, play, search
+from tests.sim.walking import CopyModel
 
 SEEDS = 3000
 
@@ -121,3 +123,68 @@ def test_epochs_reach_what_they_are_for() -> None:
     urged = [run for run in runs if run.case.settings.epoch_period_s == 1000.0]
     assert len(urged) > 5
     assert all(run.network.now_s < 60 for run in urged), "who waits for a commit urges"
+
+
+@pytest.mark.parametrize(
+    ("walker_type", "found"),
+    [
+        (walk_mutants.WithShiftedSlots, "is completed with"),
+        (walk_mutants.WithLostSlots, "is completed with"),
+        (walk_mutants.WithoutStops, "in place by a job that stops"),
+        (walk_mutants.WithHastyStops, "in place by a job that stops"),
+        (walk_mutants.WithEarlyEnds, "is completed with"),
+    ],
+)
+def test_search_finds_mutants_of_the_walk(walker_type: type[Walker[Any]], found: str) -> None:
+    with pytest.raises(Violation, match=found):
+        search_walks(walker_type)
+
+
+def search_walks(walker_type: type[Walker[Any]]) -> None:
+    for seed in range(SEEDS // 10):
+        play(draw("walk", seed), watch=False, walker_type=walker_type)
+
+
+def test_search_finds_what_a_hasty_stop_leaves_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only that it is completed, but what is then wrong with it."""
+    monkeypatch.setattr(CopyModel, "may_complete", lambda _: True)
+    with pytest.raises(Violation, match="is completed with"):
+        search_walks(walk_mutants.WithHastyStops)
+
+
+@pytest.mark.parametrize("defect", [{"late_seals": True}, {"forgetful_joins": True}])
+def test_search_finds_forgotten_floors_of_walks(defect: dict[str, bool]) -> None:
+    """A record must count no sooner than the directories that it is in, wherever they were made."""
+    with pytest.raises(Violation, match="would be lost"):
+        deque((play(of_epochs(seed, defect), watch=False) for seed in range(SEEDS // 10)), 0)
+
+
+def of_epochs(seed: int, defect: dict[str, bool]) -> Case:
+    """A walk of frequent epochs, which nothing disturbs."""
+    replace, case = msgspec.structs.replace, draw("walk", seed)
+    assert case.walk is not None
+    return replace(
+        case,
+        settings=replace(case.settings, epoch_period_s=0.0005),
+        forest=replace(case.forest, item_s=0.001),
+        walk=replace(case.walk, fails=0.0, item_s=0.005),
+        conditions=replace(case.conditions, kills=(), stalls=()),
+        sync_s=0.002,
+        aborts=(),
+        **defect,
+    )
+
+
+def test_walks_reach_what_they_are_for() -> None:
+    runs = [play(draw("walk", seed)) for seed in range(100)]
+    records = [run.record for run in runs]
+    assert sum(record.disks.claims for record in records) > 500
+    assert sum(record.disks.committed > 3 for record in records) > 10
+    assert sum(len(record.verified) for record in records) > 20
+    assert sum(record.failed for record in records) > 10
+    reached: Counter[str] = sum((record.reached for record in records), Counter())
+    assert reached["in place"] > 500
+    assert reached["in a join"] > 200
+    assert reached["open when it stops"] > 5
+    assert reached["handed back"] > 20
+    assert reached["left off"] > 1
