@@ -11,8 +11,8 @@ import pytest
 from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.profile.packing import unpack
 from pcircle.fprof.task import ProfileTask
-from pcircle.fs.globs import Rule
 from pcircle.runtime import Here
+from pcircle.walk.globs import Rule
 from tests.fcp.running import ONE
 
 from .running import profiled
