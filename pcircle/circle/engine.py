@@ -382,7 +382,8 @@ class Engine(Generic[I, R]):
         """Hand items to the workers; run ahead only where a thief could still find something."""
         settings, pinned = self.settings, self.pinned
         while len(self.running) < self.workers + settings.ahead:
-            if len(self.running) >= self.workers and len(self.queue) < 2 and not pinned:
+            thieves = self.size > 1 and len(self.queue) < 2 and not pinned
+            if thieves and len(self.running) >= self.workers:
                 break
             parcel = pinned.popleft() if pinned else self.queue.pop()
             if parcel is None:

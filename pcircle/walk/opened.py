@@ -19,8 +19,7 @@ from pcircle.walk.items import Place, Tree
 
 P = TypeVar("P")
 
-_LEAST_NAMES = 32  # of directories that are divided although nobody waits
-_PARTS = 8  # that many are given away in
+_SHARES = 8
 
 
 class Open(Generic[P]):
@@ -107,10 +106,12 @@ class Gathering(Here[Any], Generic[P]):
             super().spawn(kept)
 
 
-def left_of(opened: Open[Any], most: int | None = None, *, together: bool = False) -> list[Tree]:
-    """What is left of a directory, or so many names of it, to be given away.
+def left_of(
+    opened: Open[Any], most: int | None = None, *, least: int = 1, shares: int = _SHARES
+) -> list[Tree]:
+    """What is left of a directory, or `most` names of it, to be given away.
 
-    `together`: nobody waits, so few are not divided.
+    It is divided into so many `shares`, of no fewer than the `least` names.
     """
     names, opened.pending = opened.pending, []
     if most is not None and most < len(names):
@@ -124,7 +125,7 @@ def left_of(opened: Open[Any], most: int | None = None, *, together: bool = Fals
     ]
     if listed:
         names = [name for name in names if name not in opened.below]
-    some = max(_LEAST_NAMES if together else 1, -(-len(names) // _PARTS))
+    some = max(least, -(-len(names) // shares))
     parts = [b"\0".join(names[at : at + some]) for at in range(0, len(names), some)]
     return listed + [Tree(*found, part, *rest, None, opened.ancestors) for part in parts]
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pcircle.fs.directories import Directories, Lease, join_path
@@ -41,6 +42,10 @@ _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
 _GIVEN_AT_ONCE = 64  # directories, to who waits
 _BETWEEN_GIFTS_S = 0.001
+_LEAST_NAMES = 32  # of directories that are divided although nobody waits
+_SHARES = 8  # that what is left of a directory is handed out in
+_MOST_SHARES = 128
+_FADES = 0.7  # what a directory took, with each after it
 _DENIED = PermissionError(13, os.strerror(13))
 
 
@@ -131,6 +136,7 @@ class Walker(Generic[P]):
         self._choose = choosing(scope.rules)
         self._takes_all = not scope.rules and not scope.follow
         self._held: _Held[P] = _Held(sources, targets)
+        self._each_s = inf  # what a directory takes at the worst: nothing is known yet
 
     # ---- one item --------------------------------------------------------------
 
@@ -154,9 +160,7 @@ class Walker(Generic[P]):
             self._descend(stack, until_s, here)
         finally:
             self._held.release()
-        together = bool(item.names) and not here.is_hungry()
-        for opened in stack:
-            here.spawn(left_of(opened, together=together))
+        self._give_all(stack, here, at_ease=bool(item.names) and not here.is_hungry())
         while len(stack) > 1:
             self._settle(stack.pop(), stack[-1], here)
         visitor.end(here, opens)
@@ -229,8 +233,24 @@ class Walker(Generic[P]):
                 fed_s = now_s
                 continue
             name = top.pending.pop()
+            if self._each_s > _ITEM_S:
+                # Or one may hang: nothing is to wait for it.
+                self._give_all(stack, here, at_ease=False)
+                here.flush()
             self._look(child_of(top, name, len(here.opens), nothing), name, stack, here)
+            took_s = time.monotonic() - now_s
+            self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
             entered = True
+
+    def _give_all(self, stack: Sequence[Open[P]], here: Gathering[P], *, at_ease: bool) -> None:
+        """Hand out what is left: one by one if each may take an item's time.
+
+        Few are not divided where one is `at_ease`, since nobody waits.
+        """
+        slow = self._each_s > _ITEM_S
+        least, shares = (1, _MOST_SHARES) if slow else (_LEAST_NAMES if at_ease else 1, _SHARES)
+        for opened in stack:
+            here.spawn(left_of(opened, least=least, shares=shares))
 
     def _feed(self, stack: Sequence[Open[P]], here: Gathering[P]) -> None:
         """Somebody waits: hand out some of the shallowest level that has any."""

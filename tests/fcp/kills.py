@@ -68,7 +68,7 @@ _LONGEST_S = 1.6
 
 
 def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool) -> bytes:
-    """Small and large files, links of both kinds, holes, odd modes, in a few dozen directories."""
+    """Small and large files, links of both kinds, holes, odd modes, in some hundred directories."""
     os.mkdir(root)
     add_odd_names(make_directory(root, b"odd"))
     add_links(make_directory(root, b"links"), longest=200)
@@ -79,8 +79,16 @@ def build_mixed_tree(root: bytes, rng: Random, files: int = 1500, *, pipes: bool
         place = os.path.join(rng.choice(places[-12:]), b"d%d" % number)
         os.mkdir(place)
         places.append(place)
-    flat = make_directory(root, b"flat")
+    small = [make_directory(root, b"small")]
     made = []
+    for number in range(300):  # of few files each, as most are
+        place = os.path.join(rng.choice(small[-30:]), b"%d" % number)
+        os.mkdir(place)
+        small.append(place)
+        for name in range(rng.randrange(5)):
+            made.append(write_file(os.path.join(place, b"%d" % name), b"%d" % number * name))
+    places += small[::10]
+    flat = make_directory(root, b"flat")
     for number in range(files):
         place = flat if number % 2 else rng.choice(places)
         size = rng.choice((0, 10, 300, 4096, 20_000)) if number % 50 else 200_000

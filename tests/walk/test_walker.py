@@ -28,7 +28,7 @@ TIMELY = Odds()
 HASTY = Odds(time_is_up=0.7, hungry=0.5, handed_back=0.4)
 LEISURELY = Odds(time_is_up=0.0, hungry=0.0, handed_back=0.0)
 FAILING = Odds(failing=0.1)
-STOPPING = Odds(time_is_up=0.01, hungry=0.0, handed_back=0.0, whole=0.5, stopping=0.02)
+STOPPING = Odds(time_is_up=0.01, hungry=0.0, handed_back=0.0, whole=0.5, stopping=0.05)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,9 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_LOOK_EVERY", 4)
     monkeypatch.setattr(scan, "BLOCK_ENTRIES", 8)
     monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
-    monkeypatch.setattr(opened_module, "_LEAST_NAMES", 4)
-    monkeypatch.setattr(opened_module, "_PARTS", 3)
+    monkeypatch.setattr(walker_module, "_LEAST_NAMES", 4)
+    monkeypatch.setattr(walker_module, "_SHARES", 3)
+    monkeypatch.setattr(walker_module, "inf", 0.0)  # a tree in memory is known to be fast
 
 
 def grown(place: bytes, random: Random) -> bytes:
@@ -131,6 +132,7 @@ def test_nothing_is_completed_in_place_while_a_job_stops(
 def test_an_item_goes_on_into_what_it_finds(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is time and nobody waits, one item is the whole tree of small directories."""
     monkeypatch.undo()
+    monkeypatch.setattr(walker_module, "inf", 0.0)
     for number in range(200):
         os.makedirs(os.path.join(place, b"tree", b"%d" % (number % 7), b"%d" % number))
     top = os.path.join(place, b"tree")
