@@ -107,8 +107,6 @@ MAX_FUNCTION_LINES = 60
 SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
 MAX_ROOM_FILES = 16
 MAX_ROOM_FLOORS = 7
-# Rooms that are beyond that still, each to be removed from here once it is not.
-TOO_LARGE = {"fcp"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -284,7 +282,7 @@ def test_rooms_are_small() -> None:
         for name, room in rooms.items()
         if room.files > MAX_ROOM_FILES or room.floors > MAX_ROOM_FLOORS
     }
-    assert beyond == TOO_LARGE, "rooms that are too large; those of the list that are not any more"
+    assert beyond == set()
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,7 @@ from pcircle.checkpoint.resume import Kept, Wish
 from pcircle.copying.existing import Existing
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.errors import StoppedEarly, UsageError
-from pcircle.fcp.console import Console
 from pcircle.fcp.destination import resolve
-from pcircle.fcp.errorlog import Failed, Lines, read_log, select, sides
 from pcircle.fcp.layouts import demand, striping_of
 from pcircle.fcp.plan import (
     DEFAULT_LARGE_BYTES,
@@ -27,9 +25,11 @@ from pcircle.fcp.plan import (
     Plan,
     Root,
 )
+from pcircle.fcp.reports.console import Console
+from pcircle.fcp.reports.errorlog import Failed, Lines, read_log, select, sides
+from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, reached
-from pcircle.fcp.signing import Signatures
-from pcircle.fcp.task import CopyTask
+from pcircle.fcp.work.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import Lists, sort
@@ -301,7 +301,7 @@ def _journaled(
     plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
 ) -> CopyTask:
     """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
-    from pcircle.fcp.journaled import JournaledCopy
+    from pcircle.fcp.work.journaled import JournaledCopy
 
     try:
         return JournaledCopy(plan, rank, size, kept, lists)

@@ -15,13 +15,13 @@ from pcircle.copying.existing import Existing, file_stays
 from pcircle.copying.precision import Precision
 from pcircle.copying.special import is_same_special
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles
-from pcircle.fcp.limits import ItemLimits, limits_of
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
-from pcircle.fcp.seeds import seed_listed
-from pcircle.fcp.special import Skipper, not_copied
+from pcircle.fcp.work.follow import below, refuse_cycle
+from pcircle.fcp.work.limits import ItemLimits, limits_of
+from pcircle.fcp.work.seeds import seed_listed
+from pcircle.fcp.work.special import Skipper, not_copied
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded

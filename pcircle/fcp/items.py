@@ -127,7 +127,7 @@ class Links(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     The copy was made in `epoch`, by a job that may have been an earlier run
     of this one: then `first` is known by its name alone. `copied` is what it is a copy of:
     a name that was not that, and is not, is none of its names.
-    `seal` is the copy's, see `pcircle.fcp.signing`.
+    `seal` is the copy's, see `pcircle.fcp.reports.signing`.
     """
 
     one: One
@@ -223,9 +223,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     What was copied is in the ranks' counters; results say *that* it is. Where a
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
     `counts` that it came to.
-    The rest is of `pcircle.fcp.signing`: packed entries of the directory, `runs` and those on
-    this rank's shelf, `signed` how many entries these are with all below; `blocks` are digests of
-    a large file's.
+    The rest is of `pcircle.fcp.reports.signing`: packed entries of the directory, `runs` and those
+    on this rank's shelf, `signed` how many entries these are with all below; `blocks` are digests
+    of a large file's.
     """
 
     counts: tuple[int, ...] = ()

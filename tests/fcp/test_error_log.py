@@ -23,8 +23,8 @@ import pytest
 
 from pcircle.errors import UsageError
 from pcircle.fcp.counters import Totals
-from pcircle.fcp.errorlog import read_log
-from pcircle.fcp.report import account
+from pcircle.fcp.reports.errorlog import read_log
+from pcircle.fcp.reports.report import account
 from pcircle.ui.errorlog import decode, encode
 
 from .judge import CONTENT, METADATA, differences, snapshot

@@ -19,9 +19,9 @@ import pytest
 
 from pcircle.copying.settings import Striping
 from pcircle.fcp.items import Chunk, Item, Large
-from pcircle.fcp.large import LargeFiles
 from pcircle.fcp.plan import FILE, Plan, Root
-from pcircle.fcp.site import Site
+from pcircle.fcp.work.large import LargeFiles
+from pcircle.fcp.work.site import Site
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep
 from pcircle.walk.items import Place

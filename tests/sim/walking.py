@@ -1,6 +1,6 @@
 """Items that walk: the real `pcircle.walk.walker.Walker` at work in the simulator.
 
-Its tree is a `Grove`, and its visitor does what fcp's does (`pcircle.fcp.visitor`), without files:
+Its tree is a `Grove`, and its visitor does what fcp's does (`fcp/work/visitor.py`), without files:
 a directory is made when it is entered, its names are done one by one or handed back, some files
 are read again by other items when they are on disk, and a directory that is complete is recorded
 as one, the names of the others apart; all under the latest epoch of what the item has touched.

@@ -10,8 +10,8 @@ import pytest
 from pcircle.copying.settings import Stamp
 from pcircle.errors import StoppedEarly
 from pcircle.fcp.items import ANYWHERE, One
-from pcircle.fcp.links import Inode
-from pcircle.fcp.links import registry as new_registry
+from pcircle.fcp.work.links import Inode
+from pcircle.fcp.work.links import registry as new_registry
 from pcircle.fs.registry import Key
 
 _STAMP = Stamp(1, 2, 3, 4, 5)

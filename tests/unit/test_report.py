@@ -8,7 +8,7 @@ import pytest
 from pcircle.copying.counts import KINDS
 from pcircle.fcp.counters import Counters, Totals, totals
 from pcircle.fcp.items import Failure
-from pcircle.fcp.report import (
+from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
     add_up,

@@ -14,7 +14,7 @@ from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.items import VERIFYING, Done, Failure, Remark, Skipped
-from pcircle.fcp.report import (
+from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
     Signed,
@@ -26,8 +26,8 @@ from pcircle.fcp.report import (
     rank_share,
     summary,
 )
+from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import remarks_of
-from pcircle.fcp.signing import Signatures
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile

@@ -10,38 +10,14 @@ where it is. Failed entries leave a gap, which is rank 0's to know: it hears of
 each failure, and which root it is in. A checkpoint keeps the digests of what is
 done, so that a resumed copy reads nothing again.
 
+Here is what rank 0 makes of it; a rank's signer is one of the means of its `pcircle.fcp.work.site`.
 Without the option there is no signer and nothing of this is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter
-
-from pcircle.checkpoint.journal import Part
 from pcircle.fcp.items import Done, Failure, Skipped
-from pcircle.fs.directories import HOLDER
-from pcircle.signature import BLOCK_BYTES, PART, Signer, algorithm, entries_of, text_of
-
-
-def copy_signer(name: str, first: Signer | None) -> Signer:
-    """A signer of a copy; `first` is the rank's, where it is another thread's."""
-    return Signer(name, HOLDER, first=first)
-
-
-def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
-    """The parts of a large file that have all their digests, each block no more than once."""
-    chosen: list[Part] = []
-    reached = 0
-    for part in sorted(parts, key=attrgetter("offset")):
-        count = -(-part.length // BLOCK_BYTES)
-        head = PART.pack(part.offset // BLOCK_BYTES, count)
-        whole = len(part.blocks) == len(head) + count * signer.algorithm.size
-        whole = whole and part.blocks.startswith(head)
-        if part.offset >= reached and not part.offset % BLOCK_BYTES and whole:
-            chosen.append(part)
-            reached = part.offset + count * BLOCK_BYTES
-    return chosen
+from pcircle.signature import algorithm, entries_of, text_of
 
 
 class Signatures:

@@ -16,10 +16,10 @@ from pcircle.checkpoint.journal import Counts
 from pcircle.copying.files import COPIED, LARGE, LINKED
 from pcircle.fcp.counters import of_names
 from pcircle.fcp.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
-from pcircle.fcp.links import HardLinks, Linked
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
-from pcircle.fcp.site import Site
-from pcircle.fcp.special import not_copied
+from pcircle.fcp.work.links import HardLinks, Linked
+from pcircle.fcp.work.site import Site
+from pcircle.fcp.work.special import not_copied
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.guards import require
 from pcircle.runtime import Here

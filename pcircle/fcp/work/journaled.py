@@ -24,10 +24,10 @@ from pcircle.checkpoint.resume import Kept
 from pcircle.copying.settings import Stamp
 from pcircle.fcp.counters import FOUND
 from pcircle.fcp.items import NOTHING, Done, First, Item, Large, Links, One, Part
-from pcircle.fcp.links import is_copy_of
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.takings import has_failed
-from pcircle.fcp.task import CopyTask, slot_of
+from pcircle.fcp.work.links import is_copy_of
+from pcircle.fcp.work.takings import has_failed
+from pcircle.fcp.work.task import CopyTask, slot_of
 from pcircle.fs.lists import Lists
 from pcircle.guards import require
 from pcircle.walk.items import Place

@@ -58,7 +58,7 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.site import Site
+from pcircle.fcp.work.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying

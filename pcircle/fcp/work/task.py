@@ -1,7 +1,7 @@
 """The copy as a task: which work each kind of item is, and how their results come together.
 
-What is found in directories is the walk's affair (`pcircle.fcp.visitor`); here are the items that
-come of it: large files and their chunks, names of inodes that have several, copies to be read
+What is found in directories is the walk's affair (`pcircle.fcp.work.visitor`); here are the items
+that come of it: large files and their chunks, names of inodes that have several, copies to be read
 again. What such an item came to is a part of the directory of its slot.
 """
 
@@ -14,7 +14,6 @@ import msgspec
 
 from pcircle.errors import NoSpace
 from pcircle.fcp.counters import Counters
-from pcircle.fcp.entries import Entries
 from pcircle.fcp.items import (
     NOTHING,
     OF_FILE,
@@ -32,14 +31,15 @@ from pcircle.fcp.items import (
     Singles,
     Verify,
 )
-from pcircle.fcp.large import LargeFile, LargeFiles
-from pcircle.fcp.links import HardLinks
 from pcircle.fcp.plan import DIRECTORY, Plan
-from pcircle.fcp.seeds import seed_listed
-from pcircle.fcp.site import Site
-from pcircle.fcp.verify import Verifier
-from pcircle.fcp.visitor import CopyVisitor
-from pcircle.fcp.waiting import LONGEST_WAIT_S
+from pcircle.fcp.work.entries import Entries
+from pcircle.fcp.work.large import LargeFile, LargeFiles
+from pcircle.fcp.work.links import HardLinks
+from pcircle.fcp.work.seeds import seed_listed
+from pcircle.fcp.work.site import Site
+from pcircle.fcp.work.verify import Verifier
+from pcircle.fcp.work.visitor import CopyVisitor
+from pcircle.fcp.work.waiting import LONGEST_WAIT_S
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.lists import Lists
 from pcircle.guards import require, require_type

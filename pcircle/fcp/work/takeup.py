@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from pcircle.checkpoint.journal import Begun, Part
@@ -24,6 +25,7 @@ from pcircle.copying.settings import Stamp
 from pcircle.copying.target import BegunFile
 from pcircle.encoding import to_scan
 from pcircle.fs.xattrs import lift_flags
+from pcircle.signature import BLOCK_BYTES, PART, Signer
 
 _LISTED_AT_ONCE = 4096
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -156,3 +158,18 @@ def take_up(
         taken = copier.take_up((fd, status), ranges, made, (written, name), target_fd)
         taken[1].unit_bytes = unit_bytes
         return taken
+
+
+def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
+    """The parts of a large file that have all their digests, each block no more than once."""
+    chosen: list[Part] = []
+    reached = 0
+    for part in sorted(parts, key=attrgetter("offset")):
+        count = -(-part.length // BLOCK_BYTES)
+        head = PART.pack(part.offset // BLOCK_BYTES, count)
+        whole = len(part.blocks) == len(head) + count * signer.algorithm.size
+        whole = whole and part.blocks.startswith(head)
+        if part.offset >= reached and not part.offset % BLOCK_BYTES and whole:
+            chosen.append(part)
+            reached = part.offset + count * BLOCK_BYTES
+    return chosen

@@ -21,9 +21,8 @@ from pcircle.copying.means import Moved
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fcp.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
-from pcircle.fcp.signing import usable
-from pcircle.fcp.site import Site
-from pcircle.fcp.takeup import take_up
+from pcircle.fcp.work.site import Site
+from pcircle.fcp.work.takeup import take_up, usable
 from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import trying

@@ -1,9 +1,9 @@
 """What fcp does at each step of the walk: directories made, filled, and finished.
 
 A directory of the target is made when its source is opened; names are copied between the two, by
-`pcircle.fcp.entries`; when all that is in it is done it gets its attributes. Where a checkpoint is
-kept, one that is complete without a failure is a record, and of the others the names that are
-done; they are written at the item's end, under the latest epoch of all that it touched.
+`pcircle.fcp.work.entries`; when all that is in it is done it gets its attributes. Where a
+checkpoint is kept, one that is complete without a failure is a record, and of the others the names
+that are done; they are written at the item's end, under the latest epoch of all that it touched.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pcircle.checkpoint.resumed import (
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
 from pcircle.fcp.counters import FAILED, SPECIAL_SKIPPED, totals
-from pcircle.fcp.entries import Entries
-from pcircle.fcp.follow import below, refuse_cycle
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
-from pcircle.fcp.site import Site
-from pcircle.fcp.takeup import open_again, sweep, sweep_all
-from pcircle.fcp.takings import between, has_failed
+from pcircle.fcp.work.entries import Entries
+from pcircle.fcp.work.follow import below, refuse_cycle
+from pcircle.fcp.work.site import Site
+from pcircle.fcp.work.takeup import open_again, sweep, sweep_all
+from pcircle.fcp.work.takings import between, has_failed
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory

@@ -1,7 +1,7 @@
 """`--verify`: reading copies again, from the disk and not from memory, and putting them right.
 
 What comes back is compared, by digests, with what was read from the source
-when it was copied. It was synced before (`pcircle.fcp.waiting`), so its pages
+when it was copied. It was synced before (`pcircle.fcp.work.waiting`), so its pages
 are clean, and are dropped from the cache: what is read then is what the disk,
 or the server, has. On a file system that is nothing but memory, and where
 somebody else has mapped the file, nothing can be dropped.
@@ -43,7 +43,7 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.site import Site
+from pcircle.fcp.work.site import Site
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags

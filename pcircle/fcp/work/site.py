@@ -23,15 +23,14 @@ from pcircle.copying.hashing import Hasher
 from pcircle.copying.observing import Signing
 from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
-from pcircle.fcp.choose import siblings_of
 from pcircle.fcp.counters import LENGTHS, Counters
 from pcircle.fcp.items import Failure, Item
-from pcircle.fcp.limits import ItemLimits, limits_of
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
-from pcircle.fcp.signing import copy_signer
-from pcircle.fcp.special import Skipper
-from pcircle.fcp.takings import Takings
-from pcircle.fcp.waiting import Waiting
+from pcircle.fcp.work.choose import siblings_of
+from pcircle.fcp.work.limits import ItemLimits, limits_of
+from pcircle.fcp.work.special import Skipper
+from pcircle.fcp.work.takings import Takings
+from pcircle.fcp.work.waiting import Waiting
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.trouble import kind_of, told, tried, trying
@@ -74,7 +73,8 @@ class Site:
         self.limits: ItemLimits | None = limits_of(plan, size) if beside is None else beside.limits
         self.signer: Signer | None = None
         if plan.sign is not None:
-            self.signer = copy_signer(plan.sign, None if beside is None else beside.signer)
+            of_first = None if beside is None else beside.signer
+            self.signer = Signer(plan.sign, HOLDER, first=of_first)
         hasher = Hasher() if plan.verify else None
         signing = None if self.signer is None else Signing(self.signer)
         observers = [each for each in (hasher, signing, self.limits) if each is not None]
