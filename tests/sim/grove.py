@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pcircle.fs.scan import Block
-from pcircle.walk import opened, walker
+from pcircle.walk import walker
 from tests.sim.work import NOTHING, Forest, Item, Result, merge, own_result, unit
 
 
@@ -224,7 +224,7 @@ def simulated(grove: Grove, clock: Clock) -> Iterator[None]:
         (walker, "time", clock),
         (walker, "blocks", grove.blocks),
         (walker, "_FEW_NAMES", -(-few // 2)),
-        (opened, "_LEAST_NAMES", few),
+        (walker, "_LEAST_NAMES", few),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in instead]
     try:
