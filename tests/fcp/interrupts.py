@@ -63,8 +63,11 @@ def interrupt(
 
 
 def is_committed(place: bytes) -> bool:
-    """Whether a checkpoint in a directory has a commit of something."""
-    return max(_marks(place), default=0) > 1
+    """Whether a checkpoint in a directory has a commit of something.
+
+    Of a first commit, or a second, all that was done may be in items that are still at work.
+    """
+    return max(_marks(place), default=0) > 1 and any(committed(place))
 
 
 def commits(place: bytes) -> int:
