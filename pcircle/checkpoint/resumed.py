@@ -276,8 +276,34 @@ class Resumed:
     def partial(
         self, root: int, path: bytes, trust: Callable[[Names], bool] | None = None
     ) -> Partial | None:
-        """What is done of a directory, as far as the records are such as `trust` holds true."""
-        return Partial(filter(trust, self._of(Names, self._keys.directory(root, path)))) or None
+        """What is done of a directory, as far as the records are such as `trust` holds true.
+
+        A run that could not trust what earlier ones had recorded has done it again: of records that
+        have a name in common those of the latest run are taken, so that none counts twice.
+        """
+        return Partial(self._latest(self._keys.directory(root, path), trust)) or None
+
+    def _latest(self, key: bytes, trust: Callable[[Names], bool] | None) -> Iterator[Names]:
+        import numpy as np
+
+        runs: dict[int, list[tuple[int, int, int, int]]] = {}
+        for place in self._places(key):
+            runs.setdefault(place[0], []).append(place)
+        taken = np.empty(0, dtype="<u8")  # the names of later runs, sorted
+        for _, places in sorted(runs.items(), reverse=True):
+            of_run = [taken]
+            for record in map(self._read_place, places):
+                if not isinstance(record, Names):
+                    continue
+                hashes = np.frombuffer(record.hashes, dtype="<u8")
+                if len(taken):
+                    at = np.searchsorted(taken, hashes) % len(taken)
+                    if (taken[at] == hashes).any():
+                        continue
+                if trust is None or trust(record):
+                    of_run.append(hashes)
+                    yield record
+            taken = np.unique(np.concatenate(of_run))
 
     def is_made(self, root: int, path: bytes) -> bool:
         """Whether this job has made the directory, or was about to."""
@@ -331,13 +357,21 @@ class Resumed:
         os.close(self._fd)
 
     def _of(self, kind: type[T], key: bytes) -> Iterator[T]:
-        at = bisect_left(range(self._count), key, key=self._key_at)
-        while at < self._count and self._key_at(at) == key:
-            place = _ENTRY.unpack_from(self._index, at * _ENTRY.size)
-            record = self._read(*place[1:])
+        for place in self._places(key):
+            record = self._read(*place)
             if isinstance(record, kind):
                 yield record
+
+    def _places(self, key: bytes) -> Iterator[tuple[int, int, int, int]]:
+        """Where the records of a key are: run, rank, offset and length."""
+        at = bisect_left(range(self._count), key, key=self._key_at)
+        while at < self._count and self._key_at(at) == key:
+            _, run, rank, offset, length = _ENTRY.unpack_from(self._index, at * _ENTRY.size)
+            yield run, rank, offset, length
             at += 1
+
+    def _read_place(self, place: tuple[int, int, int, int]) -> Record | None:
+        return self._read(*place)
 
     def _key_at(self, number: int) -> bytes:
         at = number * _ENTRY.size

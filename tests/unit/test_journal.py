@@ -299,6 +299,34 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     assert 0 < len(entries.seen) < 8 * 44
 
 
+def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkpoint) -> None:
+    """It found the directory changed, and did it again; what it did not get to is to be done."""
+    key = KEYS.directory(0, b"a")
+    for run, names in ((1, ([b"1", b"2"], [b"3", b"4"], [b"5"])), (2, ([b"2", b"3"], [b"6"]))):
+        journal = _journal(checkpoint, run)
+        journal.add([Names(key, KEYS.names(some), COUNTS, 6) for some in names], 1)
+        journal.commit(1, SUMS)
+        journal.close()
+    asked: list[bytes] = []
+
+    def trust(record: Names) -> bool:
+        asked.append(record.hashes)
+        return True
+
+    with _resumed(checkpoint) as resumed:
+        partial = resumed.partial(0, b"a", trust)
+    assert partial is not None
+    every = [b"%d" % number for number in range(1, 7)]
+    done = [
+        name
+        for name, is_done in zip(every, partial.are_done(KEYS.names(every)), strict=True)
+        if is_done
+    ]
+    assert done == [b"2", b"3", b"5", b"6"]
+    assert partial.counts == (3,) * LENGTHS.counts
+    assert asked == [KEYS.names([b"2", b"3"]), KEYS.names([b"6"]), KEYS.names([b"5"])]
+
+
 def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
     """However many runs and ranks there were."""
     for rank in range(100):
