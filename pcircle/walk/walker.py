@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pcircle.fs.directories import Directories, Lease, join_path
+from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.guards import require
@@ -31,7 +31,7 @@ from pcircle.runtime import Here
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, Place, Portion, Tree, unpack
+from pcircle.walk.items import Batch, Portion, Tree, unpack
 from pcircle.walk.opened import Gathering, Open, child_of, left_of
 from pcircle.walk.visitor import Names, Tally, Visitor
 
@@ -40,6 +40,7 @@ P = TypeVar("P")
 _FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
+_LEVELS_PER_ENTERED = 8  # to enter a directory takes about as long as to pass by so many
 _GIVEN_AT_ONCE = 64  # directories, to who waits
 _BETWEEN_GIFTS_S = 0.001
 _LEAST_NAMES = 32  # of directories that are divided although nobody waits
@@ -58,18 +59,31 @@ class Scope(NamedTuple):
 
 
 class _Held(Generic[P]):
-    """The directory whose subdirectories are being entered, with its leases."""
+    """The directory whose subdirectories are being entered, with its leases.
+
+    `reached_s` is what it took so far to get to such directories from where their paths begin.
+    """
 
     def __init__(self, sources: Directories, targets: Directories | None) -> None:
         self._sources = sources
         self._targets = targets
         self.opened: Open[P] | None = None
+        self.reached_s = 0.0
 
     def hold(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
         """Its leases, by identity. OSError if it can't be reached, Changed if it is another."""
         if self.opened is opened and opened.leases is not None:
             return opened.leases
         self.release()
+        began_s = time.monotonic()
+        try:
+            opened.leases = self._lease(opened)
+        finally:
+            self.reached_s += time.monotonic() - began_s
+        self.opened = opened
+        return opened.leases
+
+    def _lease(self, opened: Open[P]) -> tuple[Lease, Lease | None]:
         place = opened.place  # of what a list names nobody knows it
         known = None if place is None else place.source
         source = self._sources.lease(opened.root, opened.path, known)
@@ -81,9 +95,7 @@ class _Held(Generic[P]):
             except OSError:
                 self._sources.release(source.opened)
                 raise
-        opened.leases = source, target
-        self.opened = opened
-        return opened.leases
+        return source, target
 
     def take(self, opened: Open[P]) -> None:
         """Go on with one that has its leases, which will be asked for again by its path."""
@@ -215,8 +227,12 @@ class Walker(Generic[P]):
     # ---- directories -----------------------------------------------------------
 
     def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
-        """Depth first, until it is time: at least one directory is entered."""
-        entered, fed_s, nothing = len(stack) > 1, 0.0, self._visitor.nothing
+        """Depth first, until it is time: at least one directory is entered.
+
+        The deeper, the more: the item that goes on has to get there by its path, and so has this
+        one's join.
+        """
+        entered, fed_s, nothing = len(stack) - 1, 0.0, self._visitor.nothing
         while True:
             top = stack[-1]
             if not top.pending:
@@ -226,7 +242,9 @@ class Walker(Generic[P]):
                 self._settle(top, stack[-1], here)
                 continue
             now_s = time.monotonic()
-            if here.stopping or (entered and now_s > until_s):
+            if here.stopping:
+                return
+            if now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED:
                 return
             if entered and here.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
                 self._feed(stack, here)
@@ -237,10 +255,12 @@ class Walker(Generic[P]):
                 # Or one may hang: nothing is to wait for it.
                 self._give_all(stack, here, at_ease=False)
                 here.flush()
+            reached_s = self._held.reached_s
             self._look(child_of(top, name, len(here.opens), nothing), name, stack, here)
-            took_s = time.monotonic() - now_s
+            reached_s = self._held.reached_s - reached_s
+            took_s = time.monotonic() - now_s - reached_s
             self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
-            entered = True
+            entered += 1
 
     def _give_all(self, stack: Sequence[Open[P]], here: Gathering[P], *, at_ease: bool) -> None:
         """Hand out what is left: one by one if each may take an item's time.
@@ -253,9 +273,9 @@ class Walker(Generic[P]):
             here.spawn(left_of(opened, least=least, shares=shares))
 
     def _feed(self, stack: Sequence[Open[P]], here: Gathering[P]) -> None:
-        """Somebody waits: hand out some of the shallowest level that has any."""
+        """Somebody waits: hand out some of the shallowest level that has any, but not the last."""
         for opened in stack:
-            if opened.pending:
+            if len(opened.pending) > (opened is stack[-1]):
                 most = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
                 here.spawn(left_of(opened, most))
                 here.flush()
@@ -511,6 +531,3 @@ def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
                 b"",
                 item.slot,
             )
-
-
-__all__ = ["Place", "Scope", "Walker", "handed_back", "join_path"]

@@ -191,6 +191,34 @@ def test_what_is_leased_below_is_open_for_its_lease_alone(root: bytes) -> None:
     directories.close()
 
 
+LEVELS = 200
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 32])
+def test_a_deep_tree_is_left_level_by_level(root: bytes, capacity: int) -> None:
+    paths = [b"/".join([b"d"] * depth) for depth in range(LEVELS + 1)]
+    os.makedirs(os.path.join(root, paths[-1]))
+    identities = [identity(os.path.join(root, path)) for path in paths]
+    opened: list[int] = []
+    directories = Directories([Base(root, b"")], capacity, opened=lambda fd, _: opened.append(fd))
+    for path, known in reversed(list(zip(paths, identities, strict=True))):
+        with directories.lease(0, path, known) as lease:
+            assert stands_for(lease) == known
+    assert len(opened) <= 2 * LEVELS + 4  # from the top down each time: 20,000
+    directories.close()
+
+
+def test_what_is_in_another_directory_now_does_not_lead_there(root: bytes) -> None:
+    above = identity(root + b"/a")
+    with without_leaks():
+        directories = Directories([Base(root, b"")], 1)
+        with directories.lease(0, b"a/b"):
+            os.rename(root + b"/a/b", root + b"/e/b")
+        with directories.lease(0, b"a", above) as lease:
+            assert stands_for(lease) == above
+        directories.close()
+
+
 def test_a_lease_ends_with_an_exception(root: bytes) -> None:
     with without_leaks():
         directories = Directories([Base(root, b"")], 1)

@@ -268,11 +268,13 @@ def test_a_broken_promise_is_missed(
 ) -> None:
     breaking(monkeypatch)
     missed = 0
-    for seed in SEEDS:
+    for seed in range(300):
         try:
             walk(grown(place, Random(seed)), odds, seed, monkeypatch)
         except (Wrong, IndexError):
             missed += 1
+        if missed > 3:
+            break
     assert missed > 3
 
 

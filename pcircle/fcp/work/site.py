@@ -137,10 +137,12 @@ class Site:
             return 0
         return xxhash.xxh3_64_intdigest(inode) >> 1
 
-    def copy_status(self, root: int, path: bytes) -> os.stat_result | None:
-        """The status of a directory's copy; None if there is none."""
+    def copy_status(
+        self, root: int, path: bytes, identity: tuple[int, int] | None = None
+    ) -> os.stat_result | None:
+        """The status of a directory's copy, of that very one if wanted; None if there is none."""
         try:
-            with self.targets.lease(root, path) as lease:
+            with self.targets.lease(root, path, identity) as lease:
                 return os.fstat(lease.fd)
         except OSError:
             return None

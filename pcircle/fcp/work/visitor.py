@@ -431,7 +431,7 @@ class CopyVisitor(Visitor[Part]):
         if opened.leases is not None and opened.leases[1] is not None:
             copy: os.stat_result | None = os.fstat(opened.leases[1].fd)
         else:
-            copy = site.copy_status(opened.root, opened.path)
+            copy = site.copy_status(opened.root, opened.path, opened.own.identity)
         if copy is None:
             return
         if totals(counts).directories == 1:
