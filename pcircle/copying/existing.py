@@ -19,6 +19,9 @@ from collections.abc import Callable
 
 import msgspec
 
+SPECIAL_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
+"""The types of FIFOs, sockets and devices."""
+
 
 class Existing(msgspec.Struct, frozen=True, array_like=True):
     """What to do where a name is taken, and how files are written.
@@ -87,3 +90,9 @@ def file_stays(
         and is_kept is not None
         and is_kept(source.st_mtime_ns, old)
     )
+
+
+def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
+    """Whether two files are both the same FIFO, socket or device but for their names."""
+    kind = stat.S_IFMT(a.st_mode)
+    return kind in SPECIAL_KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)

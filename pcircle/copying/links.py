@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pcircle.copying import target
-from pcircle.copying.existing import Existing, Taken
+from pcircle.copying.existing import Existing, Taken, is_same_special
 from pcircle.copying.extras import held_by_path
 from pcircle.copying.means import Means
 from pcircle.fs.metadata import settle_link
@@ -149,7 +149,7 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
                 raise Taken from None
             return old.st_mode  # of an earlier run
         first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
-        if not _is_same_special(first_status, old):
+        if not is_same_special(first_status, old):
             target.replaceable(fd, name)
         written = means.names.next()
         _link(first_fd, first_name, fd, written)
@@ -166,13 +166,6 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
         target.discard(written, fd)
         raise
     return status.st_mode
-
-
-def _is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
-    """Whether two files are both the same FIFO, socket or device but for their names."""
-    kind = stat.S_IFMT(a.st_mode)
-    plain = stat.S_ISREG(a.st_mode) or stat.S_ISLNK(a.st_mode) or stat.S_ISDIR(a.st_mode)
-    return not plain and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
 
 
 @contextmanager

@@ -10,15 +10,13 @@ import os
 import stat
 
 from pcircle.copying import target
-from pcircle.copying.existing import Existing, Taken, file_stays
+from pcircle.copying.existing import SPECIAL_KINDS, Existing, Taken, file_stays, is_same_special
 from pcircle.copying.extras import held_by_path
 from pcircle.copying.means import Means
 from pcircle.copying.settings import Settings
 from pcircle.copying.target import Names
 from pcircle.fs.metadata import settle_file
 from pcircle.fs.trouble import Changed, trying
-
-_KINDS = frozenset((stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK))
 
 
 def copy_special(
@@ -34,7 +32,7 @@ def copy_special(
     settings = means.settings
     with trying("copy"):
         status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
-        if stat.S_IFMT(status.st_mode) not in _KINDS:
+        if stat.S_IFMT(status.st_mode) not in SPECIAL_KINDS:
             raise Changed("it is not a special file any more")
         if not claimed and means.is_one_of_several(status, source_fd):
             return status
@@ -93,9 +91,3 @@ def _alike(
     if plain and file_stays(existing, status, now, target.kept_times(settings, target_fd, names)):
         raise Taken
     return now if same else None
-
-
-def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
-    """Whether two files are both the same FIFO, socket or device but for their names."""
-    kind = stat.S_IFMT(a.st_mode)
-    return kind in _KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)

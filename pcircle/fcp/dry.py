@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from pcircle.circle import Sums
 from pcircle.copying.collisions import Collision
-from pcircle.copying.existing import Existing, file_stays
+from pcircle.copying.existing import Existing, file_stays, is_same_special
 from pcircle.copying.precision import Precision
-from pcircle.copying.special import is_same_special
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles

@@ -102,6 +102,26 @@ def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
         offset = stop
 
 
+def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
+    """The (offset, length) of a file's chunks of so many bytes, but for those that are all hole.
+
+    `sparse` tells that it may have holes.
+    """
+    offset = 0
+    while offset < size:
+        data = offset
+        try:
+            if sparse:
+                data = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole is left
+            # Else the file system knows nothing of holes.
+        offset = max(offset, data // whole * whole)
+        yield offset, min(whole, size - offset)
+        offset += whole
+
+
 def may_have_holes(status: os.stat_result) -> bool:
     """Whether a file takes less space than it has bytes."""
     return status.st_blocks * 512 < status.st_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.fs.data import may_have_holes
+from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
@@ -91,19 +90,7 @@ class LargeFiles:
         wanted = size // (_CHUNKS_PER_RANK * self._size)
         wanted = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, wanted))
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
-        offset = 0
-        while offset < size:
-            data = offset
-            try:
-                if sparse:
-                    data = os.lseek(fd, offset, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return  # nothing but a hole is left
-                # Else the file system knows nothing of holes.
-            offset = max(offset, data // whole * whole)
-            yield offset, min(whole, size - offset)
-            offset += whole
+        return data_chunks(fd, size, whole, sparse=sparse)
 
     def chunk(self, item: Chunk, here: Here[Any]) -> Done:
         """Read a range; what takes long is handed back."""

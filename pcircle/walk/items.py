@@ -13,8 +13,6 @@ what it makes. `weight` is a share of the job's 1.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -88,11 +86,6 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     place: Place | None
     specials: bytes = b""
     slot: int = 0
-
-
-def pack(names: Sequence[str]) -> bytes:
-    """Names, as a scan gives them, as one byte string."""
-    return os.fsencode("\0".join(names))
 
 
 def unpack(packed: bytes) -> list[bytes]:

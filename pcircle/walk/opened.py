@@ -78,7 +78,7 @@ class Gathering(Here[Any], Generic[P]):
     `opens` are the directories that the item has under way.
     """
 
-    __slots__ = ("_kept", "_line_of", "opens")
+    __slots__ = ("_kept", "opens")
 
     def __init__(self, here: Here[Any]) -> None:
         super().__init__(here.ticket, here.line)

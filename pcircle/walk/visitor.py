@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
 from pcircle.runtime import Here
-from pcircle.walk.items import Place, Tree
+from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
 
 P = TypeVar("P")
@@ -147,6 +147,3 @@ class Visitor(ABC, Generic[P]):
 
     def end(self, here: Here[Any], opens: Sequence[Open[P]]) -> None:
         """An item, or the completion of one, ends; `opens` are not complete."""
-
-
-__all__ = ["Names", "Tally", "Tree", "Visitor", "Where"]

@@ -35,10 +35,11 @@ from pcircle.circle.messages import (
 )
 from pcircle.fcp import items
 from pcircle.fcp.items import Chunk, Done, Failure, Large, Remark, Singles
+from pcircle.fs.scan import encoded
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
-from pcircle.walk.items import Batch, Place, Tree, pack, unpack
+from pcircle.walk.items import Batch, Place, Tree, unpack
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")
 PLACE = Place((2**40, 2**63), (1, 2), (1, 3))
@@ -124,9 +125,9 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
 
 
 def test_names_are_packed_as_scandir_gives_them() -> None:
-    assert pack(["a", "\udcff", "\u00e9 "]) == b"a\0\xff\0\xc3\xa9 "
+    assert b"\0".join(encoded(["a", "\udcff", "\u00e9 "])) == b"a\0\xff\0\xc3\xa9 "
     assert unpack(b"a\0\xff\0\xc3\xa9 ") == [b"a", b"\xff", b"\xc3\xa9 "]
-    assert unpack(pack([])) == []
+    assert unpack(b"\0".join(encoded([]))) == []
 
 
 class Direct(Task[bytes, int]):

@@ -7,9 +7,8 @@ last one is done the file gets its attributes and its name, or is removed.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +22,7 @@ from pcircle.copying.target import BegunFile, Creation
 from pcircle.fcp.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
 from pcircle.fcp.work.site import Site
 from pcircle.fcp.work.takeup import take_up, usable
-from pcircle.fs.data import may_have_holes
+from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import trying
 from pcircle.runtime import Here
@@ -161,7 +160,7 @@ class LargeFiles:
     def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
         """The (offset, length) of a file's chunks."""
         whole = self._chunk_bytes(status.st_size, unit_bytes)
-        return list(_grid(fd, status.st_size, whole, sparse=self._has_holes(status)))
+        return list(data_chunks(fd, status.st_size, whole, sparse=self._has_holes(status)))
 
     def _has_holes(self, status: os.stat_result) -> bool:
         """Whether there are holes that are to be kept."""
@@ -297,20 +296,3 @@ class LargeFiles:
                 target.discard(own.creation.written, lease.fd, own.creation.identity)
         except OSError:
             return  # the directory is gone, and the file with it
-
-
-def _grid(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
-    """The chunks of a file that have any data; those that are all hole are left out."""
-    offset = 0
-    while offset < size:
-        data = offset
-        try:
-            if sparse:
-                data = os.lseek(fd, offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return  # nothing but a hole is left
-            # Else the file system knows nothing of holes.
-        offset = max(offset, data // whole * whole)
-        yield offset, min(whole, size - offset)
-        offset += whole
