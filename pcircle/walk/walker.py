@@ -40,6 +40,7 @@ P = TypeVar("P")
 _FEW_NAMES = 64  # looked at by the item that has read them, even where somebody waits
 _ITEM_S = 0.01
 _FIRST_ITEM_S = 0.001  # of a root: others have nothing yet
+_MORE_S = 0.04  # where nobody waits, which is looked at for each directory
 _LEVELS_PER_ENTERED = 8  # to enter a directory takes about as long as to pass by so many
 _GIVEN_AT_ONCE = 64  # directories, to who waits
 _BETWEEN_GIFTS_S = 0.001
@@ -157,7 +158,9 @@ class Walker(Generic[P]):
         here: Gathering[P] = Gathering(line)
         visitor, opens = self._visitor, here.opens
         visitor.begin(item, here)
-        until_s = time.monotonic() + (_ITEM_S if item.names else _FIRST_ITEM_S)
+        now_s = time.monotonic()
+        until_s = now_s + (_ITEM_S if item.names else _FIRST_ITEM_S)
+        at_ease_until_s = until_s + (_MORE_S if item.names else 0.0)
         base: Open[P] = Open(item.root, item.path, 0, None, visitor.nothing)
         opens.append(base)
         base.place, base.weight, base.ancestors = item.place, item.weight, item.ancestors
@@ -169,7 +172,7 @@ class Walker(Generic[P]):
         else:
             self._enter_root(item, base, stack, here)
         try:
-            self._descend(stack, until_s, here)
+            self._descend(stack, until_s, at_ease_until_s, here)
         finally:
             self._held.release()
         self._give_all(stack, here, at_ease=bool(item.names) and not here.is_hungry())
@@ -226,7 +229,9 @@ class Walker(Generic[P]):
 
     # ---- directories -----------------------------------------------------------
 
-    def _descend(self, stack: list[Open[P]], until_s: float, here: Gathering[P]) -> None:
+    def _descend(
+        self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, here: Gathering[P]
+    ) -> None:
         """Depth first, until it is time: at least one directory is entered.
 
         The deeper, the more: the item that goes on has to get there by its path, and so has this
@@ -244,7 +249,8 @@ class Walker(Generic[P]):
             now_s = time.monotonic()
             if here.stopping:
                 return
-            if now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED:
+            enough = now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED
+            if enough and (now_s > at_ease_until_s or here.is_hungry()):
                 return
             if entered and here.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
                 self._feed(stack, here)
