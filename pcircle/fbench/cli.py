@@ -9,56 +9,63 @@ from collections.abc import Sequence
 from pcircle import __version__
 from pcircle.fbench.plan import BACKENDS, CASES
 from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, run
+from pcircle.ui.arguments import Parser, add_transport, run
 
 USAGE = "fbench [OPTION]... DIR"
 
 DESCRIPTION = """\
-Measure the file system that DIR is on, through the asynchronous layer: how fast blocking
-calls are, and how fast many operations at once. It works in a directory of its own below
-DIR, which it removes."""
+Measure the file system that holds DIR through the asynchronous layer: how fast
+blocking calls are, and how fast many concurrent operations are. Works in a
+temporary directory below DIR and removes it."""
 
 EPILOG = """\
-Sizes are 4096, 64k, 1M, 1MiB or 2GB.
+Sizes: 4096, 64k, 1M, 1MiB, 2GB.
 
-Cases: random and stream write and read files, block by block; overlap computes on each block
-and tells what that costs; metadata does everything to names; blocking times submissions;
-continuation varies what follows each block.
+Cases: random and stream write and read files block by block; overlap measures
+the cost of computing on each block; metadata times create, stat, unlink and
+other operations on names; blocking times submissions; continuation varies what
+follows each block.
 
-Each client is a process: one, or --jobs, or those of mpirun and srun.
+Each client is a process: one, or --jobs, or the ranks of mpirun or srun.
 
-Exit codes: 0 measured; 1 a case failed; 2 refused; 4 stopped early; 70 a defect of fbench;
-130 and 143 interrupted."""
+Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
+error; 130 and 143 interrupted.
+
+Examples:
+  fbench /scratch
+  fbench --case random --block-size 16k --files 8 /scratch
+  fbench -j 4 --threads 16 --blocks 32 /scratch
+  mpirun -np 8 fbench --json result.json /scratch"""
 
 
 def parser() -> Parser:
     """The options of fbench."""
     p = Parser("fbench", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="DIR", help=argparse.SUPPRESS)
-    add = p.add_argument_group("what is measured").add_argument
+    add = p.add_argument_group("Measurement").add_argument
     add(
         "--case",
         action="append",
         choices=CASES,
-        help="random, stream, overlap, metadata, blocking or continuation; repeatable; all",
+        help="measure this case (repeatable; default: all)",
     )
     add(
         "--backend",
         action="append",
         choices=BACKENDS,
-        help="blocking or threads; repeatable; default: both",
+        help="blocking or threads (repeatable; default: both)",
     )
-    add = p.add_argument_group("how").add_argument
-    add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine; default: 1")
-    add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
-    add("--threads", metavar="N", help="threads of each client; default: adaptive")
-    add("--files", metavar="N", default="4", help="files of each client; default: 4")
-    add("--blocks", metavar="N", default="64", help="blocks of each file; default: 64")
-    add("--block-size", metavar="SIZE", default="1M", help="default: 1M")
-    add = p.add_argument_group("what is said").add_argument
-    add("-q", "--quiet", action="store_true", help="only failures")
-    add("--json", metavar="FILE", help="the figures as a JSON document; - is standard output")
-    add("--plot", metavar="FILE", help="a picture, .png, .svg or .pdf; needs matplotlib")
+    add = p.add_argument_group("Performance").add_argument
+    add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine (default: 1)")
+    add_transport(add)
+    add("--threads", metavar="N", help="threads per client (default: adaptive)")
+    add("--files", metavar="N", default="4", help="files per client (default: 4)")
+    add("--blocks", metavar="N", default="64", help="blocks per file (default: 64)")
+    add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
+    add = p.add_argument_group("Output").add_argument
+    add("-q", "--quiet", action="store_true", help="report failures only")
+    add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
+    add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
     add("--version", action="version", version=f"fbench {__version__}")
     return p
 

@@ -8,27 +8,42 @@ from collections.abc import Callable, Sequence
 
 from pcircle import __version__
 from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, add_filters, add_launch, add_said, run
+from pcircle.ui.arguments import (
+    LAUNCH,
+    SIZES,
+    Bare,
+    Parser,
+    add_filters,
+    add_launch,
+    add_said,
+    add_threads,
+    run,
+)
 
 BARE_PRESERVE = "mode,ownership,timestamps"
 
 DESCRIPTION = """\
-Copy files and whole trees on many processors or nodes at once.
+Copy files and directory trees in parallel, on one machine or on many nodes.
 
-Where the copies go follows cp: an existing directory DST takes DST/basename(SRC);
-otherwise DST becomes the copy; several sources need an existing directory.
-Directories are copied with all that is in them. Existing files are replaced, each
-at the moment its copy is complete."""
+As with cp, an existing directory DST takes DST/basename(SRC); otherwise DST
+becomes the copy; several sources need an existing directory. Directories are
+copied recursively. Existing files are replaced atomically, each when its copy
+is complete."""
 
-EPILOG = """\
-Sizes are 4096, 64k, 1M, 1MiB or 2GB; durations 30, 0.5s, 5m or 2h.
+EPILOG = f"""\
+{SIZES}
 
-Without MPI, fcp starts its own processes on this machine: one per core up to 8, or
---jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fcp SRC DST.
+{LAUNCH.format(tool="fcp")}
 
-Exit codes: 0 all copied; 1 some entries failed, each one named; 2 refused, nothing was
-touched; 3 --verify found a copy that differs; 4 stopped early (no space, a lost rank);
-70 a defect of fcp; 130 and 143 interrupted."""
+Exit codes: 0 success; 1 some entries failed, each one named; 2 refused before
+anything was touched; 3 --verify found a copy that differs; 4 stopped early
+(no space, a lost rank); 70 internal error; 130 and 143 interrupted.
+
+Examples:
+  fcp data /scratch/data
+  mpirun -np 8 fcp -p --resume -T data /scratch/data
+  fcp -a --verify data /archive/data
+  fcp -p --exclude '*.tmp' --error-log errors.json data /backup"""
 
 
 def parser() -> Parser:
@@ -39,74 +54,96 @@ def parser() -> Parser:
     add_filters(p, "SRC")
     _add_existing(p)
     _add_checkpoint(p)
-    add = p.add_argument_group("how").add_argument
+    add = p.add_argument_group("Performance").add_argument
     add_launch(add)
-    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
-    add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
+    add_threads(add)
+    add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     when = ("auto", "always", "never")
     add(
         "--reflink",
+        action=Bare,
         choices=when,
         default="auto",
-        help="share blocks with the source if possible; or else fail (bare --reflink); or never",
+        help="clone files if possible (auto), or fail (always, bare), or never",
     )
     add(
         "--sparse",
         choices=when,
         default="auto",
-        help="keep holes as they are; make holes of zeros, too; or fill them",
+        help="keep holes (auto), turn zeros into holes (always), or fill holes",
     )
     add(
         "--stripe",
         metavar="COUNT[:SIZE]",
-        help="Lustre layout of new files; all: on every target; or keep, or default",
+        help="Lustre layout of new files: COUNT, all, keep or default",
     )
-    add("--bwlimit", metavar="RATE", help="bytes copied in a second, by all processes together")
-    add("--ops-limit", metavar="N", help="metadata operations in a second, so as well")
-    add = p.add_argument_group("what is said").add_argument
+    add("--bwlimit", metavar="RATE", help="bytes per second, all processes together")
+    add(
+        "--ops-limit",
+        metavar="N",
+        help="metadata operations per second, all processes together",
+    )
+    add = p.add_argument_group("Output").add_argument
     add_said(add, f"fcp {__version__}")
     add(
         "-s",
         "--signature",
+        action=Bare,
         metavar="ALGORITHM",
-        help="sign what was copied: xxh128 (bare), sha256, sha512, blake2b, blake3",
+        help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",
     )
     return p
 
 
+class _BareList(Bare, argparse._AppendAction):
+    """An option whose value may be left out, and that is given again for more."""
+
+    __call__ = argparse._AppendAction.__call__
+
+
 def _add_what(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("where and what").add_argument
-    add("-r", "-R", "--recursive", action="store_true", help="--files-from: with all below")
-    add("-t", "--target-directory", metavar="DIR", help="copy all SRC into DIR")
-    add("-T", "--no-target-directory", action="store_true", help="DST is the copy itself")
+    add = p.add_argument_group("Source and destination").add_argument
+    add(
+        "-r",
+        "-R",
+        "--recursive",
+        action="store_true",
+        help="with --files-from, include directory contents",
+    )
+    add("-t", "--target-directory", metavar="DIR", help="copy all sources into DIR")
+    add("-T", "--no-target-directory", action="store_true", help="make DST the copy itself")
     add(
         "-a",
         "--archive",
         action="store_true",
-        help="everything: --preserve=all, and FIFOs, sockets and devices",
+        help="--preserve=all, and copy FIFOs, sockets and devices",
     )
     bare = BARE_PRESERVE
-    add("-p", dest="preserve", action="append_const", const=bare, help=f"as --preserve={bare}")
+    add("-p", dest="preserve", action="append_const", const=bare, help=f"like --preserve={bare}")
     add(
         "--preserve",
         metavar="LIST",
-        action="append",
-        help="keep these, of mode,ownership,timestamps,xattr,acl,links,stripe,all; "
-        "without =LIST as -p",
+        action=_BareList,
+        help="attributes to keep (default: as -p): mode, ownership, timestamps, xattr, acl, "
+        "links, stripe, all",
     )
-    add("--retry-from", metavar="ERRORLOG", help="only the entries that failed, as logged there")
+    add("--retry-from", metavar="ERRORLOG", help="copy only the failed entries logged in ERRORLOG")
     _add_links(add)
-    add("--verify", action="store_true", help="read each copy from disk again, and compare")
-    add("--dry-run", action="store_true", help="say what would be done (-v: of each entry)")
+    add("--verify", action="store_true", help="read each copy back from disk and compare")
+    add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
 
 
 def _add_checkpoint(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("interrupted copies").add_argument
-    add("--resume", action="store_true", help="go on from the checkpoint; without one, begin")
-    add("--restart", action="store_true", help="discard the checkpoint and begin anew")
-    add("--checkpoint-interval", metavar="T", help="between checkpoints; default: 60 s")
-    add("--checkpoint-dir", metavar="DIR", help="keep it there and not beside the copy")
-    add("--no-checkpoint", action="store_true", help="keep none")
+    add = p.add_argument_group("Checkpoints").add_argument
+    add("--resume", action="store_true", help="resume, or start if there is no checkpoint")
+    add("--restart", action="store_true", help="discard the checkpoint and start over")
+    add("--checkpoint-interval", metavar="T", help="checkpoint interval (default: 60 s)")
+    add(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="directory of the checkpoint (default: beside the copy)",
+    )
+    add("--no-checkpoint", action="store_true", help="write no checkpoint")
 
 
 def _add_links(add: Callable[..., object]) -> None:
@@ -117,7 +154,7 @@ def _add_links(add: Callable[..., object]) -> None:
         action="store_const",
         const="none",
         default="none",
-        help="copy symbolic links as links (the default)",
+        help="copy symbolic links as links (default)",
     )
     add(
         "-L",
@@ -125,26 +162,36 @@ def _add_links(add: Callable[..., object]) -> None:
         dest="links",
         action="store_const",
         const="all",
-        help="copy what symbolic links lead to",
+        help="follow all symbolic links",
     )
     add(
         "-H",
         dest="links",
         action="store_const",
         const="operands",
-        help="so for those given as SRC only",
+        help="follow symbolic links given as SRC only",
     )
-    add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
 
 
 def _add_existing(p: argparse.ArgumentParser) -> None:
-    add = p.add_argument_group("what exists in DST").add_argument
-    add("-f", "--force", action="store_true", help="--inplace: remove what can't be opened")
-    add("-n", "--no-clobber", action="store_true", help="keep it; -u and -f then do nothing")
-    add("-u", "--update", action="store_true", help="replace it if it is older")
-    add("--skip-same", action="store_true", help="keep files of equal size and time (with -p)")
-    add("--inplace", action="store_true", help="write into existing files; not atomic")
-    add("--fsync", action="store_true", help="all is on disk before success is reported")
+    add = p.add_argument_group("Existing files").add_argument
+    add(
+        "-f",
+        "--force",
+        action="store_true",
+        help="with --inplace, replace files that cannot be opened",
+    )
+    add(
+        "-n",
+        "--no-clobber",
+        action="store_true",
+        help="never overwrite; overrides -u and -f",
+    )
+    add("-u", "--update", action="store_true", help="overwrite older files only")
+    add("--skip-same", action="store_true", help="skip files of equal size and time (with -p)")
+    add("--inplace", action="store_true", help="write into existing files (not atomic)")
+    add("--fsync", action="store_true", help="flush to disk before reporting success")
 
 
 # A value that may be left out is given only with `=`.

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 
 from pcircle import __version__
 from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, add_filters, add_launch, add_said, run
+from pcircle.ui.arguments import (
+    LAUNCH,
+    SIZES,
+    Bare,
+    Parser,
+    add_filters,
+    add_launch,
+    add_said,
+    add_threads,
+    run,
+)
 
 USAGE = """\
 fprof [OPTION]... PATH...
@@ -17,20 +27,26 @@ fprof [OPTION]... PATH...
        fprof --diff OLD NEW"""
 
 DESCRIPTION = """\
-Tell what is in file systems: how many entries of which kind and size, and on request of
-which age, owner and extension, where, and what it would take to store them elsewhere.
+Profile file systems: count entries by kind and size and, on request, by age,
+owner, extension and directory, and estimate the space they need elsewhere.
 
-Files of several names count once in bytes. A symbolic link given as PATH is followed, no
-other one is."""
+Hard-linked files count once in bytes. A symbolic link given as PATH is
+followed; others are not."""
 
-EPILOG = """\
-Sizes are 4096, 64k, 1M, 1MiB or 2GB; durations 30, 0.5s, 5m or 2h.
+EPILOG = f"""\
+{SIZES}
 
-Without MPI, fprof starts its own processes on this machine: one per core up to 8, or
---jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fprof PATH.
+{LAUNCH.format(tool="fprof")}
 
-Exit codes: 0 all told; 1 some entries could not be looked at, each one named; 2 refused;
-4 stopped early (no space, a lost rank); 70 a defect of fprof; 130 and 143 interrupted."""
+Exit codes: 0 success; 1 some entries could not be examined, each one named;
+2 refused; 4 stopped early (no space, a lost rank); 70 internal error;
+130 and 143 interrupted.
+
+Examples:
+  fprof --by age,ext --top 10 /data
+  fprof --html data.html --save data.profile /data
+  mpirun -np 8 fprof --json data.json /data
+  fprof --diff last.profile data.profile"""
 
 BARE = {
     "--compress": "--compress=1024",
@@ -42,43 +58,51 @@ def parser() -> Parser:
     """The options of fprof."""
     p = Parser("fprof", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
-    add = p.add_argument_group("what is told").add_argument
+    add = p.add_argument_group("Report").add_argument
     add(
         "--bins",
         metavar="LIST",
-        help="edges of the histogram of sizes: 4k,1M,1G or log2 or pow4",
+        help="edges of the size histogram: 4k,1M,1G or log2 or pow4",
     )
-    add("--by", action="append", metavar="WHAT", help="also by age, owner, group, ext, depth or "
-        "dirsize; a list, or the option again")  # fmt: skip
-    add("--top", metavar="N", help="also the N largest, newest and oldest files, and the N "
-        "directories that hold most")  # fmt: skip
+    add(
+        "--by",
+        action="append",
+        metavar="LIST",
+        help="group by age, owner, group, ext, depth, dirsize",
+    )
+    add(
+        "--top",
+        metavar="N",
+        help="list N largest, newest and oldest files, and directories",
+    )
     add(
         "--blocks",
         metavar="LIST",
-        help="the space that files would take in blocks of each SIZE, or SIZE/SUBBLOCK",
+        help="space needed with blocks of each SIZE or SIZE/SUBBLOCK",
     )
-    add("--data-in-inode", metavar="SIZE", help="files up to SIZE would take no blocks")
-    add("--sparse", action="store_true", help="files with holes, and what compression saves now")
-    add("--stripe", action="store_true", help="the Lustre layouts of files")
+    add("--data-in-inode", metavar="SIZE", help="assume that inodes hold files up to SIZE")
+    add("--sparse", action="store_true", help="sparse files, and what compression saves now")
+    add("--stripe", action="store_true", help="Lustre layouts of files")
     add(
         "--compress",
+        action=Bare,
         metavar="SAMPLE",
-        help="how well files would compress, from that many pieces of them; with =; default: 1024",
+        help="estimate compression from SAMPLE pieces (default: 1024)",
     )
-    add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add_filters(p, "PATH")
-    add = p.add_argument_group("where it is told").add_argument
-    add("--save", metavar="FILE", help="keep the profile there, with all that fprof can tell")
-    add("--html", metavar="FILE", help="a page with charts and a treemap, complete in itself")
-    add("--plot", metavar="FILE", help="a picture, .png, .svg or .pdf; needs matplotlib")
-    add("--csv", metavar="DIR", help="the tables as CSV files in DIR")
-    add = p.add_argument_group("of kept profiles").add_argument
-    add("--merge", action="store_true", help="tell of what is in these FILEs together")
-    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="tell what has grown and shrunk")
-    add = p.add_argument_group("how").add_argument
+    add = p.add_argument_group("Report formats").add_argument
+    add("--save", metavar="FILE", help="save the profile for --merge and --diff")
+    add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")
+    add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
+    add("--csv", metavar="DIR", help="write the tables as CSV files into DIR")
+    add = p.add_argument_group("Saved profiles").add_argument
+    add("--merge", action="store_true", help="report on saved profiles together")
+    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="report what has grown and shrunk")
+    add = p.add_argument_group("Performance").add_argument
     add_launch(add)
-    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
-    add_said(p.add_argument_group("what is said").add_argument, f"fprof {__version__}")
+    add_threads(add)
+    add_said(p.add_argument_group("Output").add_argument, f"fprof {__version__}")
     return p
 
 

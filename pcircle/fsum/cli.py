@@ -8,7 +8,16 @@ from collections.abc import Sequence
 
 from pcircle import __version__
 from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, add_filters, add_launch, add_said, run
+from pcircle.ui.arguments import (
+    LAUNCH,
+    SIZES,
+    Parser,
+    add_filters,
+    add_launch,
+    add_said,
+    add_threads,
+    run,
+)
 
 USAGE = """\
 fsum [OPTION]... PATH...
@@ -17,59 +26,71 @@ fsum [OPTION]... PATH...
        fsum --diff OLD NEW"""
 
 DESCRIPTION = """\
-Print one signature for each PATH, of all names, kinds and contents below it.
+Print one signature per PATH, covering all names, kinds and contents below it.
 
-The signature is the same however many processes read, and equal for equal trees; owners,
-times and holes do not matter. It is what fcp -s prints of a copy. A symbolic link given
-as PATH is followed, others are signed as links."""
+Equal trees have equal signatures, whatever the number of processes; owners,
+times and holes do not count. fcp -s prints the same signature for a copy.
+A symbolic link given as PATH is followed; others are signed as links."""
 
-EPILOG = """\
-Sizes are 4096, 64k, 1M, 1MiB or 2GB; durations 30, 0.5s, 5m or 2h.
+EPILOG = f"""\
+{SIZES}
 
-Without MPI, fsum starts its own processes on this machine: one per core up to 8, or
---jobs. Under mpirun or srun it uses theirs: mpirun -np 8 fsum PATH.
+{LAUNCH.format(tool="fsum")}
 
-Exit codes: 0 all signed; 1 some entries could not be read, each one named, and what holds
-them has no signature; 2 refused; 3 a check found differences; 4 stopped early (no space, a
-lost rank); 70 a defect of fsum; 130 and 143 interrupted."""
+Exit codes: 0 success; 1 some entries could not be read, each one named, and
+their PATH has no signature; 2 refused; 3 a check found differences; 4 stopped
+early (no space, a lost rank); 70 internal error; 130 and 143 interrupted.
+
+Examples:
+  fsum data /archive/data
+  mpirun -np 8 fsum -o data.manifest /archive/data
+  fsum --check data.manifest
+  fsum --format coreutils -a sha256 data"""
 
 
 def parser() -> Parser:
     """The options of fsum."""
     p = Parser("fsum", USAGE, DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
-    add = p.add_argument_group("which signature").add_argument
+    add = p.add_argument_group("Signature").add_argument
     add(
         "-a",
         "--algorithm",
         metavar="NAME",
-        help="xxh128 (the default), sha256, sha512, blake2b or, if installed, blake3",
+        help="xxh128 (default), sha256, sha512, blake2b, or blake3 if installed",
     )
     add(
         "--format",
         choices=("pcsig", "coreutils"),
         default="pcsig",
-        help="coreutils: a line for each file, as sha256sum does; -a md5 and sha1, too",
+        help="coreutils: one line per file as sha256sum; also -a md5, sha1",
     )
-    add("-o", "--output", metavar="MANIFEST", help="write the digests of all entries there, too")
-    add("-x", "--one-file-system", action="store_true", help="do not enter other file systems")
+    add("-o", "--output", metavar="MANIFEST", help="also write a manifest of all entries")
+    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add = p.add_argument_group(
-        "what has changed", "ROOT is where the manifest was made, if it is not said."
+        "Manifests", "ROOT defaults to the path that the manifest records."
     ).add_argument
-    add("--check", metavar="MANIFEST", help="name what is not as the manifest says")
-    add("--quick", action="store_true", help="so, but trust files of the same size and time")
-    add("--strict", action="store_true", help="with --check: fail on bad lines of a checksum list")
-    add("--update", metavar="MANIFEST", help="write it anew; only what has changed is read")
-    add("--rot", metavar="MANIFEST", help="name files that nobody wrote to and that differ")
-    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare manifests, and read nothing else")
-    add_filters(p, "PATH").add_argument(
-        "-r", "--recursive", action="store_true", help="--files-from: directories with all below"
+    add("--check", metavar="MANIFEST", help="compare files with a manifest or checksum list")
+    add(
+        "--quick",
+        action="store_true",
+        help="like --check, but skip files of unchanged size and time",
     )
-    add = p.add_argument_group("how").add_argument
+    add("--strict", action="store_true", help="with --check, fail on malformed checksum lines")
+    add("--update", metavar="MANIFEST", help="rewrite it, reading changed files only")
+    add("--rot", metavar="MANIFEST", help="report silent corruption")
+    add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare two manifests, reading no files")
+    add_filters(p, "PATH").add_argument(
+        "-r",
+        "--recursive",
+        action="store_true",
+        help="with --files-from, include directory contents",
+    )
+    add = p.add_argument_group("Performance").add_argument
     add_launch(add)
-    add("--threads", metavar="N", help="operations at once of each process; default: adapted")
-    add("--chunksize", metavar="SIZE", help="fix the size of the chunks of large files")
-    add_said(p.add_argument_group("what is said").add_argument, f"fsum {__version__}")
+    add_threads(add)
+    add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
+    add_said(p.add_argument_group("Output").add_argument, f"fsum {__version__}")
     return p
 
 

@@ -20,8 +20,17 @@ from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
 from pcircle.writing import write_stream
 
 FILTERS = """\
-Patterns are rsync's: the first that matches decides; * stops at a slash, ** does not;
-a / at the beginning is {root} itself, one at the end asks for a directory."""
+Patterns are those of rsync; the first match decides. * stops at a slash, **
+does not. A leading / anchors at {root}; a trailing / matches directories only."""
+
+SIZES = "Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h."
+
+LAUNCH = """\
+Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
+Under mpirun or srun it uses the ranks of the launcher."""
+
+_COLUMNS = 80
+_FEWEST_COLUMNS = 40
 
 
 class Filter(NamedTuple):
@@ -35,11 +44,31 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Asks for the terminal's width by itself: argparse imports a module for archives to do so."""
 
     def __init__(self, prog: str) -> None:
-        try:
-            columns = os.get_terminal_size().columns
-        except OSError:  # not a terminal
-            columns = 80
-        super().__init__(prog, width=max(40, columns - 2))
+        super().__init__(prog, width=max(_FEWEST_COLUMNS, _columns() - 1))
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        """The value of an option; `[=VALUE]` where it may be left out."""
+        args = super()._format_args(action, default_metavar)
+        return f"[={args}]" if isinstance(action, Bare) else args
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        text = super()._format_action_invocation(action)
+        return text.replace(" [=", "[=") if isinstance(action, Bare) else text
+
+
+class Bare(argparse._StoreAction):
+    """An option whose value may be left out, and is given with `=`."""
+
+
+def _columns() -> int:
+    """The width of the terminal; COLUMNS overrides it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or _COLUMNS
+    except OSError:  # not a terminal
+        return _COLUMNS
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,6 +83,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Formatter,
             allow_abbrev=False,
         )
+        self._optionals.title = "Options"
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -78,7 +108,7 @@ class Parser(argparse.ArgumentParser):
 
 def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
     """The options that choose what of the directories is meant; `root` is what they are in."""
-    group = p.add_argument_group("what of the directories", FILTERS.format(root=root))
+    group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
     for kind in ("exclude", "include"):
         add(
@@ -87,7 +117,7 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
             action="append",
             metavar="GLOB",
             type=partial(Filter, kind),
-            help=f"{kind} what matches",
+            help=f"{kind} entries that match GLOB",
         )
         add(
             f"--{kind}-from",
@@ -95,31 +125,55 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
             action="append",
             metavar="FILE",
             type=partial(Filter, f"{kind}-from"),
-            help=f"{kind} what matches a line of FILE",
+            help=f"read {kind} patterns from FILE",
         )
     add(
         "--files-from",
         metavar="FILE",
-        help=f"only the paths below {root} that FILE names; - is stdin",
+        help=f"only paths below {root} that FILE lists (-: stdin)",
     )
-    add("-0", "--null", action="store_true", help="what stands in such a FILE ends with NUL")
+    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
     return group
 
 
 def add_launch(add: Callable[..., object]) -> None:
     """How many processes there are, and of which kind."""
-    add("-j", "--jobs", metavar="N", help="processes on this machine")
-    add("--transport", choices=("auto", "mpi", "local"), default="auto", help="default: auto")
+    add("-j", "--jobs", metavar="N", help="processes on this machine (default: cores, at most 8)")
+    add_transport(add)
+
+
+def add_transport(add: Callable[..., object]) -> None:
+    """How the processes are started and talk to each other."""
+    add(
+        "--transport",
+        choices=("auto", "mpi", "local"),
+        default="auto",
+        help="MPI or local processes (default: auto)",
+    )
+
+
+def add_threads(add: Callable[..., object]) -> None:
+    """How many operations each process has under way."""
+    add(
+        "--threads",
+        metavar="N",
+        help="concurrent operations per process (default: adaptive)",
+    )
 
 
 def add_said(add: Callable[..., object], version: str) -> None:
     """What is said of a run, and where."""
-    add("-q", "--quiet", action="store_true", help="only failures")
-    add("-v", "--verbose", action="count", default=0, help="the ranks' shares; -vv: more of them")
-    add("--progress", choices=("auto", "always", "never"), default="auto", help="default: auto")
-    add("--interval", metavar="T", default="10", help="between progress lines; default: 10 s")
-    add("--json", metavar="FILE", help="the result as a JSON document; - is standard output")
-    add("--error-log", metavar="FILE", help="a line of JSON for each failed entry")
+    add("-q", "--quiet", action="store_true", help="report failures only")
+    add("-v", "--verbose", action="count", default=0, help="per-process statistics (-vv: more)")
+    add(
+        "--progress",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="show progress (default: auto)",
+    )
+    add("--interval", metavar="T", default="10", help="time between progress lines (default: 10 s)")
+    add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
+    add("--error-log", metavar="FILE", help="write a line of JSON for each failed entry")
     add("--version", action="version", version=version)
 
 
