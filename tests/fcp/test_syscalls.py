@@ -102,6 +102,22 @@ def test_threads_say_little_to_each_other(place: bytes) -> None:
     assert _calls(place, source, place + b"/copy", ["-p"])["futex"] < 4800
 
 
+def test_names_of_hard_links_are_no_items(place: bytes) -> None:
+    """2,000 names of 1,000 files: threads spoke to each other twelve times for each."""
+    source = place + b"/source"
+    for number in range(20):
+        first, second = source + b"/a%d" % number, source + b"/b%d" % number
+        os.makedirs(first)
+        os.makedirs(second)
+        for name in range(50):
+            with open(first + b"/%d" % name, "wb"):
+                pass
+            os.link(first + b"/%d" % name, second + b"/%d" % name)
+    calls = _calls(place, source, place + b"/copy", ["-a"])
+    assert os.stat(place + b"/copy/b19/49").st_nlink == 2
+    assert calls["futex"] < 2 * 2000
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_deep_tree_is_not_walked_from_the_top_for_each_level(place: bytes, jobs: int) -> None:
     """Eight for each level to go down and come back, and some ways from the top: one is 600.

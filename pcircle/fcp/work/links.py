@@ -6,8 +6,10 @@ by hashing it. A name of an inode with several is not copied but claimed: its
 batch posts a `Claim` to the home. There the first name to come is copied (by
 whoever is free), and those that come before that is done are held: their
 directories are not complete, but nobody waits for them. When the copy is
-made, links to it are spawned for all of them; if it could not be made, the
-next name takes its place. When all `st_nlink` names of an inode have come,
+made, links to it are made for all of them; if it could not be made, the
+next name takes its place. What can be done in a few milliseconds is done at
+once by the claim itself: an item for each name took ten times as long as its
+link. When all `st_nlink` names of an inode have come,
 the home forgets it, if there is but one source.
 
 A source that lives goes on changing: a name may stand for another file by its
@@ -30,9 +32,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import msgspec
 
@@ -68,6 +71,7 @@ from pcircle.walk.items import Place
 from pcircle.walk.visitor import Where
 
 MOST_AT_HAND = 50_000  # some 25 MB
+_CLAIM_S = 0.01  # of work that nobody can steal
 _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
 
@@ -109,6 +113,17 @@ def registry(most: int = MOST_AT_HAND) -> Registry[Inode]:
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
+class _Made(NamedTuple):
+    """A first name that was copied by the claim at hand, and what came of it."""
+
+    first: First
+    done: Done
+
+
+Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
+"""Keeps what an item has done: its result, and that of what it made."""
+
+
 class HardLinks:
     """A rank's part of the registry, and the work on the names that are in it."""
 
@@ -116,6 +131,7 @@ class HardLinks:
         """With `beside` the registry is that one's: it is of the same rank."""
         self._site = site
         self._claims: dict[int, list[Claimed]] = {}  # of the item at hand, by home
+        self._made: dict[Key, _Made] = {}  # by the claim at hand, and not known to others yet
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
         self._lock: Any = Lock() if beside is None else beside._lock
 
@@ -159,25 +175,98 @@ class HardLinks:
             for home, groups in claims.items():
                 here.post(home, [Claim(tuple(groups))])
 
-    def claim(self, item: Claim, here: Here[Item]) -> Done:
-        """At home: decide for each name whether it is copied, linked, or waits."""
+    def claim(self, item: Claim, here: Here[Item], record: Record) -> Done:
+        """At home: decide for each name whether it is copied, linked, or waits.
+
+        What was copied others know when the epoch is known in which that counts: by `publish`.
+        """
         slots: dict[int, Part] = {}
-        for group in item.groups:
-            where = group.root, group.path
-            rest = group.weight, group.place
-            each = zip(group.names.split(b"\0"), group.stamps, group.counts, strict=True)
-            for name, stamp, names in each:
-                one = One(*where, name, *rest, stamp, group.again, group.slot)
-                with self._lock:
-                    self._claim(one, names, here)
-            part = self._site.takings.take()
-            if part is not NOTHING:
-                known = slots.get(group.slot, NOTHING)
-                slots[group.slot] = self._site.takings.merge(known, part)
+        until_s = time.monotonic() + _CLAIM_S
+        groups = list(item.groups)
+        while groups:
+            group = groups.pop(0)
+            left = self._claim_group(group, until_s, slots, here, record)
+            groups = groups if left is None else [left, *groups]
+            if groups and time.monotonic() > until_s:
+                here.post(self._site.rank, [Claim(tuple(groups))])
+                break
         return Done(slots)
 
-    def _claim(self, one: One, names: int, here: Here[Item]) -> None:
-        key = _key(one)
+    def _claim_group(
+        self,
+        group: Claimed,
+        until_s: float,
+        slots: dict[int, Part],
+        here: Here[Item],
+        record: Record,
+    ) -> Claimed | None:
+        """Decide for the names of one directory; those that are left when time is up."""
+        where = group.root, group.path
+        rest = group.weight, group.place
+        all_names = group.names.split(b"\0")
+        for number, name in enumerate(all_names):
+            at_once = not (here.is_stopping() or here.is_hungry())
+            if at_once and number and time.monotonic() > until_s:
+                return msgspec.structs.replace(
+                    group,
+                    names=b"\0".join(all_names[number:]),
+                    stamps=group.stamps[number:],
+                    counts=group.counts[number:],
+                )
+            one = One(*where, name, *rest, group.stamps[number], group.again, group.slot)
+            with self._lock:
+                due = self._claim(one, group.counts[number], here)
+            if due is None:
+                continue
+            if at_once:
+                part = self._do_now(due, here, record)
+                known = slots.get(group.slot, NOTHING)
+                slots[group.slot] = self._site.takings.merge(known, part)
+            elif isinstance(due, First):
+                here.post(self._site.rank, [due])
+            else:
+                here.spawn([due])
+        return None
+
+    def _do_now(self, due: First | Links, here: Here[Item], record: Record) -> Part:
+        """Copy a name or link it; what came of it, but for what it has become an item of."""
+        spawned, takings = here.spawned, self._site.takings
+        if isinstance(due, Links):
+            linked = self.link(due, here)
+            part = takings.take()
+            if part is not NOTHING:
+                part = msgspec.structs.replace(part, epoch=due.epoch)
+            if linked is not None and here.spawned == spawned:
+                record(due, Done({due.one.slot: part}), None)
+            return part
+        # One that is to be read again is not known to be a copy before that.
+        done = None if self._site.waiting is not None else self.one(due.one, here, large=False)
+        if done is None:
+            here.post(self._site.rank, [due])
+            return NOTHING
+        part = takings.take()
+        made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
+        record(due, Done({due.one.slot: part}, done.cause), done)
+        if is_copy_of(due.one, done):
+            self._made[_key(due.one)] = made
+        else:
+            with self._lock:
+                self._go_on(due, made.done, here)
+        return part
+
+    def publish(self, epoch: int, here: Here[Item]) -> None:
+        """What the claim has copied counts in this epoch: have all names become links to it."""
+        made, self._made = self._made, {}
+        for first, done in made.values():
+            part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
+            with self._lock:
+                self._go_on(
+                    first, msgspec.structs.replace(done, slots={first.one.slot: part}), here
+                )
+
+    def _claim(self, one: One, names: int, here: Here[Item]) -> First | Links | None:
+        """What is to be done of a name; None if it waits."""
+        key, due = _key(one), None
         known = self._inodes.get(key)
         inode = self._inode(one, names) if known is None else known
         inode.seen += not one.again
@@ -191,13 +280,17 @@ class HardLinks:
             self._site.counters.lose({HARD_LINKS})  # from those that are forgotten
         if inode.first is None:
             inode.first = one
-            here.post(self._site.rank, [First(names, one)])
-        elif inode.made is not None:
-            here.spawn([self._link(inode, one)])
+            return First(names, one)
+        made = self._made.get(key)
+        if inode.made is not None:
+            due = self._link(inode, one)
+        elif made is not None and made.done.copied == one.stamp:
+            due = self._link_to(made, one)
         else:
             here.hold()
             inode.waiting.append((here.ticket, one))
         self._perhaps_forget(key, inode)
+        return due
 
     def first(self, item: First, here: Here[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
@@ -275,10 +368,25 @@ class HardLinks:
         first, made, copied = require(inode.first), require(inode.made), require(inode.copied)
         return Links(one, first, made, copied, inode.epoch, inode.seal)
 
+    def _link_to(self, made: _Made, one: One) -> Links:
+        """By the claim that has made the copy: both count at its end."""
+        done, signer = made.done, self._site.signer
+        seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
+        return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
+
     # ---- the work --------------------------------------------------------------
 
-    def one(self, item: One, here: Here[Item]) -> Done:
-        """Copy a name of an inode as such; the result says which inode its copy is, and of what."""
+    @overload
+    def one(self, item: One, here: Here[Item]) -> Done: ...
+
+    @overload
+    def one(self, item: One, here: Here[Item], *, large: bool) -> Done | None: ...
+
+    def one(self, item: One, here: Here[Item], *, large: bool = True) -> Done | None:
+        """Copy a name of an inode as such; the result says which inode its copy is, and of what.
+
+        None, and nothing was done, if it is large and that is not wanted.
+        """
         site = self._site
         before, skipped = site.counters.copied(), site.counters.skipped
         try:
@@ -294,6 +402,8 @@ class HardLinks:
                 follow = site.plan.follow
                 found = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow)
                 if self._copy_name(names, found) == LARGE:
+                    if not large:
+                        return None
                     where = item.root, item.path, item.name, name
                     here.spawn(
                         [Large(*where, item.weight, item.place, linked=True, slot=item.slot)]

@@ -158,6 +158,8 @@ class CopyTask(PartedTask[Item, Done]):
             if not (here.spawned or here.stopping):  # else it may have left off anywhere
                 self._record(item, done, None)
         self._visitor.end(here, ())
+        if isinstance(item, Claim):
+            self._links.publish(self._visitor.since(NOTHING).epoch, here)
         here.flush()
         line.spawned += here.spawned
         if done is not None:
@@ -177,7 +179,9 @@ class CopyTask(PartedTask[Item, Done]):
         if isinstance(item, One):
             return self._links.one(item, here)
         if isinstance(item, Claim):
-            return self._links.claim(item, here)
+            claimed = self._links.claim(item, here, self._record)
+            self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
+            return claimed
         if isinstance(item, First):
             return self._links.first(item, here)
         done = self._links.link(require_type(Links, item), here)
