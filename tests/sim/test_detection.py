@@ -14,6 +14,7 @@ from pcircle.circle.termination import FourCounter, TokenRing
 from pcircle.circle.topology import Tree
 from tests.sim.detection import Game, MakeDetector
 from tests.sim.mutants import IdleFlags, NoBlackening, NoCounts, OverlappingWaves, StaleReports
+from tests.sim.seeds import part_of
 
 GAMES = 6000
 CHUNKS = 3
@@ -35,7 +36,7 @@ def on_ring(kind: type[TokenRing]) -> MakeDetector:
 )
 def test_finds_the_end_and_never_too_early(make: MakeDetector, chunk: int) -> None:
     each = GAMES // CHUNKS
-    for seed in range(chunk * each, (chunk + 1) * each):
+    for seed in part_of(range(chunk * each, (chunk + 1) * each)):
         Game(make, seed).play()
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.sim.__main__ import main
 from tests.sim.cases import FAMILIES, POLICIES, draw
 from tests.sim.judge import play, search
+from tests.sim.seeds import part_of
 
 # How many seeds of each family; in chunks, so that xdist can share them out.
 SEEDS = {
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.sim
 @pytest.mark.parametrize(("family", "chunk"), list(product(FAMILIES, range(CHUNKS))))
 def test_no_promise_is_broken(family: str, chunk: int) -> None:
     each = SEEDS[family] // CHUNKS
-    search(family, range(chunk * each, (chunk + 1) * each))
+    search(family, part_of(range(chunk * each, (chunk + 1) * each)))
 
 
 def test_one_seed(request: pytest.FixtureRequest) -> None:

@@ -1,0 +1,85 @@
+"""Pages and files for contributors agree with what runs: tox, the hooks, the changelog, links."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.test_layering import TOOLS
+
+KINDS = ["Added", "Changed", "Fixed", "Removed"]
+PAGES = sorted(path for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.rst"))
+
+
+def _tox() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "tox.ini", encoding="utf-8")
+    return parser
+
+
+def _commands(environment: str) -> list[str]:
+    return _tox()[environment]["commands"].strip().splitlines()
+
+
+def _environments() -> set[str]:
+    """Names of the environments of tox, those of a section for several (``py{310,311}-x``) too."""
+    found = set()
+    for section in _tox().sections():
+        before, brace, rest = section.removeprefix("testenv:").partition("{")
+        inner, _, after = rest.partition("}")
+        found |= {f"{before}{each}{after}" for each in (inner.split(",") if brace else [""])}
+    return found
+
+
+def test_hooks_run_what_tox_runs() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    hooks = re.findall(r"^ +entry: (.+)$", text, re.MULTILINE)
+    assert hooks == [*_commands("testenv:lint"), *_commands("testenv:types")]
+    assert text.count("language: system") == text.count("pass_filenames: false") == len(hooks)
+    assert re.findall(r"^ +rev:", text, re.MULTILINE) == [], "a second version of a tool"
+
+
+def test_what_quick_runs_exists() -> None:
+    """Each path of the list, each test in it, and the end-to-end test of each tool."""
+    assert any("@tests/quick.txt" in command for command in _commands("testenv:quick"))
+    listed = (ROOT / "tests" / "quick.txt").read_text(encoding="utf-8").splitlines()
+    assert listed == list(dict.fromkeys(listed))
+    for line in listed:
+        path, _, function = line.partition("::")
+        assert (ROOT / path).exists(), line
+        if function:
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^def {function}\(", text, re.MULTILINE), line
+    folders = {line.split("/")[1] for line in listed if "::" in line}
+    assert folders == TOOLS
+
+
+def test_the_changelog_is_by_kind() -> None:
+    """Every line of the version that is not released is under one of the kinds, in their order."""
+    text = (ROOT / "CHANGELOG.rst").read_text(encoding="utf-8")
+    found = re.search(r"^.* \(not released\)\n-+\n\n(.*?)(?=\n^.+\n-+\n|\Z)", text, re.M | re.S)
+    assert found is not None
+    sections = re.split(r"^(.+)\n~+\n", found[1], flags=re.MULTILINE)
+    assert sections[0] == ""
+    assert sections[1::2] == [kind for kind in KINDS if kind in sections[1::2]]
+    for section in sections[2::2]:
+        lines = section.strip("\n").splitlines()
+        assert lines
+        assert lines[0].startswith("- ")
+        assert [line for line in lines if not line.startswith(("- ", "  "))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    """Files of the project that a page names or links to, and environments of tox."""
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"<([\w./-]+\.rst)>`_", text)
+    assert [link for link in links if not (page.parent / link).is_file()] == []
+    named = re.findall(r"``((?:pcircle|tests|docs|examples)/[\w./-]+)``", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    given = re.findall(r"\btox -e ([\w,-]+)", text)
+    assert {name for names in given for name in names.split(",")} - _environments() == set()
