@@ -1,0 +1,145 @@
+"""Options are what they seem: help says what the parser takes, and what is taken is used.
+
+Read from the parsers themselves, and from the source with ``ast``: an option that is parsed and
+never read fails, and so does a field of a tool's ``Options`` or ``Plan`` that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pcircle.ui.arguments import Parser
+from tests.test_layering import PACKAGE, TOOLS
+
+every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
+OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
+# What looks like an option in help, and is one of another program, or one given twice.
+ELSEWHERE = re.compile(r"mpirun -np|fcp -s prints|-vv")
+DECIDED = ("Options", "Plan", "Settings")
+HOLDERS = frozenset({"options", "plan", "settings"})
+TYPED = frozenset({"typed"})
+
+
+def _parser(tool: str) -> Parser:
+    built: Parser = importlib.import_module(f"pcircle.{tool}.cli").parser()
+    return built
+
+
+def _actions(tool: str) -> list[argparse.Action]:
+    return [action for action in _parser(tool)._actions if action.option_strings]
+
+
+@every_tool
+def test_help_names_every_option_and_no_other(tool: str) -> None:
+    said = ELSEWHERE.sub("", _parser(tool).format_help())
+    taken = {option for action in _actions(tool) for option in action.option_strings}
+    assert set(OPTION.findall(said)) == taken
+    assert [action.dest for action in _actions(tool) if not action.help] == []
+
+
+@every_tool
+def test_help_says_the_defaults_that_hold(tool: str) -> None:
+    for action in _actions(tool):
+        said = re.search(r"default:? (\w+)", str(action.help))
+        if said and action.default not in (None, argparse.SUPPRESS):
+            assert said[1] == str(action.default), action.option_strings
+        if action.choices and action.default is not None:
+            assert action.default in action.choices, action.option_strings
+
+
+def _holder(node: ast.expr) -> str:
+    """The last name of what an attribute is asked of: ``plan`` of ``self._plan.dry``."""
+    last = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return last.lstrip("_")
+
+
+def _asked(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
+    """Attributes of *holders* that are read, and of ``getattr`` of a name all that it may be."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        if _holder(node.value) in holders:
+            yield node.attr
+    elif isinstance(node, ast.ClassDef) and node.name in DECIDED:
+        yield from (
+            name for inner in node.body for name in _asked_within(inner, frozenset({"self"}))
+        )
+    elif isinstance(node, ast.FunctionDef):
+        calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
+        if any(_is_getattr(call, holders) for call in calls):
+            constants = (inner for inner in ast.walk(node) if isinstance(inner, ast.Tuple))
+            yield from (
+                element.value
+                for inner in constants
+                for element in inner.elts
+                if isinstance(element, ast.Constant) and isinstance(element.value, str)
+            )
+
+
+def _asked_within(node: ast.AST, holders: frozenset[str]) -> Iterator[str]:
+    return (name for inner in ast.walk(node) for name in _asked(inner, holders))
+
+
+def _is_getattr(call: ast.Call, holders: frozenset[str]) -> bool:
+    is_named = isinstance(call.func, ast.Name) and call.func.id == "getattr"
+    return is_named and bool(call.args) and _holder(call.args[0]) in holders
+
+
+@every_tool
+def test_every_option_is_read(tool: str) -> None:
+    paths = [path for part in (tool, "tool") for path in (PACKAGE / part).rglob("*.py")]
+    read = {name for path in paths for name in _names_read(path, TYPED)}
+    assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()
+
+
+@functools.cache
+def _names_read(path: Path, holders: frozenset[str]) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_bytes()))
+    return {name for node in nodes for name in _asked(node, holders)}
+
+
+def _fields(tool: str) -> set[str]:
+    """The fields of a tool's decided options."""
+    paths = [*(PACKAGE / tool).rglob("*.py"), *(PACKAGE / "copying").glob("settings.py")]
+    return {
+        field.target.id
+        for path in paths
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, ast.ClassDef) and node.name in DECIDED
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
+
+
+@every_tool
+def test_every_decided_option_is_asked_for(tool: str) -> None:
+    fields = _fields(tool)
+    assert len(fields) > 5
+    # By the tool, and by what is below the tools.
+    parts = {path: path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")}
+    paths = [path for path, part in parts.items() if part == tool or part not in TOOLS]
+    asked = {name for path in paths for name in _names_read(path, HOLDERS)}
+    assert fields - asked == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("typed.one", {"one"}),
+        ("self._typed.one.strip()", {"one"}),
+        ("typed.one = 1", set()),
+        ("f(one=typed)", set()),
+        ("other.one", set()),
+        ("def f(typed):\n    for x in ('one', 'two'):\n        getattr(typed, x)", {"one", "two"}),
+        ("def f(typed):\n    x = ('one', 'two')\n    getattr(other, x)", set()),
+    ],
+)
+def test_what_is_read_is_found(source: str, read: set[str]) -> None:
+    found = {name for node in ast.walk(ast.parse(source)) for name in _asked(node, TYPED)}
+    assert found == read

@@ -1,0 +1,103 @@
+"""Each field of a copy's plan: another run must have the same, or it says here why it need not.
+
+A new field fails until it is in one of the two tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pcircle.checkpoint.plan import JournalPlan
+from pcircle.copying.existing import Existing
+from pcircle.copying.settings import Striping
+from pcircle.fcp.plan import DIRECTORY, Plan, Root
+from pcircle.fcp.resume import options_of
+from pcircle.fs.metadata import Keep
+from pcircle.walk.globs import Rule
+
+PLAN = Plan(
+    keep=Keep(),
+    large_bytes=32 << 20,
+    token=b"1",
+    umask=0o022,
+    roots=(Root(b".", b"a", b"b", b"", DIRECTORY, b"a", b"b"),),
+    chunk_bytes=None,
+    directory=b"/",
+)
+# What the copy becomes depends on it: another value, and what the refusal calls it.
+COMPARED: dict[str, tuple[Any, str]] = {
+    "keep": (Keep(mode=True, acl=True), "what is preserved"),
+    "existing": (Existing(newer=True), "existing files"),
+    "sparse": ("always", "--sparse"),
+    "follow": (True, "-L"),
+    "striping": (Striping(target=True, layout=b"layout"), "--stripe"),
+    "listed": (b"digest", "the list of what to copy"),
+    "rules": ((Rule(False, b"*.o"),), "filters"),
+    "one_file_system": (True, "-x"),
+    "verify": (True, "--verify"),
+    "sign": ("xxh128", "--signature"),
+}
+# Why it may differ, or where else it is compared.
+FREE: dict[str, tuple[Any, str]] = {
+    "roots": ((), "compared by what they are copies of: `copies`"),
+    "directory": (b"/tmp", "compared with the roots, whose paths begin there"),
+    "large_bytes": (1, "that of the first run holds: `Kept.large_bytes`"),
+    "token": (b"2", "each run has its own"),
+    "since_ns": (1, "is the checkpoint's"),
+    "journal": (JournalPlan(b"/c", b"", 2, 60.0, 0), "is the checkpoint"),
+    "dry": (True, "has no checkpoint"),
+    "umask": (0o077, "as with cp twice: it is the process's, and no option"),
+    "one_node": (False, "any number of processes may go on, on any nodes"),
+    "threads": (2, "how, not what"),
+    "chunk_bytes": (4 << 20, "how, not what"),
+    "reflink": ("never", "how, not what: the content is the same"),
+    "bytes_per_s": (1.0, "how fast"),
+    "operations_per_s": (1.0, "how fast"),
+    "say_each": (True, "what is said"),
+}
+STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given
+
+
+def test_each_field_is_compared_or_has_a_reason() -> None:
+    assert COMPARED.keys() & FREE.keys() == set()
+    assert sorted(Plan.__struct_fields__) == sorted([*COMPARED, *FREE])
+
+
+@pytest.mark.parametrize("field", COMPARED)
+def test_what_is_compared(field: str) -> None:
+    """By just one name, which the refusal says."""
+    value, said = COMPARED[field]
+    assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == {said}
+
+
+@pytest.mark.parametrize("field", FREE)
+def test_what_may_differ(field: str) -> None:
+    value, reason = FREE[field]
+    assert getattr(PLAN, field) != value
+    assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == set(), reason
+
+
+def test_nothing_else_is_compared() -> None:
+    assert set(options_of(PLAN)) == {said for _, said in COMPARED.values()}
+
+
+def test_each_part_of_what_is_compared_counts() -> None:
+    """Every attribute to keep, everything about existing files, every layout that is asked for."""
+    parts: list[tuple[str, Keep | Existing]] = []
+    parts += [("keep", Keep(**{name: True})) for name in Keep.__struct_fields__]
+    parts += [("existing", Existing(**{name: True})) for name in Existing.__struct_fields__]
+    for field, value in parts:
+        changed = msgspec.structs.replace(PLAN, **{field: value})
+        assert _differing(changed) == {COMPARED[field][1]}, value
+    wished = set(Striping.__struct_fields__) - STRIPING_FREE
+    assert wished == {"keep", "layout"}
+    keeps = msgspec.structs.replace(PLAN, striping=Striping(keep=True))
+    assert _differing(keeps) == {"--stripe"}
+
+
+def _differing(plan: Plan) -> set[str]:
+    before, after = options_of(PLAN), options_of(plan)
+    return {name for name in before if before[name] != after[name]}
