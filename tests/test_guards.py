@@ -11,6 +11,7 @@ one hands out memory for what is read, ``pcircle.buffers``, for much depends on 
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,14 +51,17 @@ OTHERS = {"encoding.py", "fs/status.py"}
 LARGE_BYTES = 64 << 10
 
 
-def _nodes(path: Path) -> Iterator[tuple[str, ast.AST]]:
+@functools.cache
+def _nodes(path: Path) -> list[tuple[str, ast.AST]]:
     """All nodes of a module, each with the name of the function that it is in."""
+    found: list[tuple[str, ast.AST]] = []
     waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_bytes()))]
     while waiting:
         function, node = waiting.pop()
-        yield function, node
+        found.append((function, node))
         inner = node.name if isinstance(node, ast.FunctionDef) else function
         waiting += [(inner, child) for child in ast.iter_child_nodes(node)]
+    return found
 
 
 def _modules() -> Iterator[tuple[str, Path]]:

@@ -85,6 +85,7 @@ def test_a_case_can_be_played_again_from_the_command_line(
     assert "FAMILY SEED" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_seeds_reach_what_they_are_for() -> None:
     """Spilling, handing on, unagreed ends: a search that never gets there holds nothing."""
     runs = [play(draw("nasty", seed)) for seed in range(60)]

@@ -93,6 +93,7 @@ def _options(rules: Sequence[Rule]) -> list[bytes]:
     return [(b"--include=" if rule.include else b"--exclude=") + rule.pattern for rule in rules]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(rules)
 @example([Rule(True, b"*/"), Rule(True, b"*.o"), Rule(False, b"*")])

@@ -97,6 +97,7 @@ def _engine(rank: int) -> Engine[int, int]:
     return Engine(rank, 2, merge=int.__add__, rng=Random(1))
 
 
+@pytest.mark.slow
 def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     """A million notices, of which nobody takes any: what is held does not depend on how many."""
     pool = Pool(lambda: None)
