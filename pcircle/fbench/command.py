@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,11 +15,11 @@ from pcircle.errors import UsageError
 from pcircle.fbench.plan import BACKENDS, CASES, Plan
 from pcircle.fbench.report import Console
 from pcircle.fbench.task import BenchTask
-from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.runtime import Observer, Task
+from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
-from pcircle.ui.output import Output
 from pcircle.ui.values import number, number_of_jobs
 from pcircle.units import parse_size
 
@@ -44,17 +43,15 @@ class Options(msgspec.Struct, frozen=True):
     plot: str | None = None
 
 
-class BenchProgram(Program):
+class BenchProgram(ToolProgram):
     """fbench, for the runtime."""
 
     name = "fbench"
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self._options = options
         self._place: bytes | None = None  # on rank 0
-
-    def complain(self, text: str) -> None:
-        Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -109,7 +106,7 @@ def bench_typed(typed: argparse.Namespace) -> int:
     options = _options(typed)
     program = BenchProgram(options)
     try:
-        return run_program(program, options.jobs, options.transport)
+        return run_tool(program, options.jobs, options.transport)
     finally:
         program.tidy()
 

@@ -6,7 +6,6 @@ import argparse
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Any, Literal
@@ -35,14 +34,14 @@ from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import Lists, sort
 from pcircle.fs.metadata import Keep
 from pcircle.guards import require
-from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.tool.inputs import read_paths, rules_of
+from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs, number_of_threads
 from pcircle.units import parse_size
@@ -102,22 +101,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
 
 
-class CopyProgram(Program):
+class CopyProgram(ToolProgram):
     """fcp, for the runtime."""
 
     name = "fcp"
 
-    def complain(self, text: str) -> None:
-        Output(sys.stderr).line(f"{self.name}: {text}")
-
     def __init__(self, options: Options, umask: int) -> None:
+        super().__init__()
         self._options = options
         self._umask = umask
         self._log: LogFile | None = None
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
-        self.close: Callable[[], None] = lambda: None  # what this process's task holds
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -278,12 +274,9 @@ def _run(options: Options) -> int:
     os.umask(umask & ~0o700)
     program = CopyProgram(options, umask)
     try:
-        return run_program(program, options.jobs, options.transport)
+        return run_tool(program, options.jobs, options.transport)
     finally:
         os.umask(umask)
-        # A worker that is stuck may go on some day, and must not find numbers used anew.
-        if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
-            program.close()
 
 
 def _resumed(plan: Plan, kept: Kept) -> Plan:

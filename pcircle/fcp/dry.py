@@ -15,7 +15,7 @@ from pcircle.copying.existing import Existing, file_stays, is_same_special
 from pcircle.copying.precision import Precision
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.foretold import Foretold
-from pcircle.fcp.items import Done, Failure, Item, Notice, Remark, Singles
+from pcircle.fcp.items import Done, Item, Notice, Remark, Singles
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
 from pcircle.fcp.work.follow import below, refuse_cycle
 from pcircle.fcp.work.limits import ItemLimits, limits_of
@@ -27,6 +27,7 @@ from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import kind_of, told
 from pcircle.guards import require
 from pcircle.runtime import Here, Task
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.copying.settings import Stamp
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))
@@ -175,22 +176,6 @@ class Reread(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
 Item: TypeAlias = (
     Tree | Portion | Batch | Singles | Large | Chunk | One | Claim | First | Links | Verify | Reread
 )
-
-
-class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """An entry that could not be copied: what was tried, on which path, and why.
-
-    `path` is as the user knows it, `entry` the path below root number `root`. Where the
-    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
-    """
-
-    path: bytes
-    doing: str
-    errno: int | None
-    reason: str
-    root: int
-    entry: bytes
-    kind: str = ""
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):

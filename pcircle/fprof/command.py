@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,11 +17,11 @@ from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
-from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.runtime import Observer, Task
 from pcircle.tool.inputs import rules_of
+from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.ui.errorlog import LogFile, line_of, open_log
 from pcircle.ui.names import show
-from pcircle.ui.output import Output
 from pcircle.ui.values import interval_s, number, number_of_jobs
 from pcircle.units import parse_size
 
@@ -38,19 +37,16 @@ KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
 
 
-class ProfileProgram(Program):
+class ProfileProgram(ToolProgram):
     """fprof, for the runtime."""
 
     name = "fprof"
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self._options = options
         self._log: LogFile | None = None
         self._lists: Lists | None = None  # on rank 0
-        self.close: Callable[[], None] = lambda: None  # what this process's task holds
-
-    def complain(self, text: str) -> None:
-        Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -219,12 +215,7 @@ def _count(option: str, text: str, most: int) -> int:
 
 def _run(options: Options) -> int:
     program = ProfileProgram(options)
-    try:
-        return run_program(program, options.jobs, options.transport)
-    finally:
-        # A worker that is stuck may go on some day, and must not find numbers used anew.
-        if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
-            program.close()
+    return run_tool(program, options.jobs, options.transport)
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:

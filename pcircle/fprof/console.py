@@ -11,7 +11,7 @@ from typing import Any
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, StoppedEarly, worst
 from pcircle.fprof.counters import Totals, totals
-from pcircle.fprof.items import Done, Failure
+from pcircle.fprof.items import Done
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile.model import Profile
 from pcircle.fprof.profile.packing import unpack
@@ -22,6 +22,7 @@ from pcircle.fprof.reports.text import summary
 from pcircle.fprof.reports.wishes import Wishes
 from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
+from pcircle.tool.failures import Failure
 from pcircle.ui import progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show

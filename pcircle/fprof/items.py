@@ -44,22 +44,6 @@ class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 Item: TypeAlias = Tree | Batch | Mixed | Lines | Claims
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """An entry that could not be looked at: what was tried, on which path, and why.
-
-    `path` is as the user knows it, `entry` the path below root number `root`. Where the
-    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
-    """
-
-    path: bytes
-    doing: str
-    errno: int | None
-    reason: str
-    root: int
-    entry: bytes
-    kind: str = ""
-
-
 Sum: TypeAlias = tuple[int, int, int]
 """Entries and bytes of a part of a directory, and how many of the bytes are in itself."""
 

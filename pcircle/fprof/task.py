@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.items import Claims, Done, Failure, Item, Lines, Mixed, added, narrow, wide
+from pcircle.fprof.items import Claims, Done, Item, Lines, Mixed, added, narrow, wide
 from pcircle.fprof.plan import Plan, divide
 from pcircle.fprof.profile.collect import Collector
 from pcircle.fprof.profile.inodes import Claim, Inodes, unpack
@@ -25,6 +25,7 @@ from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats
 from pcircle.guards import require_type
 from pcircle.runtime import Here, PartedTask
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.roots import open_roots
 from pcircle.walk.walker import Scope, Walker

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.items import Failure, Mixed, Sum, added
+from pcircle.fprof.items import Mixed, Sum, added
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile.collect import Collector, Files
 from pcircle.fprof.profile.inodes import Claim, home_of
@@ -26,6 +26,7 @@ from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.trouble import kind_of, told
 from pcircle.runtime import Here
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,14 @@ from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.report import log_line
 from pcircle.fsum.task import SumTask
-from pcircle.runtime import Observer, Program, Task, run_program
+from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
 from pcircle.tool.inputs import rules_of
+from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption, detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.output import Output
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs, number_of_threads
 
@@ -73,12 +72,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
 
 
-class SumProgram(Program):
+class SumProgram(ToolProgram):
     """fsum, for the runtime."""
 
     name = "fsum"
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self._options = options
         self._log: LogFile | None = None
         self._expected: Sequence[Listed] = ()  # on rank 0
@@ -86,10 +86,6 @@ class SumProgram(Program):
         self._lists: Lists | None = None  # on rank 0
         self._output: bytes | None = None
         self._parts: bytes | None = None  # the file that a manifest grows from
-        self.close: Callable[[], None] = lambda: None  # what this process's task holds
-
-    def complain(self, text: str) -> None:
-        Output(sys.stderr).line(f"{self.name}: {text}")
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -329,12 +325,7 @@ def _run(options: Options) -> int:
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     program = SumProgram(options)
-    try:
-        return run_program(program, options.jobs, options.transport)
-    finally:
-        # A worker that is stuck may go on some day, and must not find numbers used anew.
-        if not any(thread.name.startswith("aio-") for thread in threading.enumerate()):
-            program.close()
+    return run_tool(program, options.jobs, options.transport)
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:

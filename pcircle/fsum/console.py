@@ -13,7 +13,7 @@ from pcircle import __version__
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fsum.counters import Totals, totals
-from pcircle.fsum.items import Difference, Digest, Done, Failure
+from pcircle.fsum.items import Difference, Digest, Done
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.report import (
     SCHEMA,
@@ -34,6 +34,7 @@ from pcircle.runtime import Observer, Outcome
 from pcircle.runtime.defect import write_report
 from pcircle.signature import algorithm, entries_of, text_of
 from pcircle.signature.digests import BESIDE
+from pcircle.tool.failures import Failure
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
 from pcircle.walk.sink import Gather, Merge, Seal
 
@@ -40,22 +41,6 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
 
 
 Item: TypeAlias = Tree | Portion | Batch | Large | Chunk | Gather[Tree | Batch] | Seal | Merge
-
-
-class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """An entry that could not be signed: what was tried, on which path, and why.
-
-    `path` is as the user knows it, `entry` the path below root number `root`. Where the
-    system has no `errno` for it, there is a `kind` of `pcircle.fs.trouble`.
-    """
-
-    path: bytes
-    doing: str
-    errno: int | None
-    reason: str
-    root: int
-    entry: bytes
-    kind: str = ""
 
 
 class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):

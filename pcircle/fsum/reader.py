@@ -21,11 +21,12 @@ from pcircle.buffers import aligned
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.trouble import Changed, kind_of, told
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Chunk, Failure
+from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.runtime import Here
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
+from pcircle.tool.failures import Failure
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.fsum.counters import totals
-from pcircle.fsum.items import Difference, Digest, Failure, Notice
+from pcircle.fsum.items import Difference, Digest, Notice
 from pcircle.runtime import RankReport
+from pcircle.tool.failures import Failure
 from pcircle.ui.errorlog import line_of
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, RankShare, by_kind, error_name, plural

@@ -21,13 +21,14 @@ from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Difference, Digest, Failure
+from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
 from pcircle.guards import require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots

@@ -10,11 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 
+class _Worker(threading.Thread):
+    """A thread that was begun here."""
+
+
+def are_alive() -> bool:
+    """Whether any worker of this process has not ended."""
+    return any(isinstance(thread, _Worker) for thread in threading.enumerate())
+
+
 def begin(
     workers: list[threading.Thread], work: Callable[..., None], *args: Any, name: str
 ) -> bool:
     """Start one more thread, numbered in its name; false if this process may have no more."""
-    worker = threading.Thread(target=work, args=args, name=f"{name}{len(workers)}", daemon=True)
+    worker = _Worker(target=work, args=args, name=f"{name}{len(workers)}", daemon=True)
     try:
         worker.start()
     except RuntimeError:

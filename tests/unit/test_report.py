@@ -7,7 +7,6 @@ import pytest
 
 from pcircle.copying.counts import KINDS
 from pcircle.fcp.counters import Counters, Totals, totals
-from pcircle.fcp.items import Failure
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
@@ -18,6 +17,7 @@ from pcircle.fcp.reports.report import (
     summary,
 )
 from pcircle.runtime import RankReport
+from pcircle.tool.failures import Failure
 from pcircle.ui.report import FailedEntry, shares
 
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")

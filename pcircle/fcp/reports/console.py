@@ -13,7 +13,7 @@ from pcircle.checkpoint.resume import Kept
 from pcircle.circle import Sums
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Totals, totals
-from pcircle.fcp.items import VERIFYING, Done, Failure, Remark, Skipped
+from pcircle.fcp.items import VERIFYING, Done, Remark, Skipped
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
@@ -29,6 +29,7 @@ from pcircle.fcp.reports.report import (
 from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import remarks_of
 from pcircle.runtime import Observer, Outcome
+from pcircle.tool.failures import Failure
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show

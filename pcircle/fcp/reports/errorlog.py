@@ -20,10 +20,11 @@ from itertools import groupby
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fcp.items import Failure, Notice
+from pcircle.fcp.items import Notice
 from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
+from pcircle.tool.failures import Failure
 from pcircle.tool.inputs import open_input
 from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show

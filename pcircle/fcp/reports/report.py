@@ -9,9 +9,9 @@ import msgspec
 from pcircle.copying.counts import HARD_LINKS
 from pcircle.errors import Defect
 from pcircle.fcp.counters import Totals, totals
-from pcircle.fcp.items import Failure
 from pcircle.runtime import RankReport
 from pcircle.runtime.defect import write_report
+from pcircle.tool.failures import Failure
 from pcircle.ui.names import show
 from pcircle.ui.report import (
     FailedEntry,

@@ -16,8 +16,9 @@ Without the option there is no signer and nothing of this is done.
 
 from __future__ import annotations
 
-from pcircle.fcp.items import Done, Failure, Skipped
+from pcircle.fcp.items import Done, Skipped
 from pcircle.signature import algorithm, entries_of, text_of
+from pcircle.tool.failures import Failure
 
 
 class Signatures:

@@ -24,7 +24,7 @@ from pcircle.copying.observing import Signing
 from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
 from pcircle.fcp.counters import LENGTHS, Counters
-from pcircle.fcp.items import Failure, Item
+from pcircle.fcp.items import Item
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
 from pcircle.fcp.work.choose import siblings_of
 from pcircle.fcp.work.limits import ItemLimits, limits_of
@@ -38,6 +38,7 @@ from pcircle.fs.xattrs import generation, lift_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.signature import Signer
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import Place
 
 

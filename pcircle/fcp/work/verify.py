@@ -34,7 +34,6 @@ from pcircle.fcp.items import (
     Chunk,
     Copied,
     Done,
-    Failure,
     Item,
     Part,
     Remark,
@@ -49,6 +48,7 @@ from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.tool.failures import Failure
 from pcircle.walk.items import unpack
 
 _NEVER_LARGE_BYTES = 1 << 62

@@ -1,0 +1,32 @@
+"""What all tools are to the runtime, and how they are run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from pcircle.runtime import Program, run_program
+from pcircle.transport.launch import TransportOption
+from pcircle.ui.output import Output
+from pcircle.workers.starting import are_alive
+
+
+class ToolProgram(Program):
+    """A tool, for the runtime. `close` lets go of what this process's task holds."""
+
+    def __init__(self) -> None:
+        self.close: Callable[[], None] = lambda: None
+
+    def complain(self, text: str) -> None:
+        """Say on standard error why the job ends."""
+        Output(sys.stderr).line(f"{self.name}: {text}")
+
+
+def run_tool(program: ToolProgram, jobs: int | None, transport: TransportOption) -> int:
+    """Run a tool on its ranks; returns its exit code. As of `run_program`."""
+    try:
+        return run_program(program, jobs, transport)
+    finally:
+        # A worker that is stuck may go on some day, and must not find descriptors used anew.
+        if not are_alive():
+            program.close()
