@@ -50,7 +50,7 @@ def try_out(package: str, trial: str) -> None:
     if problem is None:
         raise ModuleNotFoundError(f"the package {package} is not installed", name=package)
     if problem:
-        raise ImportError(f"the package {package} can't be used here: {problem}", name=package)
+        raise ImportError(f"the package {package} cannot be used here: {problem}", name=package)
 
 
 @cache

@@ -358,7 +358,7 @@ def opened(place: Place, flags: int) -> int:
     flags |= os.O_NOCTTY | os.O_CLOEXEC
     if place.descriptor:
         _refuse_other_direction(int(place.name), flags)
-        # Of a pipe that nobody reads any more this is an error; else it would wait for ever.
+        # Of a pipe that nobody reads any more this is an error; else it would wait forever.
         fd = os.open(place.name, flags | os.O_NONBLOCK, dir_fd=place.fd)
         os.set_blocking(fd, True)
         return fd

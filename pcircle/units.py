@@ -48,13 +48,13 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
-        raise ValueError(f"not a size: {text!r} (sizes are like 4096, 64k, 1.5MiB, 2GB)")
+        raise ValueError(f"invalid size {text!r}: must be like 4096, 64k, 1.5MiB or 2GB")
     whole, fraction, _, prefix, suffix = match.groups(default="")
     base = 1000 if suffix.lower() == "b" else 1024
     unit_bytes = base ** (_PREFIXES.index(prefix.lower()) + 1) if prefix else 1
     size_bytes: int = int(whole + fraction) * unit_bytes // 10 ** len(fraction)
     if size_bytes > _MAX_SIZE_BYTES:
-        raise ValueError(f"too large a size: {text!r}")
+        raise ValueError(f"size too large: {text!r}")
     return size_bytes
 
 
@@ -89,7 +89,7 @@ def parse_duration(text: str) -> float:
     if re.fullmatch(_PLAIN_SECONDS, stripped):
         return float(stripped)
     if not re.fullmatch(_DURATION, stripped, re.IGNORECASE):
-        raise ValueError(f"not a duration: {text!r} (durations are like 30, 0.5s, 5m, 2h)")
+        raise ValueError(f"invalid duration {text!r}: must be like 30, 0.5s, 5m or 2h")
     return math.fsum(
         float(number) * _SECONDS_OF[unit.lower()]
         for number, unit in re.findall(_DURATION_PART, stripped, re.IGNORECASE)

@@ -18,7 +18,7 @@ __all__ = ["WholeFile", "left", "write_all", "write_at", "write_stream"]
 def left(data: Any, written: int) -> memoryview:
     """What is still to be written when a call has taken so many bytes. OSError if none were."""
     if not written:
-        raise OSError(errno.ENOSPC, "nothing more could be written")
+        raise OSError(errno.ENOSPC, "no more data could be written")
     return memoryview(data).cast("B")[written:]
 
 

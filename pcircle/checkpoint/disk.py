@@ -1,6 +1,6 @@
 """Where a rank writes to, and bringing it there.
 
-The file systems that the target is on are brought to disk as a whole, once an epoch: one call for
+The file systems that the target is on are flushed as a whole, once an epoch: one call for
 many files.
 """
 
@@ -62,7 +62,7 @@ class Disk:
             self._libc = ctypes.CDLL(None, use_errno=True)
         if self._libc.syncfs(fd):
             reason = os.strerror(ctypes.get_errno())
-            raise StoppedEarly(f"what was copied can't be brought to disk: {reason}")
+            raise StoppedEarly(f"the copy cannot be flushed to disk: {reason}")
 
     def close(self) -> None:
         """Let go."""

@@ -1,7 +1,7 @@
 """What a rank has done, on disk: the journal's records, how they are framed, written and read.
 
 Each rank appends to a file of its own. A record says that something is done:
-a directory with all below it, names of one directory, a range of a large
+a directory and its subtree, names of one directory, a range of a large
 file. Which rank did it is no matter, so work that was stolen needs no special
 case: what is done is what any journal says.
 
@@ -297,7 +297,7 @@ class Journal:
 
 
 def _cannot(error: OSError) -> NoSpace:
-    return NoSpace(f"the checkpoint can't be written: {error.strerror}")
+    return NoSpace(f"cannot write the checkpoint: {error.strerror}")
 
 
 class Frame(NamedTuple):

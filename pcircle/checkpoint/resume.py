@@ -79,7 +79,7 @@ class Distrust(Enum):
 
 
 class Found(NamedTuple):
-    """What earlier runs have left. `counts` None: nothing of it is gone on from."""
+    """What earlier runs have left. `counts` None: nothing of it is resumed."""
 
     counts: Counts | None = None
     trouble: tuple[Trouble, ...] = ()

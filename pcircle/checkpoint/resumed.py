@@ -270,7 +270,7 @@ class Resumed:
             os.close(fd)
 
     def subtrees(self, root: int, path: bytes) -> list[Subtree]:
-        """The records of a directory that is done with all below it, one of each run or none."""
+        """The records of a directory that is done and its subtree, one of each run or none."""
         return list(self._of(Subtree, self._keys.directory(root, path)))
 
     def partial(
@@ -339,7 +339,7 @@ class Resumed:
         return match is not None and match[1] in self._stale
 
     def is_begun(self, root: int, path: bytes, name: bytes) -> bool:
-        """Whether a temporary file is of a large one, and can be gone on with."""
+        """Whether a temporary file is of a large one, and can be resumed."""
         return any(self._of(Begun, self._keys.file(root, path, name)))
 
     def let_go(self) -> None:

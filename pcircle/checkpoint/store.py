@@ -6,7 +6,7 @@ destination, so that the same command finds it again:
     header              what is copied and how, the secret that names are hashed
                         with, the target's mark and those of temporary names;
                         rewritten by each run
-    lock                who is at work on it; rewritten as a heartbeat
+    lock                who is running this copy; rewritten as a heartbeat
     journal-RUN-RANK    what was done, see `pcircle.checkpoint.journal`
     index               the journals of earlier runs, in order, see `pcircle.checkpoint.resumed`
 

@@ -1,4 +1,4 @@
-"""Rounds that must not wait for ever: progress while the job runs, the accounts at its end.
+"""Rounds that must not wait forever: progress while the job runs, the accounts at its end.
 
 Both go down the k-ary tree as a `Down` and come back as merged `Up`s. Unlike
 a termination wave they have deadlines, because a rank that is stuck in a

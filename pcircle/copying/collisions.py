@@ -46,7 +46,7 @@ class Collision(Trouble):
 
     def __init__(self, other: bytes | None) -> None:
         which = "another name" if other is None else f"'{show(other)}'"
-        super().__init__(COLLISION, f"the destination takes its name for that of {which}")
+        super().__init__(COLLISION, f"the destination treats its name as that of {which}")
 
 
 class Collisions:

@@ -44,7 +44,7 @@ class NotKept(OSError):
         for each in refused:
             kinds.setdefault(each.kind, []).append(each)
         text = " and ".join(f"{kind}{_named(each)}" for kind, each in sorted(kinds.items()))
-        super().__init__(errno.EOPNOTSUPP, f"the destination does not hold its {text}")
+        super().__init__(errno.EOPNOTSUPP, f"destination does not support its {text}")
 
 
 def _named(refused: Sequence[Refused]) -> str:

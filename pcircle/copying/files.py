@@ -197,7 +197,7 @@ class Copier:
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise Changed("it is not a regular file any more")
+                raise Changed("it is no longer a regular file")
             self.status = status
             if not claimed and self.means.is_one_of_several(status, source_fd):
                 return LINKED
@@ -223,7 +223,7 @@ class Copier:
         creation = self._created(target.create, fd, status, target_fd, name)
         try:
             self._fill(fd, status, creation, target_fd)
-            with trying("put in place the copy of"):
+            with trying("rename the copy of"):
                 target.publish(creation, target_fd, self._settings, self.names)
                 self._protect(creation, target_fd)
         except OSError as error:
@@ -280,7 +280,7 @@ class Copier:
 
     def _sync(self, fd: int) -> None:
         if self._settings.existing.sync:
-            with trying("bring to disk the copy of"):
+            with trying("flush the copy of"):
                 os.fsync(fd)
 
     def _content(self, fd: int, out: int, status: os.stat_result) -> None:
@@ -324,7 +324,7 @@ class Copier:
         done = 0
         while data:
             if self.means.is_stopping():
-                raise Changed("it had not come to an end when the job was stopped")
+                raise Changed("it was unfinished when the job stopped")
             self._watch.see(done, data)
             done += len(data)
             write_all(out, data)
@@ -372,7 +372,7 @@ class Copier:
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
-                    raise Changed("it is not a regular file any more")
+                    raise Changed("it is no longer a regular file")
                 yield fd, status
             finally:
                 with suppress(OSError):  # it was only read
@@ -559,7 +559,7 @@ class Copier:
                 refuse_change(before, now)
             with trying("set the attributes of the copy of"):
                 self._settle_again(before, creation, identity, target_fd)
-            with trying("put in place the copy of"):
+            with trying("rename the copy of"):
                 target.still_replaceable(creation, before, self._settings, target_fd, self.names)
                 target.publish(creation, target_fd, self._settings, self.names)
                 self._protect(creation, target_fd)

@@ -77,7 +77,7 @@ class LinkCopier:
                 with trying("set the attributes of the copy of"):
                     self._settle(source_fd, source, target_fd, written)
             if written != name:
-                with trying("put in place the copy of"):
+                with trying("rename the copy of"):
                     os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
         except OSError as error:
             try:

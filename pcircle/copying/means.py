@@ -56,7 +56,7 @@ class Means:
 
     def skip(self, target_fd: int, name: bytes) -> None:
         """Account for an entry that is left as it is. OSError if it must be read and can't be."""
-        with trying("read what stands for the copy of"):
+        with trying("read the existing copy of"):
             self.watch.stays(target_fd, name, self.is_stopping)
         self.counts.skipped += 1
         self.counts.sized += 1

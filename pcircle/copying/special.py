@@ -33,7 +33,7 @@ def copy_special(
     with trying("copy"):
         status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
         if stat.S_IFMT(status.st_mode) not in SPECIAL_KINDS:
-            raise Changed("it is not a special file any more")
+            raise Changed("it is no longer a special file")
         if not claimed and means.is_one_of_several(status, source_fd):
             return status
     with trying("create the copy of"):
@@ -67,7 +67,7 @@ def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, by
                 with held_by_path(target_fd, written, kind) as path:
                     extras.account(settle_file(path, status, settings.keep, held), target_fd)
         if written != name:
-            with trying("put in place the copy of"):
+            with trying("rename the copy of"):
                 os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
     except OSError as error:
         try:

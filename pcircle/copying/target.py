@@ -280,7 +280,7 @@ def _empty(fd: int, source: os.stat_result, settings: Settings) -> None:
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
     _refuse_source(old, source)
     if old.st_nlink > 1:
-        raise Changed("it was given another name meanwhile")
+        raise Changed("it was renamed meanwhile")
     if settings.keep.mode:
         # Whom the source will not let read must not read meanwhile. Nobody whom an access
         # control list names does, as the group's bits are its mask.

@@ -7,7 +7,7 @@ on, and the computation fits in the time of the I/O. *metadata* is the table of
 operations on names. *blocking* is how long a submission keeps its caller, by
 the size of the block. *continuation* is the throughput by what follows a block.
 
-What is written is brought to disk within the time that is measured. Before it
+What is written is flushed within the time that is measured. Before it
 is read the client asks the kernel to forget it; file systems that keep caches
 of their own should be given more than these hold.
 """
@@ -208,7 +208,7 @@ class Client:
             alone.append(self._plan.client_bytes / bare_s)
             lost.append(100 * (1 - bare_s / both_s))
         yield Figure("overlap", "read", "threads", "B/s", median(alone))
-        yield Figure("overlap", "lost to computing", "threads", "%", median(lost))
+        yield Figure("overlap", "lost to computation", "threads", "%", median(lost))
 
     def _read_and_compute(
         self, blocks: Sequence[tuple[int, int]], compute: Callable[[], None] | None

@@ -20,9 +20,10 @@ from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
-from pcircle.ui.values import number, number_of_jobs
+from pcircle.ui.values import invalid, number, number_of_jobs, positive
 from pcircle.units import parse_size
 
+_MOST = 1 << 20
 _MOST_BLOCK_BYTES = 1 << 30
 
 
@@ -113,18 +114,19 @@ def bench_typed(typed: argparse.Namespace) -> int:
 
 def _options(typed: argparse.Namespace) -> Options:
     if len(typed.operands) != 1:
-        what = f"'{typed.operands[1]}' is too much" if typed.operands else "it is missing"
-        raise UsageError(f"fbench measures one DIR: {what}")
+        if not typed.operands:
+            raise UsageError("missing operand DIR")
+        raise UsageError(f"fbench takes one DIR: extra operand '{typed.operands[1]}'")
     size = number("--block-size", typed.block_size, parse_size)
     if not 1 <= size <= _MOST_BLOCK_BYTES:
-        raise UsageError("--block-size: a block has from 1 byte to 1 GiB")
+        raise invalid("--block-size", typed.block_size, "must be from 1 byte to 1 GiB")
     return Options(
         folder=os.fsencode(typed.operands[0]),
         cases=tuple(dict.fromkeys(typed.case or CASES)),
         backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
-        threads=None if typed.threads is None else _count("--threads", typed.threads),
-        files=_count("--files", typed.files),
-        blocks=_count("--blocks", typed.blocks),
+        threads=None if typed.threads is None else positive("--threads", typed.threads, _MOST),
+        files=positive("--files", typed.files, _MOST),
+        blocks=positive("--blocks", typed.blocks, _MOST),
         block_bytes=int(size),
         jobs=_jobs(typed),
         transport=typed.transport,
@@ -140,9 +142,3 @@ def _jobs(typed: argparse.Namespace) -> int | None:
     from pcircle.transport.launch import detect
 
     return 1 if detect(os.environ).kind == "none" else None
-
-
-def _count(option: str, text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
-        raise UsageError(f"{option}: '{text}' is not a number of at least one")
-    return int(text)

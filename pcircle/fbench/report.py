@@ -26,7 +26,7 @@ SCHEMA = 1
 
 _TITLES = {
     "random": "random blocks",
-    "stream": "blocks in a row, all submitted at once",
+    "stream": "consecutive blocks, all submitted at once",
     "overlap": "reading while computing",
     "metadata": "operations on names",
     "blocking": "how long a submission keeps its caller",

@@ -43,7 +43,15 @@ from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.progress import Mode
-from pcircle.ui.values import chunk_bytes, interval_s, number, number_of_jobs, number_of_threads
+from pcircle.ui.values import (
+    chunk_bytes,
+    interval_s,
+    invalid,
+    number,
+    number_of_jobs,
+    number_of_threads,
+    parse_number,
+)
 from pcircle.units import parse_size
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
@@ -64,7 +72,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     or "exclude-from" or "include-from" with a file of them, whose lines end
     with NUL if `null`, as do the paths in the file `files_from`; with `deep` what is in
     directories listed there is meant as well. `links` are the symbolic links to follow: all, those
-    that are sources ("operands") or none. `stripe` is what `--stripe` says.
+    that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
+    with operands that may be meant as their values.
     """
 
     sources: tuple[bytes, ...]
@@ -99,6 +108,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     sign: str | None = None
     stripe: str | None = None
     threads: int | None = None
+    unjoined: tuple[tuple[str, str], ...] = ()
 
 
 class CopyProgram(ToolProgram):
@@ -130,7 +140,10 @@ class CopyProgram(ToolProgram):
         log = options.retry_from
         entries = iter(()) if log is None else read_log(log)
         failed = list(islice(entries, 1))
-        roots = self._meant(self._roots(failed, here), here)
+        try:
+            roots = self._meant(self._roots(failed, here), here)
+        except UsageError as error:
+            raise _explained(error, options.unjoined) from None
         if log is not None:
             self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
@@ -261,13 +274,13 @@ def copy_typed(typed: argparse.Namespace) -> int:
 
 def _run(options: Options) -> int:
     if options.reflink == "always" and options.sparse != "auto":
-        raise UsageError("--reflink=always keeps holes as they are: only with --sparse=auto")
+        raise UsageError("--reflink=always cannot be combined with --sparse")
     if options.reflink == "always" and options.verify:
-        raise UsageError("--reflink=always makes no copies that could differ: not with --verify")
+        raise UsageError("--reflink=always cannot be combined with --verify")
     if options.sign is not None:
         _check_signature(options)
     if options.retry_from is not None and options.files_from is not None:
-        raise UsageError("--retry-from and --files-from exclude each other: each is a list")
+        raise UsageError("--retry-from cannot be combined with --files-from")
     demand(options.stripe, options.keep)  # that it makes sense
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
@@ -300,8 +313,9 @@ def _journaled(
         return JournaledCopy(plan, rank, size, kept, lists)
     except OSError as error:
         shown = show(require(plan.journal).path)
-        text = f"rank {rank} can't use the checkpoint '{shown}'"
-        raise StoppedEarly(f"{text}, which all ranks must see: {error.strerror}") from error
+        text = f"rank {rank} cannot use the checkpoint '{shown}'"
+        reason = f"{text}, which must be visible to all ranks: {error.strerror}"
+        raise StoppedEarly(reason) from error
 
 
 def _listed(
@@ -309,9 +323,17 @@ def _listed(
 ) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
-        raise UsageError("--files-from: its paths are below SRC, which must be one directory")
+        raise UsageError("--files-from requires one SRC, a directory")
     paths = read_paths(name, null=options.null, whole=options.deep, note=note)
     return sort([(0, paths)])
+
+
+def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
+    """The error, or what is wrong with the command line if a source was meant as a value."""
+    for option, word in unjoined:
+        if f"source '{word}': " in str(error):
+            return UsageError(f"{option} takes its value with '=': {option}={word}")
+    return error
 
 
 def _check_signature(options: Options) -> None:
@@ -321,29 +343,29 @@ def _check_signature(options: Options) -> None:
     except ValueError as error:
         raise UsageError(f"--signature: {error}") from None
     if options.reflink == "always":
-        raise UsageError("--signature: with --reflink=always nothing is read")
+        raise UsageError("--signature cannot be combined with --reflink=always")
     if options.dry:
-        raise UsageError("--signature: with --dry-run nothing is read")
+        raise UsageError("--signature cannot be combined with --dry-run")
     if options.retry_from is not None:
-        raise UsageError("--signature: with --retry-from only a part is read")
+        raise UsageError("--signature cannot be combined with --retry-from")
 
 
 def _options(typed: argparse.Namespace) -> Options:
     operands = [os.fsencode(word) for word in typed.operands]
     into = typed.target_directory is not None
     if into and typed.no_target_directory:
-        raise UsageError("-t and -T exclude each other")
+        raise UsageError("-t cannot be combined with -T")
     target = os.fsencode(typed.target_directory) if into else None
     if not operands:
-        raise UsageError("nothing to copy: SRC and DST are missing")
+        raise UsageError("missing operands SRC and DST")
     if target is None:
         if len(operands) == 1:
-            raise UsageError(f"DST is missing after '{typed.operands[0]}'")
+            raise UsageError(f"missing destination after '{typed.operands[0]}'")
         target = operands.pop()
     if typed.no_target_directory and len(operands) > 1:
-        raise UsageError(f"-T takes one SRC and one DST: '{typed.operands[2]}' is too much")
+        raise UsageError(f"-T takes one SRC and one DST: extra operand '{typed.operands[2]}'")
     if not target or not all(operands):
-        raise UsageError("an empty name is no file's")
+        raise UsageError("empty file name")
     return Options(
         sources=tuple(operands),
         target=target,
@@ -357,7 +379,7 @@ def _options(typed: argparse.Namespace) -> Options:
         links=typed.links,
         one_file_system=typed.one_file_system,
         bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
-        operations_per_s=_limit("--ops-limit", typed.ops_limit, float),
+        operations_per_s=_limit("--ops-limit", typed.ops_limit, parse_number),
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
@@ -377,6 +399,7 @@ def _options(typed: argparse.Namespace) -> Options:
         sign=typed.signature,
         stripe=typed.stripe,
         threads=None if typed.threads is None else number_of_threads(typed.threads),
+        unjoined=tuple(typed.unjoined),
     )
 
 
@@ -385,7 +408,8 @@ def _keep(typed: argparse.Namespace) -> Keep:
     for text in typed.preserve or ():
         for name in (name.strip() for name in text.split(",")):
             if name not in _WORDS:
-                raise UsageError(f"--preserve: '{name}' is none of {', '.join(_WORDS)}")
+                choices = ", ".join(_WORDS)
+                raise UsageError(f"--preserve: unknown attribute '{name}'; choose from {choices}")
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     if not wanted.isdisjoint(_TOGETHER):
         wanted.update(_TOGETHER)
@@ -394,7 +418,7 @@ def _keep(typed: argparse.Namespace) -> Keep:
 
 def _existing(typed: argparse.Namespace) -> Existing:
     if typed.skip_same and not _keep(typed).timestamps:
-        raise UsageError("--skip-same: copies have the times of their sources only with -p")
+        raise UsageError("--skip-same requires -p")
     stays: bool = typed.no_clobber
     return Existing(
         stays=stays,
@@ -418,9 +442,9 @@ def _wish(typed: argparse.Namespace) -> Wish:
         if value
     ]
     if typed.no_checkpoint and asked:
-        raise UsageError(f"--no-checkpoint and {asked[0]} exclude each other")
+        raise UsageError(f"--no-checkpoint cannot be combined with {asked[0]}")
     if typed.resume and typed.restart:
-        raise UsageError("--resume and --restart exclude each other")
+        raise UsageError("--resume cannot be combined with --restart")
     directory = typed.checkpoint_dir
     interval = typed.checkpoint_interval
     return Wish(
@@ -446,7 +470,7 @@ def _limit(option: str, text: str | None, parse: Any) -> float | None:
         return None
     limit = number(option, text, parse)
     if not 0 < limit < math.inf:
-        raise UsageError(f"{option}: '{text}' lets nothing through or everything")
+        raise invalid(option, text, "rate must be positive and finite")
     return limit
 
 

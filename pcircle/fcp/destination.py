@@ -134,7 +134,7 @@ def _root(source: bytes, status: os.stat_result, target: bytes, holder: bytes, n
 def _inside(source: bytes, status: os.stat_result, target: bytes) -> Root:
     name = _split(source)[1]
     if not name and not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"source '{show(source)}' has no name of its own")
+        raise UsageError(f"source '{show(source)}' has no base name")
     shown = os.path.join(target, name) if name else target
     return _root(source, status, shown, target, name)
 
@@ -172,7 +172,8 @@ def _refuse_kind(source: bytes, target: bytes, existing: os.stat_result | None) 
     at_name = _status(target, follow=False)
     if existing is not None and stat.S_ISDIR(existing.st_mode):
         raise UsageError(
-            f"cannot replace directory '{show(target)}' with '{show(source)}', which is none"
+            f"cannot replace directory '{show(target)}' "
+            f"with '{show(source)}', which is not a directory"
         )
     if any(
         status is not None and _kind(status.st_mode) == SPECIAL for status in (at_name, existing)

@@ -33,7 +33,7 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 
-_IN_THE_WAY = "something that is neither a file nor a link is in its place"
+_IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
 
 
 class DryTask(Task[Item, Done]):
@@ -129,7 +129,7 @@ class DryVisitor(Visitor[None]):
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
-        """See `Visitor`: what would be made of a directory."""
+        """See `Visitor`: what would be created of a directory."""
         self._begin_directory()
         self._entered = True
         where = opened.root, opened.path
@@ -144,7 +144,7 @@ class DryVisitor(Visitor[None]):
         try:
             lease = self._targets.lease(*where)
         except FileNotFoundError:
-            self._say(*where, "would be made", require(self._here))
+            self._say(*where, "would be created", require(self._here))
             return None
         try:
             self._foretold.check_directory(*where)

@@ -179,7 +179,10 @@ Item: TypeAlias = (
 
 
 class Remark(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """Something the user should know that is no failure."""
+    """Something the user should know that is no failure; the path goes where `text` has {}.
+
+    A text without is about the path, and is put behind it.
+    """
 
     path: bytes
     text: str
@@ -209,8 +212,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     checkpoint is kept, it is of an `epoch`, and has the part of the job's
     `counts` that it came to.
     The rest is of `pcircle.fcp.reports.signing`: packed entries of the directory, `runs` and those
-    on this rank's shelf, `signed` how many entries these are with all below; `blocks` are digests
-    of a large file's.
+    on this rank's shelf, `signed` how many entries these are including subdirectories; `blocks`
+    are digests of a large file's.
     """
 
     counts: tuple[int, ...] = ()

@@ -44,7 +44,7 @@ def read_wish(text: str) -> str | Stripes:
         count = int(many)
     else:
         raise UsageError(
-            f"--stripe: '{text}' is none of keep, default, COUNT and COUNT:SIZE "
+            f"--stripe: '{text}' is not keep, default, COUNT or COUNT:SIZE "
             f"(COUNT up to {MOST_STRIPES}, or all)"
         )
     if not colon:
@@ -64,7 +64,7 @@ def demand(text: str | None, keep: Keep) -> Keep:
         return keep
     wish = read_wish(text)
     if wish != KEEP and keep.stripe_demanded:
-        raise UsageError(f"--stripe={text} and --preserve=stripe exclude each other")
+        raise UsageError(f"--stripe={text} cannot be combined with --preserve=stripe")
     return replace(keep, stripe=wish == KEEP, stripe_demanded=wish != DEFAULT)
 
 

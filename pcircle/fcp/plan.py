@@ -44,7 +44,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     directory alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
-    `threads` is how many worker threads each rank has, None: as many as pay.
+    `threads` is how many worker threads each rank has, None: adaptive.
     """
 
     roots: tuple[Root, ...]

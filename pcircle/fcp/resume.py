@@ -86,7 +86,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "--stripe": encode((plan.striping.keep, plan.striping.layout)),
         "--verify": encode(plan.verify),
         "--signature": encode(plan.sign),
-        "the list of what to copy": encode(plan.listed),
+        "the list of paths": encode(plan.listed),
     }
 
 
@@ -115,7 +115,7 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         kept = resume.keep(job, wish)
     except Unusable as why:
         raise UsageError(words_of(why)) from why
-    if kept is not None and not kept.plan.resumed:  # else some of it may be gone on with
+    if kept is not None and not kept.plan.resumed:  # else some of it may be resumed
         _sweep_holders(plan, kept.plan.stale)
     return kept
 
@@ -123,23 +123,23 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
 def words_of(error: Unusable) -> str:
     """Why a checkpoint can't be used, and what to do."""
     path, detail = show(error.path), error.detail
-    what, busy = f"the checkpoint '{path}'", "another fcp is at work on it"
-    left, cure = f"an interrupted copy has left {what}", "--restart discards it"
+    what, busy = f"the checkpoint '{path}'", "another fcp is running this copy"
+    left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
     source = show(os.fsencode(detail))
-    goes_on = "--resume goes on from it, --restart begins anew"
+    goes_on = "to continue, add --resume; to start over, --restart"
     return {
         Why.UNREACHABLE: f"{what}: {detail}",
-        Why.NOT_OURS: f"{what} is not yours alone to write",
-        Why.NEWER: f"{what} is of a newer version of fcp",
+        Why.NOT_OURS: f"{what} is writable by others",
+        Why.NEWER: f"{what} was written by a newer version of fcp",
         Why.JUST_MADE: f"{busy}: '{path}' was just made",
         Why.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
-        Why.UNMAKEABLE: f"{what} can't be made: {detail}",
-        Why.UNWRITABLE: f"{what} can't be written: {detail}",
+        Why.UNMAKEABLE: f"{what} cannot be created: {detail}",
+        Why.UNWRITABLE: f"{what} cannot be written: {detail}",
         Why.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
-        Why.DAMAGED: f"{left}, which is damaged: its header can't be read; "
-        "--resume or --restart begin anew",
-        Why.OTHER_SOURCE: f"{what} is of another source than '{source}'; {cure}",
-        Why.OTHER_SOURCES: f"{what} is of other sources; {cure}",
+        Why.DAMAGED: f"{left}, which is damaged: its header cannot be read; "
+        "to start over, add --resume or --restart",
+        Why.OTHER_SOURCE: f"{what} belongs to another source than '{source}'; {cure}",
+        Why.OTHER_SOURCES: f"{what} belongs to other sources; {cure}",
         Why.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
     }[error.why]
 
@@ -151,32 +151,31 @@ def remarks_of(kept: Kept) -> list[Remark]:
     if found.distrust is not None:
         lines.append(_distrust(found.distrust, kept.mark.directory))
     if found.counts is not None:
-        lines.append(f"is gone on from: {how_far(found.counts)}")
+        lines.append(f"resuming from {{}}: {how_far(found.counts)}")
     return [Remark(kept.checkpoint.path, line) for line in lines]
 
 
 def _damage(trouble: Trouble) -> str:
     if trouble.reason:
-        return f"{trouble.journal} can't be read: {trouble.reason}"
+        return f"cannot read {trouble.journal}: {trouble.reason}"
     lost = f"{trouble.lost_bytes} bytes of {trouble.journal} are damaged"
-    return f"{lost}; what they tell of is copied again"
+    return f"{lost}; the entries they cover are copied again"
 
 
 def _distrust(distrust: Distrust, target: bytes) -> str:
     return {
-        Distrust.OTHER_VERSION: "was made by another version of fcp: it is not used, and all is "
+        Distrust.OTHER_VERSION: "was made by another version of fcp and is not used: everything is "
         "copied again",
-        Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is not the one that was copied to, "
-        "or its mark was removed; all is copied again",
-        Distrust.DAMAGED: "is damaged: nothing of it can be gone on from, and temporary files "
-        "are left",
+        Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
+        "or its mark was removed; everything is copied again",
+        Distrust.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
     }[distrust]
 
 
 def how_far(counts: Counts) -> str:
     """How much had been done when these counts were committed."""
     if not counts:
-        return "nothing is sure to be on disk yet"
+        return "nothing is committed yet"
     done = totals(counts)
     return f"{format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
 

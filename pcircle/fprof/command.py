@@ -22,7 +22,7 @@ from pcircle.tool.inputs import rules_of
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.ui.errorlog import LogFile, line_of, open_log
 from pcircle.ui.names import show
-from pcircle.ui.values import interval_s, number, number_of_jobs
+from pcircle.ui.values import interval_s, invalid, number, number_of_jobs, positive
 from pcircle.units import parse_size
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # What only some runs need is imported where they need it: the start is a part of every run.
 
 _MOST_TOP = 10_000
-_MOST_DIGITS = 30
 _MOST_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
@@ -54,7 +53,7 @@ class ProfileProgram(ToolProgram):
         roots, volumes = resolve(options.paths)
         if options.files_from is not None:
             if len(roots) != 1 or roots[0].name:
-                raise UsageError("--files-from: what is listed is in one PATH, a directory")
+                raise UsageError("--files-from requires one PATH, a directory")
             from pcircle.fs.lists import sort
             from pcircle.tool.inputs import read_paths
 
@@ -102,22 +101,22 @@ class ProfileProgram(ToolProgram):
 def profile_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     if not all(typed.operands):
-        raise UsageError("an empty name is no file's")
+        raise UsageError("empty file name")
     if typed.diff is not None:
         from pcircle.fprof.keeping import diff
 
         return diff(typed)
     if not typed.operands:
-        raise UsageError(f"nothing to profile: {'FILE' if typed.merge else 'PATH'} is missing")
+        raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
     if typed.null and not _names_files(typed):
-        raise UsageError("--null: no FILE is given whose lines could end with NUL")
+        raise UsageError("--null requires --files-from, --exclude-from or --include-from")
     options = Options(
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
         filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
         null=typed.null,
         one_file_system=typed.one_file_system,
-        threads=None if typed.threads is None else _count("--threads", typed.threads, 1024),
+        threads=None if typed.threads is None else positive("--threads", typed.threads, 1024),
         jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
         transport=typed.transport,
         quiet=typed.quiet,
@@ -137,7 +136,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
 
         return tell_kept(options)
     if options.files_from is not None and options.filters:
-        raise UsageError("--files-from: the list says what is meant, and no pattern does")
+        raise UsageError("--files-from cannot be combined with filters")
     return _run(options)
 
 
@@ -153,21 +152,21 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
     for word in by:
         if word not in DIMENSIONS:
             raise UsageError(
-                f"--by: '{show(os.fsencode(word))}' is none of {', '.join(DIMENSIONS)}"
+                f"--by: unknown '{show(os.fsencode(word))}'; choose from {', '.join(DIMENSIONS)}"
             )
     kind, edges = _bins(typed.bins)
-    inode = typed.data_in_inode
+    inode, pieces = typed.data_in_inode, typed.compress
     return Wishes(
         sparse=typed.sparse,
         stripe=typed.stripe,
-        pieces=0 if typed.compress is None else _count("--compress", typed.compress, _MOST_PIECES),
+        pieces=0 if pieces is None else positive("--compress", pieces, _MOST_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
         blocks=() if typed.blocks is None else _blocks(typed.blocks),
         in_inode=None if inode is None else _in_inode(inode),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
-        top=0 if typed.top is None else _count("--top", typed.top, _MOST_TOP),
+        top=0 if typed.top is None else positive("--top", typed.top, _MOST_TOP),
     )
 
 
@@ -187,7 +186,8 @@ def _in_inode(text: str) -> int:
 
     size = int(number("--data-in-inode", text, parse_size))
     if size > LARGEST_INODE_BYTES:
-        raise UsageError(f"--data-in-inode: at most {LARGEST_INODE_BYTES >> 10} KiB")
+        most = f"must be at most {LARGEST_INODE_BYTES >> 10} KiB"
+        raise invalid("--data-in-inode", text, most)
     return size
 
 
@@ -200,17 +200,10 @@ def _block(text: str) -> tuple[int, int]:
     subblock = int(number("--blocks", second, parse_size)) if second else subblock_of(block)
     for size in (block, subblock):
         if not is_unit(size):
-            raise UsageError(f"--blocks: {size:,} bytes are no power of two from 512 to 64 MiB")
+            raise UsageError(f"--blocks: {size:,} bytes is not a power of two from 512 to 64 MiB")
     if subblock > block:
-        raise UsageError("--blocks: a subblock is larger than its block")
+        raise UsageError("--blocks: subblock larger than its block")
     return block, subblock
-
-
-def _count(option: str, text: str, most: int) -> int:
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= most:
-        shown = show(os.fsencode(text[:_MOST_DIGITS]))
-        raise UsageError(f"{option}: '{shown}' is not a number from 1 to {most:,}")
-    return int(text)
 
 
 def _run(options: Options) -> int:

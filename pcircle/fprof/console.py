@@ -121,7 +121,7 @@ class Console(Observer[Done]):
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
-            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+            reasons.append(f"not heard from at the end: rank {names} and its subtree")
         profile = None if code else _profile_of(outcome)
         if not code:
             wrong = _account(total, profile)
@@ -133,7 +133,8 @@ class Console(Observer[Done]):
         if self._by_kind:
             self._progress.note(f"fprof: {failures_by_kind(self._by_kind)}")
         for reason in reasons:
-            self._progress.note(f"fprof: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+            kind = "internal error: " if code == Defect.exit_code else ""
+            self._progress.note(f"fprof: {kind}{reason}")
         run = Run(
             exit_code=code,
             elapsed_s=max(time.monotonic() - self._began_s, 1e-6),
@@ -164,7 +165,7 @@ def _account(total: Totals, profile: Profile | None) -> str | None:
     if total.found != total.settled:
         text = f"{total.found} entries were found, but {total.settled} accounted for"
     elif told != total.settled - total.failed:
-        text = f"{total.settled - total.failed} entries were looked at, but {told} profiled"
+        text = f"{total.settled - total.failed} entries were examined, but {told} profiled"
     else:
         return None
     report = write_report(Defect(text), f"adding up the accounts\n\n{total}")

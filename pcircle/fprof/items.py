@@ -36,7 +36,7 @@ class Lines(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
 
 
 class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
-    """Names of files with several names, for the rank that knows which were seen: see `Claim`."""
+    """Names of hard-linked files, for the rank that knows which were seen: see `Claim`."""
 
     packed: bytes
 

@@ -22,22 +22,25 @@ _OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", 
 
 
 def tell_kept(options: Options) -> int:
-    """Tell of kept profiles; rank 0 of a launched job does, the others have nothing to do.
+    """Tell of saved profiles; rank 0 of a launched job does, the others have nothing to do.
 
     `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
     """
     others = (options.one_file_system, options.error_log is not None, options.filters)
     if any(others) or options.files_from is not None or options.threads is not None:
-        raise UsageError("--merge: what was profiled is decided, and nothing is left out now")
+        raise UsageError(
+            "--merge cannot be combined with filters, -x, --files-from, --threads or --error-log"
+        )
     if detect(os.environ).rank:
         return 0
     check_outputs(options)
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
     missing = sorted(options.wishes.facets() - set(merged.facets))
     if missing:
-        raise UsageError(f"--merge: these profiles know nothing of {', '.join(missing)}")
+        raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
     if options.wishes.top > merged.top:
-        raise UsageError(f"--merge: of each list these profiles know the first {merged.top:,}")
+        kept = f"these profiles keep the first {merged.top:,} of each list"
+        raise UsageError(f"--top: {kept}")
     run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
     note = Output(sys.stderr).line
@@ -50,7 +53,7 @@ def diff(typed: argparse.Namespace) -> int:
     default = {"progress": "auto", "transport": "auto", "interval": "10"}
     given -= {name for name, value in default.items() if getattr(typed, name) == value}
     if given - _OF_DIFF:
-        raise UsageError("--diff takes two kept profiles, and nothing else")
+        raise UsageError("--diff takes two saved profiles and no other option")
     if detect(os.environ).rank:
         return 0
     if typed.json is not None:

@@ -18,7 +18,7 @@ _NUL = b"\0"
 
 
 class _Waiting:
-    """Names of one directory: those that count by themselves, and those with all below."""
+    """Names of one directory: those that count by themselves, and those with their subtrees."""
 
     __slots__ = ("alone", "inside", "whole")
 

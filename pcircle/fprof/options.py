@@ -68,9 +68,9 @@ def _check_files(options: Options) -> None:
             continue
         shown = show(os.fsencode(where))
         if where == "-":
-            raise UsageError(f"--{option}: '-' is no file: the text is on standard output")
+            raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
         if option != "error-log":  # that is opened at once
             jsonout.check(where)
         other = told.setdefault(os.path.realpath(where), option)
         if other != option and not where.startswith("/dev/"):
-            raise UsageError(f"--{other} and --{option} are both to be in '{shown}'")
+            raise UsageError(f"--{other} and --{option} cannot both write to '{shown}'")

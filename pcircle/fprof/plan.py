@@ -23,7 +23,7 @@ class Plan(msgspec.Struct, frozen=True):
     choose what is counted of what is below the roots; `one_file_system`: of a mount point the
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
-    operations of a rank may be under way at once, None: as many as pay; `pieces` how many pieces
+    operations of a rank may be under way at once, None: adaptive; `pieces` how many pieces
     of files are to be compressed.
     """
 
@@ -81,7 +81,7 @@ _FEW_WORKERS = 4
 
 
 class Division(NamedTuple):
-    """How many workers a rank has (None: as many as pay), up to how many, and for how many
+    """How many workers a rank has (None: adaptive), up to how many, and for how many
     look-ups each may have helpers, who are called only where it takes long.
     """
 

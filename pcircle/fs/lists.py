@@ -38,17 +38,17 @@ _SLASH, _NUL = b"/", b"\0"
 
 
 def record_of(path: bytes, *, whole: bool = False) -> bytes:
-    """A path below a root as the list has it; with `whole`, or a slash at its end, with all below.
+    """The record of a path below a root.
 
-    ValueError if it is not below.
+    With `whole`, or a slash at its end, it is of its whole subtree. ValueError if it is not below.
     """
     if path.startswith(_SLASH):
-        raise ValueError("it is absolute, and should be relative")
+        raise ValueError("it is absolute; expected a relative path")
     if _NUL in path:
-        raise ValueError("it holds a NUL")
+        raise ValueError("it contains NUL")
     parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
     if b".." in parts:
-        raise ValueError("it leads upwards")
+        raise ValueError("it contains '..'")
     whole = whole or path.endswith((_SLASH, b"/."))
     return _NUL.join(parts) + _NUL * whole
 
@@ -128,7 +128,7 @@ def sort(lists: Iterable[tuple[int, Iterable[bytes]]]) -> Lists:
     try:
         return _sort(lists)
     except OSError as error:
-        text = "the list can't be kept in the temporary directory"
+        text = "cannot write the list to the temporary directory"
         raise StoppedEarly(f"{text}: {error.strerror}") from error
 
 

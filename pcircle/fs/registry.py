@@ -135,7 +135,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        reason = f"hard links can't be kept in the temporary directory: {error}"
+        reason = f"cannot record hard links in the temporary directory: {error}"
         raise StoppedEarly(reason) from error
 
 

@@ -107,6 +107,6 @@ def pieces(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
         *whole, rest = (rest + data).split(end)
         yield from whole
         if len(rest) > MOST_BYTES:
-            raise ValueError(f"it holds a name of more than {MOST_BYTES:,} bytes")
+            raise ValueError(f"it contains a name of more than {MOST_BYTES:,} bytes")
     if rest:
         yield rest

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # What only some runs need is imported where they need it: the start is a part of every run.
 
 
-_WHOLE_CHUNKS = "--chunksize: whole files have their digests from one process, without chunks"
+_WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
 _OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport"}
 
 
@@ -166,10 +166,12 @@ class SumProgram(ToolProgram):
         if isinstance(found, Manifest):
             if options.algorithm not in (None, found.algorithm.name):
                 shown = show(options.against)
-                raise UsageError(f"--algorithm: '{shown}' has digests of {found.algorithm.name}")
+                raise UsageError(f"--algorithm: '{shown}' was made with {found.algorithm.name}")
             return found, found.algorithm.name, False
         if options.filters or options.files_from is not None or options.one_file_system:
-            raise UsageError("--check: of a list of digests all is checked, and nothing left out")
+            raise UsageError(
+                "--check of a checksum list cannot be combined with filters, --files-from or -x"
+            )
         if options.chunk_bytes is not None:
             raise UsageError(_WHOLE_CHUNKS)
         self._expected, self._bad_lines = found.lines, found.bad
@@ -213,21 +215,23 @@ class SumProgram(ToolProgram):
 def sum_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     if not all(typed.operands):
-        raise UsageError("an empty name is no file's")
+        raise UsageError("empty file name")
     if typed.diff is not None:
         return _diff(typed)
     if typed.recursive and typed.files_from is None:
-        raise UsageError("--recursive: it is for --files-from; all below a PATH is signed anyway")
+        raise UsageError("--recursive requires --files-from")
     if typed.null and not _names_files(typed):
-        raise UsageError("--null: no FILE is given whose lines could end with NUL")
+        raise UsageError("--null requires --files-from, --exclude-from or --include-from")
     against, mode = _against(typed)
     output = typed.output if mode != "update" else typed.output or against
     if not typed.operands and against is None:
-        raise UsageError("nothing to sign: PATH is missing")
+        raise UsageError("missing operand PATH")
     if len(typed.operands) > 1 and (output or against):
-        raise UsageError("a manifest is of one PATH")
+        given = "check" if mode == "quick" else mode
+        used = "-o takes one PATH" if typed.output else f"--{given} takes one ROOT"
+        raise UsageError(f"{used}: extra operand '{typed.operands[1]}'")
     if output and mode != "update" and against is not None:
-        raise UsageError("--output: it goes with --update, not with another look at a manifest")
+        raise UsageError("--output cannot be combined with --check or --rot")
     options = Options(
         paths=tuple(map(os.fsencode, typed.operands)),
         algorithm=typed.algorithm,
@@ -253,7 +257,7 @@ def sum_typed(typed: argparse.Namespace) -> int:
         strict=typed.strict,
     )
     if options.whole and (output or against):
-        raise UsageError("--format=coreutils: such a list is printed; and read whatever is said")
+        raise UsageError("--format=coreutils cannot be combined with manifests")
     if options.whole and options.chunk_bytes is not None:
         raise UsageError(_WHOLE_CHUNKS)
     return _run(options)
@@ -270,11 +274,11 @@ def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
     modes: tuple[Against, ...] = ("check", "update", "rot")
     given = [mode for mode in modes if getattr(typed, mode) is not None]
     if len(given) > 1:
-        raise UsageError(f"--{given[0]} and --{given[1]} exclude each other")
+        raise UsageError(f"--{given[0]} cannot be combined with --{given[1]}")
     if typed.quick and given != ["check"]:
-        raise UsageError("--quick: it is a way to --check")
+        raise UsageError("--quick requires --check")
     if typed.strict and given != ["check"]:
-        raise UsageError("--strict: requires --check")
+        raise UsageError("--strict requires --check")
     if not given:
         return None, "check"
     return getattr(typed, given[0]), "quick" if typed.quick else given[0]
@@ -291,7 +295,7 @@ def _listed(options: Options, name: str, plan: Plan, note: Callable[[str], None]
     from pcircle.tool.inputs import read_paths
 
     if len(plan.roots) != 1 or plan.roots[0].name:
-        raise UsageError("--files-from: its paths are below PATH, which must be one directory")
+        raise UsageError("--files-from requires one PATH, a directory")
     paths = read_paths(name, null=options.null, whole=options.deep, note=note)
     return sort([(0, paths)])
 
@@ -302,7 +306,7 @@ def _diff(typed: argparse.Namespace) -> int:
     default = {"format": "pcsig", "progress": "auto", "transport": "auto", "interval": "10"}
     given -= {name for name, value in default.items() if getattr(typed, name) == value}
     if given - _OF_DIFF:
-        raise UsageError("--diff takes two manifests, and nothing else")
+        raise UsageError("--diff takes two manifests and no other option")
     if detect(os.environ).rank:
         return 0
     from pcircle.fsum.diffing import differences
@@ -310,7 +314,7 @@ def _diff(typed: argparse.Namespace) -> int:
 
     old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
     if old.algorithm.name != new.algorithm.name:
-        raise UsageError("--diff: the manifests have digests of different algorithms")
+        raise UsageError("--diff: the manifests use different algorithms")
     return tell_differences(differences(old, new), typed.json)
 
 

@@ -153,7 +153,7 @@ class Console(Observer[Done]):
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
-            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+            reasons.append(f"not heard from at the end: rank {names} and its subtree")
         texts: dict[int, str] = {}
         if not code:
             wrong = None if self._plan.whole else self._account(total, outcome)
@@ -173,7 +173,8 @@ class Console(Observer[Done]):
         if self._by_kind:
             self._progress.note(f"fsum: {failures_by_kind(self._by_kind)}")
         for reason in dict.fromkeys(reasons):
-            self._progress.note(f"fsum: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+            kind = "internal error: " if code == Defect.exit_code else ""
+            self._progress.note(f"fsum: {kind}{reason}")
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
     def _end_manifests(
@@ -189,10 +190,10 @@ class Console(Observer[Done]):
             try:
                 publish(plan, require(self._output), root if complete else None, total.signed)
             except OSError as error:
-                reasons.append(f"the manifest can't be written: {error.strerror}")
+                reasons.append(f"cannot write the manifest: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
             if not complete and not code:
-                self._progress.note("fsum: no manifest is written: entries of it failed")
+                self._progress.note("fsum: no manifest was written: some entries could not be read")
         elif root is not None and not total.failed:
             self._differences += against_root(plan, root, told=bool(self._differences))
         return worst((code, IntegrityError.exit_code)) if self._differences else code
@@ -279,7 +280,8 @@ class Console(Observer[Done]):
             self._digests.close()
         for signed in report.signatures if self._signs else ():
             if signed.signature is None and report.exit_code in (0, EntriesFailed.exit_code):
-                self._progress.note(f"fsum: no signature of '{signed.path}': entries of it failed")
+                reason = "some entries could not be read"
+                self._progress.note(f"fsum: no signature of '{signed.path}': {reason}")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self._quiet:
             self._progress.note(f"fsum: {verdict(report.differences, report.failed)}")

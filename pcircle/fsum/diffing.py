@@ -1,4 +1,4 @@
-"""How two manifests differ, from the top down: what has equal digests is not looked into."""
+"""How two manifests differ, from the top down: what has equal digests is not examined."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ Item: TypeAlias = Tree | Portion | Batch | Large | Chunk | Gather[Tree | Batch] 
 
 
 class Difference(msgspec.Struct, frozen=True, array_like=True, tag="c"):
-    """An entry that is not as the manifest says: "changed", "missing", "new" or "corrupt"."""
+    """An entry that differs from the manifest: "changed", "missing", "new" or "corrupt"."""
 
     what: str
     path: bytes

@@ -59,7 +59,7 @@ class LargeFiles:
                 try:
                     status = os.fstat(fd)
                     if not stat.S_ISREG(status.st_mode):
-                        raise Changed("it is not a regular file any more")
+                        raise Changed("it is no longer a regular file")
                     sparse = may_have_holes(status)
                     grid = list(self._grid(fd, status.st_size, sparse=sparse))
                 finally:

@@ -306,4 +306,4 @@ def _sink(plan: Plan, rank: int) -> Sink[Done] | None:
 
 def unwritable(error: OSError) -> StoppedEarly:
     """What stops a job whose manifest can't be written."""
-    return StoppedEarly(f"the manifest can't be written: {error.strerror}")
+    return StoppedEarly(f"cannot write the manifest: {error.strerror}")

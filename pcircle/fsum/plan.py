@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     added;
     `against` is the manifest that the tree is held against, in this `mode`. With
     `whole` files have digests of their own, and `listed`: those of a list, to be checked.
-    `threads` is how many worker threads each rank has, None: as many as pay.
+    `threads` is how many worker threads each rank has, None: adaptive.
     """
 
     roots: tuple[Root, ...]

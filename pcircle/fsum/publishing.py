@@ -44,7 +44,7 @@ def read_manifest(path: bytes) -> Manifest:
         manifest = Manifest(path)
         manifest.verify()
     except Damaged as error:
-        raise UsageError(f"'{show(path)}' is damaged, or no manifest: {error}") from None
+        raise UsageError(f"'{show(path)}' is damaged or not a manifest: {error}") from None
     except OSError as error:
         raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
     return manifest
@@ -60,7 +60,7 @@ def read_against(path: bytes, algorithm: str | None, mode: str) -> Manifest | Di
             begin = stream.readline(len(_BEGIN))
             if not _BEGIN.startswith(begin):
                 if mode != "check":
-                    raise UsageError(f"--{mode}: '{show(path)}' is no manifest")
+                    raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
                 line = begin if begin.endswith(b"\n") else begin + stream.readline()
                 return read_list(chain([line], stream), algorithm)
     except (OSError, ValueError) as error:
@@ -73,13 +73,13 @@ def destination_of(output: bytes, here: bytes) -> bytes:
     """The file that will be the manifest; a link leads to it. UsageError if it can't be one."""
     shown = show(output)
     if output == b"-":
-        raise UsageError("--output: a manifest is a file; one of that name is './-'")
+        raise UsageError("--output: '-' is not supported; for a file of that name use './-'")
     try:
         with place_of(os.path.join(here, output)) as place:
             if not place.name or place.is_directory:
                 raise UsageError(f"--output: '{shown}' is a directory")
             if place.descriptor or not (place.status is None or S_ISREG(place.status.st_mode)):
-                raise UsageError(f"--output: '{shown}' is there and no regular file")
+                raise UsageError(f"--output: '{shown}' exists and is not a regular file")
             refuse_pseudo(place)
             refuse_foreign(place)
             return place.path
@@ -97,7 +97,8 @@ def refuse_data(destination: bytes, plan: Plan) -> None:
         below = own_files(root, plan.directory, [Own(*os.path.split(destination))])
         lost = bool(below) and not _may_be_replaced(destination)
     if lost:
-        raise UsageError(f"--output: '{show(destination)}' is to be signed, and would be replaced")
+        shown = show(destination)
+        raise UsageError(f"--output: '{shown}' is part of what is signed and would be replaced")
 
 
 def _may_be_replaced(destination: bytes) -> bool:

@@ -135,7 +135,7 @@ class Reader:
                     return True
                 os.lseek(fd, 0, os.SEEK_SET)
             if not stat.S_ISREG(status.st_mode):
-                raise Changed("it is not a regular file any more")
+                raise Changed("it is no longer a regular file")
             if size > self._plan.large_bytes:
                 return False
             self._whole(fd, status, stop)
@@ -168,7 +168,7 @@ class Reader:
             self._signer.tap(at, self._piece[:count])
             at += count
             if stop():
-                raise Changed("it had not come to an end when the job was stopped")
+                raise Changed("it was unfinished when the job stopped")
         self._counters.bytes_found += at
         self._counters.bytes_done += at
         self._signer.end_file(at)
@@ -241,7 +241,7 @@ class Reader:
         self.doing = "look at"
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
-            raise Changed("it was replaced by something else")
+            raise Changed("it was replaced")
         self._signer.node(status.st_mode, status.st_rdev)
         self.note(status, 0)
 

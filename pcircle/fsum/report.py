@@ -27,7 +27,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An entry that is not as the manifest says; the path below its root."""
+    """An entry that differs from the manifest; the path below its root."""
 
     what: str
     path: str
@@ -84,7 +84,7 @@ def verdict(found: Sequence[Told], failed: int) -> str:
     told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     if told:
         return ", ".join(told)
-    return f"{'what could be read' if failed else 'all'} is as the manifest says"
+    return f"{'readable contents' if failed else 'contents'} match the manifest"
 
 
 def bad_lines(count: int) -> str:

@@ -119,7 +119,7 @@ def _open(
             opening = _Opening(error.exit_code, b"")
         except Exception as error:
             program.withdraw()
-            program.complain(f"defect: {write_report(error, 'preparing the job')}")
+            program.complain(f"internal error: {write_report(error, 'preparing the job')}")
             opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     tree = Tree(transport.rank, transport.size, Settings().arity)

@@ -267,14 +267,14 @@ class Rank:
         try:
             self._spill.keep(spill.segment, self._codec.pack(spill.parcels))
         except OSError as error:
-            reason = f"the queue can't be kept in the temporary directory: {error}"
+            reason = f"cannot write the queue to the temporary directory: {error}"
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
 
     def _fetch(self, fetch: Fetch) -> None:
         try:
             data = self._spill.fetch(fetch.segment)
         except OSError as error:
-            reason = f"the queue can't be read back from the temporary directory: {error}"
+            reason = f"cannot read the queue from the temporary directory: {error}"
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
             return
         self._engine.fetched(fetch.segment, self._codec.unpack(data), _now_s())

@@ -134,7 +134,7 @@ class Task(ABC, Generic[I, R]):
     structured: ClassVar[bool] = True
     notice_type: ClassVar[Any] = str
     threads: int | None = 1
-    """How many worker threads process items at once on a rank; None: as many as pay.
+    """How many worker threads process items at once on a rank; None: adaptive.
 
     More than one is for tasks whose items wait; each has a part of the task, see `part`.
     """
@@ -299,5 +299,5 @@ class Observer(Generic[R]):
             print(reason, file=sys.stderr)
         if outcome.silent:
             names = ", ".join(map(str, outcome.silent))
-            print(f"not heard from at the end: rank {names} and what is below it", file=sys.stderr)
+            print(f"not heard from at the end: rank {names} and its subtree", file=sys.stderr)
         return outcome.code

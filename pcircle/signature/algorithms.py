@@ -51,7 +51,7 @@ def names() -> tuple[str, ...]:
 def check_name(name: str) -> None:
     """ValueError if there is no algorithm of this name, whatever is installed here."""
     if name not in names():
-        raise ValueError(f"'{name}' is none of {', '.join(names())}")
+        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(names())}")
 
 
 def ensure_usable(name: str, rank: int) -> None:

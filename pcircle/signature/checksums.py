@@ -57,7 +57,7 @@ def new_hasher(name: str) -> Hasher:
 
         return xxhash.xxh3_128()
     if name not in NAMES:
-        raise ValueError(f"'{name}' is none of {', '.join(NAMES)}")
+        raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(NAMES)}")
     import hashlib
 
     return hashlib.new(name, usedforsecurity=False)
@@ -118,7 +118,7 @@ def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
     with the number of the first of these, if no line makes sense.
     """
     found: list[Listed] = []
-    bad, reason = 0, "it holds no checksum line"
+    bad, reason = 0, "no checksum lines found"
     reverse: bool | None = None  # what the first line that shows it is; no list has both
     for number, line in enumerate(text, 1):
         if line.startswith(b"#"):
@@ -144,7 +144,7 @@ def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
             continue
         if known is None and len(candidates) > 1:
             choice = " or ".join(candidates)
-            raise ValueError(f"line {number}: say with -a which it is: {choice}")
+            raise ValueError(f"line {number}: ambiguous digest length; choose with -a: {choice}")
         wanted = known or candidates[0]
         found.append(listed)
     if not found or wanted is None:

@@ -75,7 +75,7 @@ def parse_text(text: str) -> Signature:
     """Take a signature's text apart. ValueError if it is none that this version knows."""
     match = re.fullmatch(_TEXT, text)
     if match is None:
-        raise ValueError(f"'{text}' is no signature of the form pcsig1:ALGORITHM:HEX")
+        raise ValueError(f"'{text}' is not of the form pcsig1:ALGORITHM:HEX")
     if len(match[2]) != 2 * algorithm(match[1]).size:
-        raise ValueError(f"'{text}': a digest of {match[1]} has another length")
+        raise ValueError(f"'{text}': wrong length for {match[1]}")
     return Signature(match[1], bytes.fromhex(match[2]))

@@ -59,7 +59,7 @@ def unescape(text: bytes) -> bytes:
         return text
     name = _unescaped(text)
     if escape(name) != text:
-        raise ValueError("a name is not escaped as it should be")
+        raise ValueError("a name is not escaped properly")
     return name
 
 
@@ -104,10 +104,10 @@ def parse(line: bytes, digest_bytes: int) -> Entry:
     """The entry of a line. ValueError if it is none."""
     match = _ENTRY.fullmatch(line)
     if match is None:
-        raise ValueError("it is not the line of an entry")
+        raise ValueError("not an entry line")
     kind, digest, size, modified, changed, name = match.groups()
     if len(digest) != 2 * digest_bytes:
-        raise ValueError("a digest has another length")
+        raise ValueError("a digest has the wrong length")
     return Entry(
         unescape(name), kind, bytes.fromhex(digest.decode()), int(size), int(modified), int(changed)
     )
@@ -211,11 +211,11 @@ class Manifest:
         head = self._line_at(0)
         words = head.split(b" ")
         if len(words) != 3 or words[0] != b"pcmanifest":
-            raise Damaged("line 1: it is no manifest of fsum")
+            raise Damaged("line 1: not an fsum manifest")
         if not words[1].isdigit() or not words[2].isalnum():
-            raise Damaged("line 1: it says neither a version nor an algorithm")
+            raise Damaged("line 1: version or algorithm missing")
         if words[1] != VERSION:
-            raise Damaged(f"line 1: it is of version {words[1][:20].decode()}")
+            raise Damaged(f"line 1: unsupported version {words[1][:20].decode()}")
         try:
             self.algorithm = algorithm(words[2][:20].decode())
         except ValueError as error:
@@ -223,7 +223,7 @@ class Manifest:
         line = self._line_at(len(head) + 1)
         try:
             if not line.startswith(b"root "):
-                raise ValueError("it is not the line of the root")
+                raise ValueError("not the line of the root")
             self.root = parse(line[5:], self.algorithm.size)
             if not self.root.name.startswith(b"/") or b"\0" in self.root.name:
                 raise ValueError("the path of the root is not absolute")
@@ -349,7 +349,7 @@ class _Verifier:
         if not line.endswith(b"\n"):
             raise ValueError("it is cut short")
         if self.ended:
-            raise ValueError("something comes after the end")
+            raise ValueError("data after the end")
         if number <= 2:  # these were looked at when the manifest was opened
             pass
         elif self._inside and line.startswith(b". "):
@@ -368,9 +368,9 @@ class _Verifier:
     def _begin_section(self, line: bytes) -> None:
         due = self._next_due()
         if due is None:
-            raise ValueError("it is of a directory that is listed nowhere, or comes twice")
+            raise ValueError("its directory is not listed, or listed twice")
         if line != _heading(due[0]):
-            raise ValueError("the section of another directory should be here")
+            raise ValueError("expected the section of another directory")
         self._path, self._wanted = due
         self._name, self._count, self._directories, self._inside = b"", 0, 0, True
         self._begin = self._at + len(line)
@@ -394,7 +394,7 @@ class _Verifier:
         if name <= self._name and self._count:
             raise ValueError("names are not in order")
         if name in _NO_NAMES or b"/" in name or b"\0" in name:
-            raise ValueError("no entry of a directory has such a name")
+            raise ValueError("not a valid entry name")
         self._name = name
         self._count += 1
         self._directories += entry.kind == b"d"
@@ -405,7 +405,7 @@ class _Verifier:
         check = self._section.hexdigest().encode()
         words = line[:-1].split(b" ")
         if len(words) != 4 or words[1] != b"%d" % self._count or words[3] != check:
-            raise ValueError("the section that ends here is not as it was written")
+            raise ValueError("checksum mismatch in the section that ends here")
         self._digest.update(COUNT.pack(self._count))
         digest = self._digest.digest()
         if words[2] != digest.hex().encode() or digest != self._wanted:
@@ -422,7 +422,7 @@ class _Verifier:
         words = line[:-1].split(b" ")
         self._whole.update(line[: -1 - len(words[-1])])
         if len(words) != 4 or words[3] != self._whole.hexdigest().encode():
-            raise ValueError("the check of the whole is wrong")
+            raise ValueError("checksum mismatch")
         if words[1:3] != [b"%d" % self._entries, b"%d" % self._root.size]:
             raise ValueError("the number of entries or bytes is wrong")
         self.ended = True

@@ -29,7 +29,7 @@ PART = struct.Struct(">QQ")
 """Before digests of blocks: the number of the first one, and how many they are."""
 
 _READ_BYTES = 512 << 10
-_SPACE = "digests can't be {} in the temporary directory: {}"
+_SPACE = "cannot {} digests in the temporary directory: {}"
 _HOLES_TOGETHER = 4096
 
 
@@ -37,7 +37,7 @@ class Result(Protocol):
     """What a tool's results have of a signature; a msgspec.Struct.
 
     `runs` are packed entries, `shelved` where more of them are on this rank's
-    shelf, `signed` how many these are with all below, `blocks` digests of a
+    shelf, `signed` how many these are including subdirectories, `blocks` digests of a
     large file.
     """
 

@@ -48,7 +48,7 @@ def read_paths(
                     if not null and path.startswith(_COMMENT):
                         comments += 1
                     elif b"\0" in path:
-                        raise ValueError("it holds a NUL: is the list one for --null?")
+                        raise ValueError("it contains NUL; for a NUL-terminated list add --null")
                     elif path:
                         yield record_of(path, whole=whole)
                 except ValueError as error:

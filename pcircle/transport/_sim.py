@@ -189,7 +189,7 @@ class Network:
     `observe` is called with a rank after each of its steps. With `decoder`
     every payload goes through msgpack and back, as it would between
     processes. A run that goes beyond `limit_s` of virtual time is a Defect,
-    and so is one in which all ranks wait for ever.
+    and so is one in which all ranks wait forever.
 
     `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts
     what was sent.
@@ -325,7 +325,7 @@ class Network:
             if not events:
                 if any(stall.until_s == inf for stall in self.conditions.stalls):
                     break
-                raise Defect(f"ranks {self._unfinished()} wait for ever")
+                raise Defect(f"ranks {self._unfinished()} wait forever")
             time_s, _, kind, rank, other, payload = heappop(events)
             if time_s > self._limit_s:
                 raise Defect(f"ranks {self._unfinished()} have not ended after {self._limit_s} s")

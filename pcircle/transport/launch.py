@@ -134,7 +134,7 @@ def choose(transport: TransportOption, jobs: int | None, environ: Mapping[str, s
     Raises UsageError for what contradicts itself or the launcher.
     """
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs: {jobs} is no number of processes")
+        raise UsageError(f"--jobs: invalid value '{jobs}': must be a positive integer")
     launch = detect(environ)
     if transport == "local":
         if launch.size is not None and launch.size > 1:
@@ -145,7 +145,7 @@ def choose(transport: TransportOption, jobs: int | None, environ: Mapping[str, s
     elif transport == "mpi" or launch.kind == "mpi":
         if jobs is not None:
             by = launch.launcher or "an MPI launcher (--transport mpi)"
-            raise UsageError(f"--jobs: under {by} it is the launcher that sets the number")
+            raise UsageError(f"--jobs: under {by} the launcher sets the number")
         return Choice("mpi", launch.size or 1, launch)
     size = _default_jobs() if jobs is None else jobs
     return Choice("single" if size == 1 else "local", size, launch)

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from pcircle import encoding
@@ -84,9 +85,18 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self._optionals.title = "Options"
+        self._words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        """What argparse has found wrong, in our words."""
+        raise UsageError(_in_our_words(message, self._words))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            shown = str(value).encode("utf-8", "backslashreplace").decode()
+            choices = ", ".join(map(str, action.choices))
+            text = f"{_name_of(action)}: invalid value {shown!a}; choose from {choices}"
+            raise UsageError(text)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write help or a version; argparse's own way drops the error if that can't be done."""
@@ -98,16 +108,23 @@ class Parser(argparse.ArgumentParser):
         """Options and `operands` in any order; behind `--` all are operands.
 
         `bare` are the options whose value may be left out, and is given only
-        with `=`, as they are then.
+        with `=`, as they are then. `unjoined` pairs such options with operands behind
+        them that may be meant as their values.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
-        typed = self.parse_intermixed_args([bare.get(word, word) for word in arguments[:end]])
+        self._words = arguments[:end]
+        typed = self.parse_intermixed_args([bare.get(word, word) for word in self._words])
         typed.operands += arguments[end + 1 :]
+        typed.unjoined = [
+            (word, value)
+            for word, value in pairwise(self._words)
+            if word in bare and _is_value_of(self._option_string_actions[word], value)
+        ]
         return typed
 
 
 def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
-    """The options that choose what of the directories is meant; `root` is what they are in."""
+    """The filter options; `root` is what patterns are relative to."""
     group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
     for kind in ("exclude", "include"):
@@ -162,7 +179,7 @@ def add_threads(add: Callable[..., object]) -> None:
 
 
 def add_said(add: Callable[..., object], version: str) -> None:
-    """What is said of a run, and where."""
+    """The options for output."""
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("-v", "--verbose", action="count", default=0, help="per-process statistics (-vv: more)")
     add(
@@ -210,11 +227,54 @@ def run(
         return carry_out(typed)
     except UsageError as error:
         if speaks:
-            _complain(name, f"{_explain(error, arguments, built)}\nTry '{name} --help'.")
+            text = _explain(error, arguments, built)
+            _complain(name, f"{text}\nTry '{name} --help'.")
         return error.exit_code
     except PcircleError as error:
         _complain(name, str(error))
         return error.exit_code
+
+
+def _name_of(action: argparse.Action) -> str:
+    """The long name of an option, or else its only one."""
+    names = action.option_strings
+    return next((name for name in names if name.startswith("--")), names[0])
+
+
+def _in_our_words(message: str, words: Sequence[str]) -> str:
+    """A message of argparse about `words` as the rest of the tools would say it."""
+    import re
+
+    unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
+    if unknown:
+        return f"unknown option {unknown[1]!a}"
+    found = re.fullmatch(r"argument ([^:]+): (.*)", message, re.DOTALL)
+    if not found:
+        return message
+    name, problem = found[1].split("/")[-1], found[2]
+    if problem.startswith("ignored explicit argument "):
+        return _surplus(name, problem.partition("'")[2].removesuffix("'"), words)
+    if problem.startswith("expected "):
+        return f"{name} requires {'two values' if problem.startswith('expected 2') else 'a value'}"
+    return f"{name}: {problem}"
+
+
+def _surplus(name: str, text: str, words: Sequence[str]) -> str:
+    """What is wrong where an option that takes no value is followed by `text` in the same word."""
+    for word in words:
+        letters = word[: -len(text)] if text and word.endswith(text) else ""
+        if letters.startswith("-") and not letters.startswith("--") and "=" not in letters:
+            return f"unknown option '-{text[0]}' in {word!a}"
+    return f"{name} takes no value"
+
+
+def _is_value_of(action: argparse.Action, text: str) -> bool:
+    """Whether an option is likely to be meant to have this value: its help lists them."""
+    import re
+
+    listed = set(re.findall(r"[a-z0-9]+", (action.help or "").rpartition(":")[2]))
+    known = listed.union(map(str, action.choices or ()))
+    return all(part in known for part in text.split(","))
 
 
 def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:

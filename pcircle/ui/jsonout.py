@@ -48,7 +48,7 @@ def check(where: str) -> None:
     if where == "-":
         return
     if not where:
-        raise UsageError("an empty name is no file's")
+        raise UsageError("empty file name")
     try:
         with place_of(os.fsencode(where)) as place:
             problem = _problem(place)

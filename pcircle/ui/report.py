@@ -81,7 +81,7 @@ def failures_by_kind(counted: Mapping[tuple[int | None, str], int]) -> str:
 
 
 def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
-    """A table of the ranks' shares; from `verbose` 2 on with how the work travelled."""
+    """Per-rank statistics as a table; from `verbose` 2 on with how the work travelled."""
     header = ["rank", "node", "entries", "bytes", "share", "threads"]
     climbed = any(len(rates) > 1 for rank in ranks for rates in rank.work_per_s.values())
     rows = []

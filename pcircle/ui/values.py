@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 
 from pcircle.errors import UsageError
+from pcircle.ui.names import show
 from pcircle.units import parse_duration, parse_size
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
@@ -23,30 +25,54 @@ def number(option: str, text: str, parse: Callable[[str], float]) -> float:
 
 
 def interval_s(option: str, text: str) -> float:
-    """A time in seconds that is longer than nothing."""
+    """A time in seconds greater than 0."""
     found = number(option, text, parse_duration)
     if not 0 < found < math.inf:
-        raise UsageError(f"{option}: it must be longer than nothing")
+        raise invalid(option, text, "must be greater than 0")
     return found
 
 
 def number_of_jobs(text: str) -> int:
     """The value of --jobs."""
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not int(text):
-        raise UsageError(f"--jobs: {text!a} is not a number of processes")
-    return int(text)
+    return positive("--jobs", text)
 
 
 def number_of_threads(text: str) -> int:
     """The value of --threads."""
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 0 < int(text) <= MOST_THREADS:
-        raise UsageError(f"--threads: {text!a} is not a number from 1 to {MOST_THREADS}")
+    return positive("--threads", text, MOST_THREADS)
+
+
+def positive(option: str, text: str, most: int | None = None) -> int:
+    """A whole number of at least 1, and at most *most*."""
+    if not text.isdecimal() or int(text[:_MOST_DIGITS]) < 1:
+        raise invalid(option, text, "must be a positive integer")
+    if len(text) > _MOST_DIGITS or (most is not None and int(text) > most):
+        limit = 10**_MOST_DIGITS - 1 if most is None else most
+        raise invalid(option, text, f"must be at most {limit:,}")
     return int(text)
+
+
+def parse_number(text: str) -> float:
+    """Any number. ValueError quotes what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"invalid value {_quoted(text)}: must be a number") from None
 
 
 def chunk_bytes(text: str) -> int:
     """The value of --chunksize, a multiple of 4 MiB."""
     size = number("--chunksize", text, parse_size)
     if size < 1:
-        raise UsageError("--chunksize: chunks have at least one byte")
+        raise invalid("--chunksize", text, "must be at least 1 byte")
     return -(-int(size) // _CHUNK_UNIT_BYTES) * _CHUNK_UNIT_BYTES
+
+
+def invalid(option: str, text: str, expected: str) -> UsageError:
+    """The error for a value of an option that is not as expected."""
+    return UsageError(f"{option}: invalid value {_quoted(text)}: {expected}")
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= _MOST_DIGITS else text[:_MOST_DIGITS] + "..."
+    return f"'{show(os.fsencode(shown))}'"

@@ -7,8 +7,8 @@ does not. A pattern without a slash and without `**` is matched against the
 name alone; one with a slash inside against the end of the path; one that
 begins with a slash against the whole path below the root. One that ends in a
 slash is for directories only, and one that ends in `/***` is for a directory
-and all that is in it (in `/***/`: all directories). A backslash takes the
-meaning from the next character, but only in a pattern that has a wildcard.
+and all that is in it (in `/***/`: all directories). A backslash escapes
+the next character, but only in a pattern that has a wildcard.
 
 All rules become one alternation for directories and one for the rest. Python
 tries alternatives in order, so that the one that matched is the first rule
@@ -60,14 +60,14 @@ def read_rule(text: bytes, *, include: bool) -> Rule | None:
     """The rule that a text stands for; None if it is `!`, which forgets all rules before it.
 
     `+ ` and `- ` at its beginning say what kind it is, whatever `include`
-    says. ValueError if there is no pattern.
+    says. ValueError if empty pattern.
     """
     if text == b"!":
         return None
     if text[:2] in (b"+ ", b"- "):
         include, text = text.startswith(b"+"), text[2:]
     if not text:
-        raise ValueError("there is no pattern")
+        raise ValueError("empty pattern")
     return Rule(include, text)
 
 

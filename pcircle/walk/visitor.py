@@ -114,7 +114,7 @@ class Visitor(ABC, Generic[P]):
 
     @abstractmethod
     def failed(self, opened: Open[P], error: OSError, here: Here[Any]) -> None:
-        """A directory can't be reached, made or read; what was found by then is gone on with.
+        """A directory can't be reached, made or read; what was found by then is resumed.
 
         Its `leases` are there if it was reached.
         """

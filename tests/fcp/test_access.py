@@ -274,4 +274,4 @@ def test_where_no_lists_are_held(
                 assert made.mode == entries[name].mode
     finished = run_fcp(TWO, "-a", "--preserve=acl", *CHUNKS, source, home + b"/demanded")
     assert finished.code == 1
-    assert finished.said.count("does not hold its access control lists") == listed
+    assert finished.said.count("destination does not support its access control lists") == listed

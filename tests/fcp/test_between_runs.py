@@ -260,9 +260,9 @@ def test_a_damaged_header_is_neither_believed_nor_ignored(place: bytes) -> None:
     header.write_bytes(data[:30] + b"X" + data[31:])
     refused = run_fcp(ONE, source, target)
     assert refused.code == 2
-    assert "its header can't be read; --resume or --restart begin anew" in refused.said
+    assert "its header cannot be read; to start over, add --resume or --restart" in refused.said
     finished = copy(ONE, "--resume", "--json", place + b"/report", "-T", source, target)
-    assert "nothing of it can be gone on from" in finished.said
+    assert "is damaged and cannot be resumed" in finished.said
     assert document(place + b"/report")["resumed"] == 0
     assert differences(source, target, CONTENT) == []
     assert checkpoints(place) == []

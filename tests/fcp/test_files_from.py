@@ -203,12 +203,18 @@ def test_what_makes_no_sense_is_refused(source: bytes, place: bytes) -> None:
     listed = _write_list(place, [b"1", b"2/../.."])
     target = place + b"/target"
     refused: list[tuple[list[str | bytes], str]] = [
-        (["-0", "--files-from", listed, source, target], "leads upwards"),
+        (["-0", "--files-from", listed, source, target], "contains '..'"),
         (["--files-from", listed, source, target], "NUL"),
         (["--files-from", place + b"/none", source, target], "No such file"),
-        (["--files-from", listed, listed, target], "one directory"),
-        (["--files-from", listed, source, source + b"/wide", place], "one directory"),
-        (["--files-from", listed, "--retry-from", listed, source, target], "exclude each other"),
+        (["--files-from", listed, listed, target], "--files-from requires one SRC, a directory"),
+        (
+            ["--files-from", listed, source, source + b"/wide", place],
+            "--files-from requires one SRC, a directory",
+        ),
+        (
+            ["--files-from", listed, "--retry-from", listed, source, target],
+            "--retry-from cannot be combined with --files-from",
+        ),
     ]
     for arguments, said in refused:
         finished = run_fcp(FOUR, *arguments)

@@ -245,8 +245,8 @@ def test_not_on_lustre_is_refused_at_once(sides: tuple[Mounted, Mounted], place:
 def test_words_that_make_no_sense(place: bytes) -> None:
     for options, reason in (
         (["--stripe=4:1"], "not a multiple of 64k"),
-        (["--stripe=some"], "none of keep, default"),
-        (["--stripe=2", "--preserve=stripe"], "exclude each other"),
+        (["--stripe=some"], "is not keep, default, COUNT"),
+        (["--stripe=2", "--preserve=stripe"], "cannot be combined with --preserve=stripe"),
     ):
         finished = run_fcp(ONE, *options, place, place + b"/copy")
         assert finished.code == 2
@@ -278,7 +278,7 @@ def test_a_destination_without_layouts(
     )
     assert finished.code == 1
     assert document(result)["not_kept"] == {"Lustre layouts": len(FILES) + 3}
-    assert "the destination does not hold its Lustre layouts" in finished.said
+    assert "destination does not support its Lustre layouts" in finished.said
     left = [name for name in FILES if os.path.exists(os.path.join(place, b"strict", name))]
     assert left == []
 
@@ -308,7 +308,7 @@ def test_what_the_server_refuses(sides: tuple[Mounted, Mounted], place: bytes) -
     second.rules(Rule(("setxattr",), "again/p*", errno="EINVAL"))
     finished = run_fcp(TWO, CHUNKS, "-a", "--stripe=keep", source, second.path + b"/again")
     assert finished.code == 1
-    assert finished.said.count("does not hold its Lustre layouts") == 3
+    assert finished.said.count("destination does not support its Lustre layouts") == 3
     there = set(os.listdir(second.path + b"/again"))
     assert there == {b"empty", b"over", b"sub"}
 

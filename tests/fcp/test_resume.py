@@ -86,7 +86,7 @@ def test_a_checkpoint_is_neither_ignored_nor_overwritten(flat: bytes, place: byt
     before = sorted(os.listdir(checkpoint))
     refused = run_fcp(TWO, flat, place + b"/copy")
     assert refused.code == 2
-    assert "--resume goes on from it" in refused.said
+    assert "to continue, add --resume; to start over, --restart" in refused.said
     assert " entries, " in refused.said, "it says how far it got"
     assert [name for name in sorted(os.listdir(checkpoint)) if name != b"lock"] == [
         name for name in before if name != b"lock"
@@ -138,7 +138,7 @@ def test_another_source_of_the_same_name_is_refused(place: bytes) -> None:
     build_flat_tree(source, 4, 250, 900)
     refused = run_fcp(ONE, "--resume", source, place + b"/copy")
     assert refused.code == 2
-    assert "is of another source" in refused.said
+    assert "belongs to another source" in refused.said
     copy(ONE, "--restart", source, place + b"/copy")
     assert differences(source, place + b"/copy", CONTENT) == []
 
@@ -160,7 +160,7 @@ def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) 
     os.rename(place + b"/kept", second)
     refused = run_fcp(ONE, "--resume", other, place + b"/second")
     assert refused.code == 2
-    assert "is of another source" in refused.said
+    assert "belongs to another source" in refused.said
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
@@ -172,7 +172,7 @@ def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, pl
         for option in ("--resume", "--restart"):
             refused = run_fcp(ONE, option, flat, place + b"/copy")
             assert refused.code == 2
-            assert "another fcp is at work" in refused.said
+            assert "another fcp is running this copy" in refused.said
         assert run.finish().code == 0
     assert differences(flat, place + b"/copy", CONTENT) == []
 
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_others_may_write_is_refused(flat: bytes, place: bytes
     os.chmod(checkpoint, 0o777)
     refused = run_fcp(ONE, "--resume", flat, place + b"/copy")
     assert refused.code == 2
-    assert "not yours alone" in refused.said
+    assert "is writable by others" in refused.said
 
 
 @pytest.mark.parametrize(

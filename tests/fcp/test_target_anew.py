@@ -124,7 +124,7 @@ def test_a_file_system_made_anew(kind: str, place: bytes, volume: Callable[[str]
     finished = copy(TWO, "-a", "-s", "--resume", "--json", place + b"/r", "-T", source, target)
     assert differences(source, target, CONTENT) == []
     assert document(place + b"/r")["resumed"] == 0
-    assert "is not the one" in finished.said
+    assert "is another directory now" in finished.said
     assert marks_in(target) == []
 
     made.make_anew()
@@ -263,7 +263,7 @@ def test_a_checkpoint_of_an_older_version(option: str, place: bytes) -> None:
         os.unlink(target + b"/" + name)
     refused = run_fcp(ONE, source, target)
     assert refused.code == 2
-    assert "--resume goes on from it" in refused.said
+    assert "to continue, add --resume" in refused.said
     finished = copy(TWO, option, "--json", place + b"/r", "-T", source, target)
     assert ("another version" in finished.said) is (option == "--resume")
     assert document(place + b"/r")["resumed"] == 0

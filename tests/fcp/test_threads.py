@@ -76,7 +76,7 @@ def test_what_is_read_back_wrong_is_put_right(
     mounted.rules(Rule(ops=("write",), path="copy/*", skip=50, times=4, flip=100))
     finished = copy(launcher, *MANY, "--verify", "-T", source, mounted.path + b"/copy")
     assert mounted.state().hits == [4]
-    assert finished.said.count("was copied again") == 4
+    assert finished.said.count("failed verification; copied again") == 4
     assert differences(source, mounted.backing + b"/copy", CONTENT) == []
 
 

@@ -40,7 +40,7 @@ VICTIM = b"victim"
 # By size: a file that is read at once, one that is not, and one that is copied in chunks.
 SIZES = pytest.mark.parametrize("size", [12_000, 300_000, 9 << 20])
 CHUNKS = ("--chunksize", "4M")
-AGAIN = "did not hold what was copied, and was copied again"
+AGAIN = "failed verification; copied again"
 
 
 def sources(place: bytes, size: int) -> bytes:
@@ -95,7 +95,7 @@ def test_a_byte_that_flips_again_is_reported(
     assert finished.code == 3, finished.said
     assert mount.state().hits == [2]
     path = os.fsdecode(os.path.join(source, VICTIM))
-    assert f"fcp: cannot verify '{path}': what is read back is not what was copied" in finished.said
+    assert f"fcp: cannot verify '{path}': verification mismatch" in finished.said
     told = document(report)
     assert (told["exit_code"], told["failed"], told["files"]) == (3, 1, 150)
     assert [failure["doing"] for failure in told["failures"]] == ["verify"]
@@ -119,7 +119,7 @@ def test_what_could_not_be_read_once_is_read_again(size: int, place: bytes, fuse
     mount.rules(Rule(ops=("read",), start=5000, errno="EIO", times=1))
     finished = copy(ONE, "--verify", *CHUNKS, source, mount.path + b"/copy")
     assert mount.state().hits == [1]
-    assert "was read back wrong once, then right" in finished.said
+    assert "first read-back differed; second matched" in finished.said
     assert AGAIN not in finished.said
     assert differences(source, mount.backing + b"/copy", frozenset()) == []
 

@@ -156,10 +156,10 @@ def test_a_newer_version_is_refused_as_that(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is no profile"),
-        (b"pcircle profile 1\n", "is no profile"),
-        (b"pcircle profile 99999999999 " + b"0" * 32 + b"\n", "is no profile"),
-        (b"pcircle profile 1 " + b"0" * 32 + b"\nxyz", "its digest is another one"),
+        (b"", "is not a profile"),
+        (b"pcircle profile 1\n", "is not a profile"),
+        (b"pcircle profile 99999999999 " + b"0" * 32 + b"\n", "is not a profile"),
+        (b"pcircle profile 1 " + b"0" * 32 + b"\nxyz", "is damaged: checksum mismatch"),
     ],
 )
 def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
@@ -336,18 +336,33 @@ def test_damage_anywhere_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--merge"], "FILE is missing"),
+        (["--merge"], "missing operand FILE"),
         (["--merge", "-x", "f"], "nothing is left out now"),
         (["--merge", "/nonexistent/f"], "cannot read '/nonexistent/f'"),
-        (["--diff", "a", "b", "c"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "c"], "--diff takes two saved profiles and no other option"),
         (["--diff", "a"], "--diff"),
-        (["--diff", "a", "b", "--top", "3"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "--by", "age"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "-x"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "--exclude", "y"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "--files-from", "y"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "--error-log", "y"], "two kept profiles, and nothing else"),
-        (["--diff", "a", "b", "--threads", "3"], "two kept profiles, and nothing else"),
+        (["--diff", "a", "b", "--top", "3"], "--diff takes two saved profiles and no other option"),
+        (
+            ["--diff", "a", "b", "--by", "age"],
+            "--diff takes two saved profiles and no other option",
+        ),
+        (["--diff", "a", "b", "-x"], "--diff takes two saved profiles and no other option"),
+        (
+            ["--diff", "a", "b", "--exclude", "y"],
+            "--diff takes two saved profiles and no other option",
+        ),
+        (
+            ["--diff", "a", "b", "--files-from", "y"],
+            "--diff takes two saved profiles and no other option",
+        ),
+        (
+            ["--diff", "a", "b", "--error-log", "y"],
+            "--diff takes two saved profiles and no other option",
+        ),
+        (
+            ["--diff", "a", "b", "--threads", "3"],
+            "--diff takes two saved profiles and no other option",
+        ),
         (["--merge", "--threads", "3", "f"], "nothing is left out now"),
         (["--save", "/nonexistent/f", "."], "its directory does not exist"),
     ],

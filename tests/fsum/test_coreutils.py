@@ -124,7 +124,7 @@ def test_which_algorithm_is_found_or_asked_for(tree: Path) -> None:
     name.write_bytes(b"d41d8cd98f00b204e9800998ecf8427e  a/f0\n")
     asked = run_fsum(ONE, "--check", str(name), str(tree))
     assert asked.code == 2
-    assert "say with -a which it is: md5 or xxh128" in asked.said
+    assert "ambiguous digest length; choose with -a: md5 or xxh128" in asked.said
     assert run_fsum(ONE, "-a", "md5", "--check", str(name), str(tree)).code == 0
     wrong = run_fsum(ONE, "-a", "sha256", "--check", str(name), str(tree))
     assert wrong.code == 2

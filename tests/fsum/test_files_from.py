@@ -224,11 +224,11 @@ def test_lists_of_digests_are_of_what_is_listed(
 def test_what_makes_no_sense_is_refused(source: bytes, place: bytes) -> None:
     listed = _list(place, [b"1", b"2/../.."])
     refused: list[tuple[list[str | bytes], str]] = [
-        (["-0", "--files-from", listed, source], "leads upwards"),
+        (["-0", "--files-from", listed, source], "contains '..'"),
         (["--files-from", listed, source], "NUL"),
         (["--files-from", place + b"/none", source], "No such file"),
-        (["--files-from", listed, listed], "one directory"),
-        (["--files-from", listed, source, place], "one directory"),
+        (["--files-from", listed, listed], "--files-from requires one PATH, a directory"),
+        (["--files-from", listed, source, place], "--files-from requires one PATH, a directory"),
         (["-r", source], "--files-from"),
         (["-0", source], "--null"),
     ]

@@ -162,7 +162,7 @@ def test_only_regular_files_are_replaced(kind: str, tree: Path) -> None:
     names = sorted(os.listdir(tree.parent))
     finished = run_fsum(ONE, "-o", str(output), str(tree))
     assert (finished.code, finished.out) == (2, b""), finished.said
-    assert "no regular file" in finished.said
+    assert "exists and is not a regular file" in finished.said
     assert (output.lstat(), output.stat()) == before
     assert sorted(os.listdir(tree.parent)) == names
 
@@ -291,7 +291,7 @@ def test_what_is_signed_is_not_replaced(output: str, path: str, tree: Path) -> N
     (tree.parent / "link").symlink_to("tree/a")
     finished = run_fsum(TWO, "-o", output, path, cwd=os.fsencode(tree.parent))
     assert (finished.code, finished.out) == (2, b""), finished.said
-    assert "is to be signed" in finished.said
+    assert "is part of what is signed and would be replaced" in finished.said
     assert ((tree / "a").read_text(), (tree / "d" / "b").read_text()) == ("a", "d/b")
     assert sorted(os.listdir(tree.parent)) == ["link", "tree"]
 

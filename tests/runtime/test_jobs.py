@@ -138,7 +138,7 @@ def test_a_queue_that_spills_loses_nothing(job: Job, ranks: Ranks) -> None:
 def test_a_queue_that_can_not_spill_stops_the_job(job: Job, ranks: Ranks) -> None:
     ended = job(ranks, "limited")
     assert ended.code == 4
-    assert "the queue can't be kept in the temporary directory" in ended.said
+    assert "cannot write the queue to the temporary directory" in ended.said
 
 
 def test_idle_ranks_use_nearly_no_processor(job: Job, tmp_path: Path) -> None:

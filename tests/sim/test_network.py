@@ -134,7 +134,7 @@ def test_deadlock_and_lateness_are_defects() -> None:
         while True:
             yield 0.5
 
-    with pytest.raises(Defect, match="ranks 0, 1 wait for ever"):
+    with pytest.raises(Defect, match="ranks 0, 1 wait forever"):
         network(2, Conditions()).run([wait] * 2)
     with pytest.raises(Defect, match="have not ended after"):
         network(2, Conditions(), limit_s=100.0).run([wait, spin])

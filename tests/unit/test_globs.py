@@ -147,7 +147,7 @@ def test_with_null_a_line_end_is_part_of_a_pattern() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"+ ", b"- "])
 def test_no_pattern_is_an_error(text: bytes) -> None:
-    with pytest.raises(ValueError, match="no pattern"):
+    with pytest.raises(ValueError, match="empty pattern"):
         read_rule(text, include=False)
 
 

@@ -135,7 +135,7 @@ def test_paths_are_plain_in_the_end(path: bytes, record: bytes) -> None:
 
 @pytest.mark.parametrize("path", [b"/a", b"..", b"a/../b", b"a/..", b"a\0b"])
 def test_paths_that_are_not_below(tmp_path: Path, path: bytes) -> None:
-    with pytest.raises(ValueError, match=r"absolute|upwards|NUL"):
+    with pytest.raises(ValueError, match=r"absolute|'\.\.'|NUL"):
         record_of(path)
     name = tmp_path / "list"
     name.write_bytes(b"good\n" + path + b"\n")

@@ -358,16 +358,16 @@ def test_what_stripe_may_say(text: str, wish: str | Stripes) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "none of keep"),
-        ("kept", "none of keep"),
-        ("2001", "none of keep"),
-        ("-2", "none of keep"),
-        ("\u0664", "none of keep"),
-        ("1" * 5000, "none of keep"),
-        (":1M", "none of keep"),
-        ("keep:1M", "none of keep"),
-        ("4:", "not a size"),
-        ("4:1Q", "not a size"),
+        ("", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("kept", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("2001", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("-2", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("\u0664", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("1" * 5000, "is not keep, default, COUNT or COUNT:SIZE"),
+        (":1M", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("keep:1M", "is not keep, default, COUNT or COUNT:SIZE"),
+        ("4:", "invalid size"),
+        ("4:1Q", "invalid size"),
         ("4:0", "not a multiple of 64k"),
         ("4:100k", "not a multiple of 64k"),
         ("4:4G", "not a multiple of 64k below 4G"),
@@ -385,5 +385,5 @@ def test_stripe_goes_before_all_and_must_not_contradict() -> None:
     assert demand("default", everything) == Keep()
     assert demand("4", everything) == Keep(stripe_demanded=True)
     assert demand("keep", named) == named
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match=r"--stripe=.* cannot be combined with --preserve=stripe"):
         demand("default", named)

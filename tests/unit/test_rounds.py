@@ -1,4 +1,4 @@
-"""Rounds that don't wait for ever: sums, what is late and marked stale, accounts and the silent."""
+"""Rounds that don't wait forever: sums, what is late and marked stale, accounts and the silent."""
 
 from __future__ import annotations
 

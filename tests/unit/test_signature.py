@@ -102,7 +102,7 @@ def test_algorithms_are_those_of_their_libraries(name: str) -> None:
 
 
 def test_unknown_algorithms_are_refused() -> None:
-    with pytest.raises(ValueError, match="none of xxh128"):
+    with pytest.raises(ValueError, match=r"unknown algorithm '.*'; choose from xxh128"):
         algorithm("md4")
 
 

@@ -1,1 +1,1 @@
-"""What is told of a copy: while it runs, at its end, in the error log, as a signature."""
+"""Reports of a copy: while it runs, at its end, in the error log, as a signature."""

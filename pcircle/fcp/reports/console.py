@@ -22,6 +22,7 @@ from pcircle.fcp.reports.report import (
     add_up,
     describe_failure,
     describe_losses,
+    described,
     failed_entry,
     rank_share,
     summary,
@@ -99,11 +100,11 @@ class Console(Observer[Done]):
             elif isinstance(value, Skipped):
                 said += self._skip(value)
             elif isinstance(value, Remark) and not self._quiet:
-                said.append(f"fcp: '{show(value.path)}' {value.text}")
+                said.append(f"fcp: {described(value)}")
         note_all(self._progress, said)
 
     def _skip(self, skipped: Skipped) -> list[str]:
-        """A special file was left out: what is said of it, of the first of each kind."""
+        """A special file was left out: the line for it, for the first of each kind."""
         if self._signatures is not None:
             self._signatures.skipped(skipped)
         kind = skipped.kind
@@ -158,7 +159,7 @@ class Console(Observer[Done]):
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
-            reasons.append(f"not heard from at the end: rank {names} and what is below it")
+            reasons.append(f"not heard from at the end: rank {names} and its subtree")
         missing = None if code else account(total, outcome.reports, self._failures)
         if missing is not None:
             code = Defect.exit_code
@@ -181,11 +182,12 @@ class Console(Observer[Done]):
         if self._differs:
             code = worst((code, IntegrityError.exit_code))
         if any(" was lost" in reason for reason in reasons):
-            reasons.append("what it was copying may be left in files whose names begin with .fcp-")
+            reasons.append("temporary .fcp-* files may remain")
         self._end_checkpoint(code, total)
         report = self._report(code, total, tuple(reasons), outcome)
         for reason in reasons:
-            self._progress.note(f"fcp: {'defect: ' if code == Defect.exit_code else ''}{reason}")
+            kind = "internal error: " if code == Defect.exit_code else ""
+            self._progress.note(f"fcp: {kind}{reason}")
         if not self._quiet:
             for line in describe_losses(report.not_kept):
                 self._progress.note(line)
@@ -203,7 +205,7 @@ class Console(Observer[Done]):
             except OSError as error:
                 self._progress.note(f"fcp: cannot remove the checkpoint '{path}': {error.strerror}")
         elif not self._quiet:
-            self._progress.note(f"fcp: the checkpoint is '{path}': --resume goes on from it")
+            self._progress.note(f"fcp: checkpoint kept in '{path}'; to continue, add --resume")
         self._kept.close()
 
     def _report(

@@ -5,7 +5,7 @@ read, and beside it, percent-encoded and so without loss, what a program needs
 to find the entry again: the absolute paths of the SRC and of its copy, and the
 entry's path below both.
 
-What is read back is not trusted: a line that is not of this form, of other
+What is read again is not trusted: a line that is not of this form, of other
 roots than those of the command, or of a path that could lead out of them
 refuses the run. That is checked here; that nothing is reached through links
 is up to `pcircle.fs.directories`, as ever.
@@ -113,10 +113,11 @@ def _read_line(data: bytes, where: str) -> Failed:
         line = msgspec.json.decode(data, type=Line)
         failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UsageError(f"--retry-from: {where} is not of a failed entry: {error}") from None
+        what = f"{where} does not describe a failed entry"
+        raise UsageError(f"--retry-from: {what}: {error}") from None
     parts = failed.entry.split(b"/") if failed.entry else []
     if b"\0" in failed.entry or not {b"", b".", b".."}.isdisjoint(parts):
-        raise UsageError(f"--retry-from: {where} is of no path below SRC: '{show(failed.entry)}'")
+        raise UsageError(f"--retry-from: {where} names no path below SRC: '{show(failed.entry)}'")
     return failed
 
 
@@ -134,9 +135,9 @@ def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) ->
         number = numbers.get((entry.source, entry.target))
         if number is None:
             raise UsageError(
-                "--retry-from: the log is of another copy, "
+                "--retry-from: the log belongs to another copy, "
                 f"'{show(entry.source)}' to '{show(entry.target)}'"
             )
         if entry.entry and roots[number].kind != DIRECTORY:
-            raise UsageError(f"--retry-from: '{show(entry.source)}' is not a directory any more")
+            raise UsageError(f"--retry-from: '{show(entry.source)}' is no longer a directory")
         yield b"%0*x" % (_KEY_BYTES, number) + record_of(entry.entry, whole=True)

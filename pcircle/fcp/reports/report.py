@@ -9,6 +9,7 @@ import msgspec
 from pcircle.copying.counts import HARD_LINKS
 from pcircle.errors import Defect
 from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.items import Remark
 from pcircle.runtime import RankReport
 from pcircle.runtime.defect import write_report
 from pcircle.tool.failures import Failure
@@ -24,7 +25,7 @@ from pcircle.units import format_count, format_duration, format_rate, format_siz
 
 SCHEMA = 1
 
-_NOT_HELD = "the destination does not hold them"
+_NOT_HELD = "destination does not support them"
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -83,11 +84,19 @@ def describe_failure(failure: Failure) -> str:
     return f"fcp: cannot {failure.doing} '{show(failure.path)}': {failure.reason}"
 
 
+def described(remark: Remark) -> str:
+    """A remark in one line: its text behind the path, or around it."""
+    path = f"'{show(remark.path)}'"
+    if "{}" in remark.text:
+        return remark.text.replace("{}", path, 1)
+    return f"{path} {remark.text}"
+
+
 def describe_losses(not_kept: dict[str, int]) -> list[str]:
     """What could not be kept, a line for each kind."""
     return [
         f"fcp: {kind} of {plural(count, 'entry', 'entries')} were not kept: "
-        + ("each is a file of its own" if kind == HARD_LINKS else _NOT_HELD)
+        + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
         for kind, count in not_kept.items()
     ]
 
@@ -161,7 +170,7 @@ def summary(report: Report) -> str:
         left_out = plural(report.special_skipped, "special file", "special files")
         done = f"{left_out} skipped; {done}"
     if report.resumed:
-        done = f"{done}, of which {format_count(report.resumed)} by an earlier run"
+        done = f"{done}, {format_count(report.resumed)} of them by an earlier run"
     if report.failed:
         done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
     if report.dry_run:

@@ -50,7 +50,7 @@ class Signatures:
         """Why a root has no signature."""
         if root in self._lacking and root not in self._failed:
             return "special files in it were skipped: add -a to copy and sign them"
-        return "entries of it failed"
+        return "some entries could not be copied"
 
     def results(
         self, result: Done | None, *, failures: int, entries: int

@@ -124,7 +124,7 @@ class Entries:
         names = where.path, name, name
         return Large(where.root, *names, where.weight, place, slot=where.slot)
 
-    # ---- what is told at the end -----------------------------------------------
+    # ---- reported at the end -----------------------------------------------
 
     def _are_done(
         self, where: Where, names: Sequence[bytes], before: Counts, here: Gathering[Part]

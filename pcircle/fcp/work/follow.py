@@ -39,7 +39,7 @@ def refuse_cycle(
             # Among several nodes identities are inodes alone: it may be on another file system.
             with sources.lease(root, b"/".join(names[:depth])) as ancestor:
                 if os.path.samestat(status, os.fstat(ancestor.fd)):
-                    raise Trouble(LOOP, "it leads back to a directory that it lies in")
+                    raise Trouble(LOOP, "it leads back to a directory above it")
     with sources.lease(root, b"/".join(names[:-1])) as holder:
         name_status = os.stat(names[-1], dir_fd=holder.fd, follow_symlinks=False)
     if stat.S_ISLNK(name_status.st_mode):

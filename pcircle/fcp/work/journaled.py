@@ -88,7 +88,7 @@ class JournaledCopy(CopyTask):
         return b"" if self._site.signer is None else self._site.signer.seal_of(part)
 
     def abandon(self, item: Item, own: Any) -> None:
-        """Nothing: what there is of a large file is gone on with."""
+        """Nothing: what there is of a large file is resumed."""
 
     def finish(self) -> None:
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""

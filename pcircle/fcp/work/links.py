@@ -440,7 +440,7 @@ class HardLinks:
         elif self._site.plan.keep.special:
             self._site.special(*names)
         else:
-            raise Changed("it is not a regular file any more")
+            raise Changed("it is no longer a regular file")
         return COPIED
 
     def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:

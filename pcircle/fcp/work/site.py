@@ -149,7 +149,7 @@ class Site:
             return None
 
     def standing(self, root: int, path: bytes) -> Standing:
-        """What an earlier run has done of a directory with all below it, and still is so."""
+        """What an earlier run has done of a directory and its subtree, and is still so."""
         records = [] if self.resumed is None else self.resumed.subtrees(root, path)
         if not records:
             return Standing()
@@ -214,7 +214,7 @@ class Site:
             return None
         if status is None:
             if self.signer is not None:
-                with trying("read what stands for the copy of"):
+                with trying("read the existing copy of"):
                     made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
                 self.signer.node(made.st_mode, made.st_rdev)
             self.counters.special += 1
@@ -240,7 +240,7 @@ class Site:
     def sync_holder(self, path: bytes, lease: Lease) -> None:
         """With --fsync, bring to disk the name of a root; directories see to what is in them."""
         if path == HOLDER and self.plan.existing.sync:
-            with trying("bring to disk the name of the copy of"):
+            with trying("flush the name of the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:

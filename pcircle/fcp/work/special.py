@@ -29,7 +29,7 @@ class Skipper:
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
         if not kind:
-            raise Changed("it is not a special file any more")
+            raise Changed("it is no longer a special file")
         self._counters.special_skipped += 1
         self._counters.sized += 1
         # By root: a signature has to know which one lacks something.
@@ -44,5 +44,5 @@ def not_copied(source_fd: int, name: bytes) -> OSError:
     status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
     what = special_kind(status.st_mode)
     if not what:
-        return Changed("it is not a special file any more")
+        return Changed("it is no longer a special file")
     return Trouble(SPECIAL, f"it is a {what}: add -a to copy it")

@@ -34,7 +34,7 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> tuple[bool, Listing]:
     """Remove from a directory of the target the temporary files that nobody will finish.
 
-    True if there are others, which may be gone on with; and what else is there.
+    True if there are others, which may be resumed; and what else is there.
     """
     left = False
     stale, listing = _list(resumed, directory_fd)
@@ -47,7 +47,7 @@ def sweep(resumed: Resumed, root: int, path: bytes, directory_fd: int) -> tuple[
 
 
 def sweep_all(resumed: Resumed, directory_fd: int) -> None:
-    """Remove all of them: nobody has gone on with these, say because the source is another now."""
+    """Remove all of them: nobody has resumed these, say because the source is another now."""
     for name in _list(resumed, directory_fd)[0]:
         _remove(name, directory_fd)
 
@@ -100,7 +100,7 @@ def temporary_of(
     """The temporary file to go on with, its status, and what is in it; None if there is none.
 
     The source must be what it was, and the file the one that was recorded.
-    Those that can't be gone on with are removed.
+    Those that can't be resumed are removed.
     """
     chosen = None
     for record, parts in begun:
@@ -110,7 +110,7 @@ def temporary_of(
             continue
         same = record.source == source.version
         ours = stat.S_ISREG(status.st_mode) and status.st_ino == record.made
-        # An inode number may be had again: what others could have made is not gone on with.
+        # An inode number may be had again: what others could have made is not resumed.
         private = status.st_uid == os.geteuid() and status.st_nlink == 1
         private = private and not status.st_mode & 0o022
         ours = ours and (private or record.temporary == name)

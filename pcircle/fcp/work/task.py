@@ -139,7 +139,7 @@ class CopyTask(PartedTask[Item, Done]):
         except NoSpace as error:
             number = _root(item)
             shown = show(self._site.plan.roots[number].target_shown)
-            raise NoSpace(f"cannot write any more to '{shown}': {error}") from error
+            raise NoSpace(f"{shown}: destination full: {error}") from error
 
     def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
         return Done({item.slot: self._visitor.since(part)})
@@ -294,7 +294,7 @@ class CopyTask(PartedTask[Item, Done]):
 
 
 def threads_of(plan: Plan) -> int | None:
-    """How many worker threads each rank has; None: as many as pay.
+    """How many worker threads each rank has; None: adaptive.
 
     To wait for a limit is no reason for more than one.
     """

@@ -55,10 +55,10 @@ _NEVER_LARGE_BYTES = 1 << 62
 
 
 class Differs(Trouble):
-    """What is read back is not what was copied."""
+    """What is read back differs from what was copied."""
 
     def __init__(self) -> None:
-        super().__init__(MISMATCH, "what is read back is not what was copied")
+        super().__init__(MISMATCH, "verification mismatch")
 
 
 class Verifier:
@@ -128,10 +128,10 @@ class Verifier:
                 return Done()
             path = join_path(item.path, name)
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
-                self._remark(item.root, path, "was read back wrong once, then right", here)
+                self._remark(item.root, path, "{}: first read-back differed; second matched", here)
                 return Done()
             again = self._copy_again(item, name, seen.digest, lease.fd, own)
-        self._remark(item.root, path, "did not hold what was copied, and was copied again", here)
+        self._remark(item.root, path, "failed verification; copied again", here)
         return again
 
     def _copy_again(
@@ -189,14 +189,14 @@ class Verifier:
                 if self._is_there(partial(read, item.digest)):
                     pass
                 elif self._is_there(partial(read, item.digest)):
-                    text = "was read back wrong once, then right"
+                    text = "{}: first read-back differed; second matched"
                     self._remark(chunk.root, path, text, here)
                 else:
                     self._copy_part_again(chunk, lease.fd, here)
                     self._check_signed(self._hasher.digest, item.digest)
                     if not read(self._hasher.digest):
                         raise Differs
-                    text = "did not hold what was copied, and was copied again"
+                    text = "failed verification; copied again"
                     self._remark(chunk.root, path, text, here)
         except OSError as error:
             return Done(cause=self._site.failure(chunk.root, path, VERIFYING, error))
@@ -240,7 +240,7 @@ class Verifier:
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
         """What is copied again must be what is signed, which was read before. Changed if not."""
         if self._site.signer is not None and digest != signed:
-            raise Changed("it is not what was read before")
+            raise Changed("content differs from the first read")
 
     def _remark(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
         shown = self._site.failure(root, path, VERIFYING, OSError()).path
@@ -252,7 +252,7 @@ def _as_failure(error: OSError | NoSpace) -> OSError:
     if isinstance(error, Differs):
         return error
     reason = error.strerror or "unknown error" if isinstance(error, OSError) else str(error)
-    text = f"{Differs().strerror}, and it can't be copied again: {reason}"
+    text = f"{Differs().strerror}; cannot copy it again: {reason}"
     if isinstance(error, Trouble):
         return Trouble(kind_of(error), text)
     return OSError(error.errno if isinstance(error, OSError) else errno.ENOSPC, text)

@@ -470,7 +470,7 @@ class CopyVisitor(Visitor[Part]):
             os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
         site.extras.protect(lease.fd, own.held)
         if site.plan.existing.sync:
-            site.copier.doing = "bring to disk the copy of"
+            site.copier.doing = "flush the copy of"
             sync_directory(lease.fd, searched=lease.searched)
             self._sync_root(opened)
 

@@ -38,7 +38,7 @@ class Change(msgspec.Struct, frozen=True):
 class DirectoryChange(msgspec.Struct, frozen=True):
     """A directory whose entries or bytes are others: `what` is changed, new, gone, or unsure.
 
-    Entries and bytes are of what is in it; `all_bytes` with all below.
+    Entries and bytes are of what is in it; `all_bytes` including subdirectories.
     """
 
     path: str
@@ -181,7 +181,7 @@ def render(comparison: Comparison) -> Iterable[str]:
         ]
         for each in comparison.directories[:_ROWS]
     ]
-    header = ("entries", "bytes", "with all below", "", "directory")
+    header = ("entries", "bytes", "including subdirectories", "", "directory")
     if rows:
         more = _more(len(comparison.directories))
         yield table.render(rows, align="rrrll", header=header) + more

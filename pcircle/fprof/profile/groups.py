@@ -40,7 +40,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Directory(msgspec.Struct, frozen=True):
-    """A directory: what is in it, and that with all below."""
+    """A directory: what is in it, and that including subdirectories."""
 
     path: str
     entries: int

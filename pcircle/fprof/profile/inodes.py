@@ -1,4 +1,4 @@
-"""Which files of several names were seen already: each inode's home remembers that.
+"""Which hard-linked files were seen already: each inode's home remembers that.
 
 The home is a rank, found by hashing, so a file counts once however its names are spread over the
 ranks. What a home remembers is bounded (`pcircle.fs.registry`): an inode is forgotten when all its

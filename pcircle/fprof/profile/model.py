@@ -5,7 +5,7 @@ A profile holds sums, histograms at a fine resolution (`bins`), bounded tables
 associative and commutative to the last digit, so it does not matter which rank met what, nor in
 which order profiles of parts are put together.
 
-Files of several names count with each name in numbers and once in bytes: by size, age and owner,
+Hard-linked files count with each name in numbers and once in bytes: by size, age and owner,
 which belong to the inode, with the first name that came; by extension, depth and directory, which
 belong to the name, an n-th of the bytes counts under each of n names, so that it does not depend
 on who came first. Between profiles of different trees such files can't be recognised.

@@ -1,4 +1,4 @@
-"""How well files compress, told from a sample of pieces of 64 KiB, with the error of that.
+"""How well files compress, estimated from a sample of pieces of 64 KiB, with the error of that.
 
 Every piece of every file draws a lot, and the pieces of the lowest lots are the sample (bottom-k
 sampling): so each byte has the same chance, the samples of ranks merge into the sample of all, and

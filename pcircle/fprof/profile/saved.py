@@ -83,7 +83,7 @@ def read(path: str | bytes) -> Profile:
         raise UsageError(f"cannot read '{name}': {error.strerror}") from None
     head = _HEAD.match(data[:_HEAD_MOST_BYTES])
     if head is None or not int(head[1]):
-        raise UsageError(f"'{name}' is no profile")
+        raise UsageError(f"'{name}' is not a profile")
     if int(head[1]) > VERSION:
         raise UsageError(
             f"'{name}' is of version {int(head[1])}, which is newer than this fprof can read "
@@ -91,12 +91,12 @@ def read(path: str | bytes) -> Profile:
         )
     body = data[head.end() :]
     if len(data) > _MOST_BYTES or xxhash.xxh3_128_hexdigest(body).encode() != head[2]:
-        raise UsageError(f"'{name}' is damaged: its digest is another one")
+        raise UsageError(f"'{name}' is damaged: checksum mismatch")
     try:
         unpacker = zlib.decompressobj()
         packed = unpacker.decompress(body, _MOST_UNPACKED_BYTES)
         if not unpacker.eof or unpacker.unused_data:
-            raise ValueError("it does not end where it should")
+            raise ValueError("unexpected data at the end")
         profile = unpack(packed)
         _check(profile)
     except (zlib.error, msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
@@ -107,7 +107,7 @@ def read(path: str | bytes) -> Profile:
 def _check(profile: Profile) -> None:
     """Hold against each other what types can't; ValueError if something is wrong."""
     if set(profile.kinds) != set(KINDS):
-        raise ValueError("other kinds of entries")
+        raise ValueError("unknown kinds of entries")
     for name, length in _LENGTHS.items():
         _check_tally(name, getattr(profile, name), length)
     for name, width in _WIDTHS.items():
@@ -125,7 +125,7 @@ def _check(profile: Profile) -> None:
     _check_rows(profile)
     _check_sample(profile)
     if profile.edges or profile.edge_tallies:
-        raise ValueError("edges are not kept")
+        raise ValueError("edges are missing")
     numbers = (profile.unreadable, profile.failed)
     if min(numbers) < 0 or max(numbers) > _LARGEST or not 0 < profile.top < 1 << 32:
         raise ValueError("a number can't be")
@@ -134,14 +134,14 @@ def _check(profile: Profile) -> None:
 def _check_sizes(profile: Profile) -> None:
     """All shares are of these sums: parts must not be more than the whole."""
     if not 0 <= profile.largest_bytes < _LARGEST_FILE:
-        raise ValueError("no file is of that size")
+        raise ValueError("impossible file size")
     for place, (names, size, files) in profile.sizes.items():
         least = edge_of(place - 1) + 1 if place else 0
         if not files <= names or not files * least <= size <= files * edge_of(place):
             raise ValueError("a row of sizes can't be")
     for column in (0, 1):
         if sum(tally[column] for tally in profile.sizes.values()) != profile.kinds["file"][column]:
-            raise ValueError("sizes and files are not the same")
+            raise ValueError("sizes and counts of files disagree")
 
 
 def _check_rows(profile: Profile) -> None:
@@ -154,7 +154,7 @@ def _check_rows(profile: Profile) -> None:
             if b"\0" in row.path:
                 raise ValueError(f"a path of {name} can't be")
     if any(not 0 <= row.value < _LARGEST_FILE for row in profile.largest):
-        raise ValueError("no file is of that size")
+        raise ValueError("impossible file size")
     for name in DIRECTORY_LISTS:
         for row in getattr(profile, name):
             numbers = (row.depth, row.entries, row.size_bytes, row.own_entries, row.own_bytes)

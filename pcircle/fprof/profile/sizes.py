@@ -48,7 +48,7 @@ class Sizes:
         self._once: Counter[int] = Counter()  # files whose bytes came, or were taken back, alone
         self._by_half: list[int] = []  # files * _ONE_FILE + bytes, if there are any
         self._bins = [0] * BINS, [0] * BINS  # files and bytes
-        self._unnamed: Counter[int] = Counter()  # files of several names taken back, by bin
+        self._unnamed: Counter[int] = Counter()  # hard-linked files taken back, by bin
         self._at_once = 0  # blocks that still go to their bins
 
     def add(self, sizes: Iterable[int]) -> None:

@@ -43,7 +43,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class InInode(msgspec.Struct, frozen=True):
-    """Files of at most `limit_bytes`, whose data would lie within their inodes.
+    """Files of at most `limit_bytes`, whose data would fit in their inodes.
 
     Of what was asked for, `asked_bytes`, that is the edge of a bin at or next below it.
     """

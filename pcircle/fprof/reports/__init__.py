@@ -1,1 +1,1 @@
-"""What is told of a profile: the result as a model, and its forms as text, tables, pages, plots."""
+"""Reports of a profile: the result as a model, and its forms as text, tables, pages, plots."""

@@ -21,7 +21,7 @@ def check(directory: str) -> None:
     """Make the directory, where it is missing. UsageError if that can't be done."""
     try:
         make_directory(os.fsencode(directory))
-        problem = "" if os.access(directory, os.W_OK | os.X_OK) else "it can't be written"
+        problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
     except OSError as error:
         problem = error.strerror or str(error)
     if problem:

@@ -25,7 +25,7 @@ Note = Callable[[str], None]
 
 
 class Result(Protocol):
-    """What is told: a document with the exit code that it stands for."""
+    """A document with the exit code that it stands for."""
 
     @property
     def schema(self) -> int: ...

@@ -1,4 +1,4 @@
-"""One HTML page of a profile, complete in itself: charts, a treemap, and the numbers behind them.
+"""One HTML page of a profile, self-contained: charts, a treemap, and the numbers behind them.
 
 The page (`page.html`) draws what it finds in it as JSON: the report, as `--json` writes it, and
 what only a picture can show: directories as a tree, ages by sizes, messages between ranks. It
@@ -33,7 +33,7 @@ _ROWS = 12
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
     """A directory of the treemap: the place of the one that it is in (-1: none), its name, what
-    is in it with all below, and without."""
+    is in it including subdirectories, and without."""
 
     above: int
     name: str

@@ -1,4 +1,4 @@
-"""What is told of a profile: the model that is shown and written."""
+"""Reports of a profile: the model that is shown and written."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a run that has no profile, since it did not come to its end."""
+    """Reports of a run that has no profile, since it did not come to its end."""
 
     schema: int
     tool: str

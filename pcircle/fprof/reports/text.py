@@ -100,7 +100,7 @@ def _sizes(sizes: Sizes, *, unicode: bool) -> str:
         row[3] = row[3].ljust(_BAR_CELLS)
     header = ("size up to", "files", "", "", "bytes", "", "")
     text = table.render(rows, align="rrrlrrl", header=header)
-    return text if sizes.exact else text + "Edges beside the fine bins: to 1/64 of a size.\n"
+    return text if sizes.exact else text + "Approximate edges: within 1/64 of a size.\n"
 
 
 def _epilogue(report: Report) -> str:
@@ -169,7 +169,7 @@ def _top(top: Top) -> Iterator[str]:
             ]
             for each in listed
         ]
-        header = ("in it", "entries", "with all below", "entries", title)
+        header = ("in it", "entries", "including subdirectories", "entries", title)
         yield table.render(rows, align="rrrrl", header=header)
 
 
@@ -182,7 +182,7 @@ def _in_inode(found: InInode) -> str:
     if found.limit_bytes == found.asked_bytes:
         return text
     asked, limit = map(format_count, (found.asked_bytes, found.limit_bytes))
-    return text + f"Of the fine bins, the next edge below {asked} bytes is {limit}.\n"
+    return text + f"{asked} bytes is rounded down to {limit}.\n"
 
 
 def _blocks(blocks: Sequence[Blocks]) -> str:
@@ -204,14 +204,14 @@ def _blocks(blocks: Sequence[Blocks]) -> str:
 
 def _sparse(sparse: Sparse) -> str:
     rows = [
-        ["files on less space", plural(sparse.number, "file", "files")],
+        ["files smaller on disk", plural(sparse.number, "file", "files")],
         ["their size", format_size(sparse.bytes)],
         ["on disk", format_size(sparse.allocated_bytes)],
         ["in holes", format_size(sparse.hole_bytes)],
-        ["compressed away", format_size(sparse.compressed_bytes)],
+        ["saved by compression", format_size(sparse.compressed_bytes)],
     ]
     if sparse.unknown:
-        rows.append(["not looked into", plural(sparse.unknown, "file", "files")])
+        rows.append(["not examined", plural(sparse.unknown, "file", "files")])
     return table.render(rows, align="lr")
 
 
@@ -221,7 +221,7 @@ def _compression(found: Compression) -> str:
     return (
         f"Compressed ({found.method}), files would take {found.ratio:.1%} +- {found.error:.1%} of "
         f"their bytes (95 % confidence),\nand save {format_size(found.saved_bytes)} +- "
-        f"{format_size(found.saved_error_bytes)}; told from {pieces}{unread}.\n"
+        f"{format_size(found.saved_error_bytes)}; estimated from {pieces}{unread}.\n"
     )
 
 

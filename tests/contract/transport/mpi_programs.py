@@ -21,7 +21,7 @@ def ending(code: str) -> Callable[[Transport], int]:
 
 
 def raising(kind: str) -> Callable[[Transport], int]:
-    """An exception leaves the body of the last rank; the others wait for ever."""
+    """An exception leaves the body of the last rank; the others wait forever."""
 
     def body(transport: Transport) -> int:
         if transport.rank == transport.size - 1:
@@ -33,7 +33,7 @@ def raising(kind: str) -> Callable[[Transport], int]:
 
 
 def aborting(code: str) -> Callable[[Transport], int]:
-    """The last rank aborts; the others wait for ever."""
+    """The last rank aborts; the others wait forever."""
 
     def body(transport: Transport) -> int:
         if transport.rank == transport.size - 1:
