@@ -23,8 +23,8 @@ HEAD = """\
 Exit codes
 ==========
 
-All tools give the same. Where several hold, the first of these counts: {precedence}.
-All ranks of a job exit with the one code that they agreed on.
+All tools use the same exit codes. If several apply, the first of these counts: {precedence}.
+All ranks of a job exit with the same code.
 
 """
 
@@ -39,7 +39,7 @@ def page() -> str:
     while left := codes.difference(order):
         order.append(errors.worst(left))
     text = HEAD.format(precedence=", ".join(map(str, order)))
-    text += f"**{errors.EXIT_OK}**\n    All done.\n"
+    text += f"**{errors.EXIT_OK}**\n    Success.\n"
     for code in sorted(codes):
         broad, *narrow = (error for error in classes if error.exit_code == code)
         text += f"\n**{code}**\n" + _filled(broad, "    ", "    ")

@@ -47,9 +47,9 @@ class PcircleError(Exception):
 
 
 class UsageError(PcircleError):
-    """The command can't be carried out as it was given.
+    """The command was refused.
 
-    A bad option, a missing source, a copy into itself: refused before anything was touched.
+    A bad option, a missing source, a copy into itself: nothing was touched.
     """
 
     exit_code: ClassVar[int] = 2
@@ -74,17 +74,17 @@ class IntegrityError(PcircleError):
 
 
 class StoppedEarly(PcircleError):
-    """The job stopped before it was through, and can be continued.
+    """The job stopped before it was complete, and can be resumed.
 
-    Going on could not have helped: what is done stays done, and the checkpoint is kept where
-    there is one.
+    Continuing would not have helped: completed work is kept, and so is the checkpoint if there
+    is one.
     """
 
     exit_code: ClassVar[int] = 4
 
 
 class NoSpace(StoppedEarly):
-    """The destination takes no more.
+    """The destination cannot be written.
 
     It is full, over its quota or read-only; a probe write confirmed it.
     """
@@ -93,15 +93,15 @@ class NoSpace(StoppedEarly):
 class RankLost(StoppedEarly):
     """A process of the job died.
 
-    It was killed, or lost its connection, and the others stopped because its work can't be
-    accounted for.
+    It was killed, or lost its connection, and the others stopped because its work cannot
+    be accounted for.
     """
 
 
 class Defect(PcircleError):
-    """A defect of this program.
+    """Internal error.
 
-    What should never happen did; the report file that is named says what was known.
+    Something happened that should never happen; the report file that is named has the details.
     """
 
     exit_code: ClassVar[int] = 70
@@ -110,7 +110,7 @@ class Defect(PcircleError):
 class Interrupted(PcircleError):
     """Interrupted by SIGINT.
 
-    All ranks stopped in good order; the checkpoint is kept where there is one.
+    All ranks stopped in an orderly way; the checkpoint is kept if there is one.
     """
 
     exit_code: ClassVar[int] = 130
@@ -119,7 +119,7 @@ class Interrupted(PcircleError):
 class Terminated(PcircleError):
     """Ended by SIGTERM.
 
-    All ranks stopped in good order; the checkpoint is kept where there is one.
+    All ranks stopped in an orderly way; the checkpoint is kept if there is one.
     """
 
     exit_code: ClassVar[int] = 143

@@ -358,7 +358,7 @@ def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
     )
     said = finished.stderr.decode()
     assert finished.returncode == 4, said
-    assert "which all ranks must see" in said
+    assert "which must be visible to all ranks" in said
     assert "Traceback" not in said
 
 

@@ -194,7 +194,7 @@ def test_a_write_that_takes_nothing_is_an_error(
                 told[writer.__name__] = str(error)
             else:
                 told[writer.__name__] = "nothing was said"
-    wrong = {name: what for name, what in told.items() if "nothing more could be" not in what}
+    wrong = {name: what for name, what in told.items() if "no more data could be" not in what}
     assert wrong == {}
     monkeypatch.setattr(tempfile, "tempdir", os.fsdecode(mount.path))
     with _ending():

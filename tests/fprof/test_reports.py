@@ -220,7 +220,7 @@ def test_the_text_tells_it_too(tree: bytes) -> None:
         (["--by", "colour"], "--by: unknown 'colour'; choose from age, owner"),
         (["--bins", "4q"], "--bins: invalid size"),
         (["--blocks", "3k"], "--blocks: 3,072 bytes is not a power of two"),
-        (["--blocks", "4k/8k"], "a subblock is larger"),
+        (["--blocks", "4k/8k"], "subblock larger than its block"),
         (["--top", "\x1b\udcff"], r"--top: invalid value '\x1b\xff': must be a positive integer"),
         (["--by", "\x1b\udcff"], r"--by: unknown '\x1b\xff'; choose from"),
         (["--top", "0"], "--top: invalid value '0': must be a positive integer"),
