@@ -34,7 +34,7 @@ COMPARED: dict[str, tuple[Any, str]] = {
     "sparse": ("always", "--sparse"),
     "follow": (True, "-L"),
     "striping": (Striping(target=True, layout=b"layout"), "--stripe"),
-    "listed": (b"digest", "the list of what to copy"),
+    "listed": (b"digest", "the list of paths"),
     "rules": ((Rule(False, b"*.o"),), "filters"),
     "one_file_system": (True, "-x"),
     "verify": (True, "--verify"),
