@@ -194,8 +194,8 @@ def _directories(path: bytes) -> list[os.DirEntry[bytes]]:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--threads", "0"], "from 1 to 64"),
-        (["--threads", "many"], "from 1 to 64"),
+        (["--threads", "0"], "invalid value '0': must be a positive integer"),
+        (["--threads", "many"], "invalid value 'many': must be a positive integer"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: list[str], said: str, place: bytes) -> None:

@@ -178,7 +178,7 @@ def test_a_limit_between_edges_is_rounded_down_and_that_is_said(tree: bytes) -> 
     small = [s.st_size for s in files_of(tree).values() if s.st_size <= 3872]
     assert document["number"] == len(small)
     text = run_fprof(ONE, "--data-in-inode", "3900", tree).out
-    assert b"the next edge below 3,900 bytes is 3,872" in text
+    assert b"3,900 bytes is rounded down to 3,872." in text
 
 
 def test_csv_has_what_the_document_has(tree: bytes, place: bytes) -> None:

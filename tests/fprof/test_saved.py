@@ -127,7 +127,7 @@ def test_longer_lists_than_are_kept_are_refused(place: bytes) -> None:
     assert len(profiled(None, "--merge", "--top", "150", file)["top"]["largest"]) == 150
     finished = run_fprof(None, "--merge", "--top", "151", file)
     assert finished.code == 2
-    assert "these profiles know the first 150" in finished.said
+    assert "--top: these profiles keep the first 150 of each list" in finished.said
 
 
 # ---- distrust ------------------------------------------------------------------------
