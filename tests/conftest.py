@@ -51,6 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.register_profile("fixed", fixed)
+    settings.register_profile("quick", fixed, max_examples=20)  # before a commit, see tox.ini
     settings.register_profile("explore", fixed, derandomize=False, max_examples=2000)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
