@@ -1,6 +1,6 @@
 """How many of their seeds the searches play: all, or as few as before a commit.
 
-``PCIRCLE_SIM_ONE_IN=20``, as ``tox -e quick`` sets it, plays every twentieth.
+``PCIRCLE_SIM_ONE_IN=40``, as ``tox -e quick`` sets it, plays every fortieth.
 """
 
 from __future__ import annotations

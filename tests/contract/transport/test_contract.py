@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 
+import pytest
+
 from tests.contract.transport import bodies
 from tests.contract.transport.jobs import Job, on_every, on_real
 
@@ -18,6 +20,7 @@ def test_delivers_every_size_whole_and_in_order(job: Job) -> None:
     assert job.run(bodies.exchange, SIZES_BYTES) == expected
 
 
+@pytest.mark.slow
 @on_every(2)
 def test_hundred_megabytes_both_ways_at_once(job: Job) -> None:
     sizes_bytes = [5, 100 * MEGABYTE, 5]
