@@ -95,7 +95,7 @@ def test_a_case_that_fails(fuse: Mount) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one DIR"),
+        ([], "missing operand DIR"),
         (["a", "b"], "extra operand 'b'"),
         (["--block-size", "0", "x"], "from 1 byte to 1 GiB"),
         (["--block-size", "2G", "x"], "from 1 byte to 1 GiB"),
