@@ -274,7 +274,7 @@ def copy_typed(typed: argparse.Namespace) -> int:
 
 def _run(options: Options) -> int:
     if options.reflink == "always" and options.sparse != "auto":
-        raise UsageError("--reflink=always cannot be combined with --sparse")
+        raise UsageError("--reflink=always requires --sparse=auto")
     if options.reflink == "always" and options.verify:
         raise UsageError("--reflink=always cannot be combined with --verify")
     if options.sign is not None:
