@@ -95,6 +95,7 @@ def test_poll_zero_does_not_wait(job: Job) -> None:
     assert max(job.run(bodies.sleepless)) < 50
 
 
+@pytest.mark.slow
 @on_real(1, 2, 8)
 def test_idle_ranks_cost_nearly_nothing(job: Job) -> None:
     assert max(job.run(bodies.idle, 1.0)) < 0.2
