@@ -231,12 +231,15 @@ class HardLinks:
     def _do_now(self, due: First | Links, here: Here[Item], record: Record) -> Part:
         """Copy a name or link it; what came of it, but for what it has become an item of."""
         spawned, takings = here.spawned, self._site.takings
+        if self._site.limits is not None:
+            self._site.limits.begin(due, here.is_stopping)
         if isinstance(due, Links):
             linked = self.link(due, here)
             part = takings.take()
             if part is not NOTHING:
                 part = msgspec.structs.replace(part, epoch=due.epoch)
-            if linked is not None and here.spawned == spawned:
+            # What comes to an end while the job stops may have been left off anywhere.
+            if linked is not None and here.spawned == spawned and not here.is_stopping():
                 record(due, Done({due.one.slot: part}), None)
             return part
         # One that is to be read again is not known to be a copy before that.
@@ -246,7 +249,8 @@ class HardLinks:
             return NOTHING
         part = takings.take()
         made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
-        record(due, Done({due.one.slot: part}, done.cause), done)
+        if not here.is_stopping():
+            record(due, Done({due.one.slot: part}, done.cause), done)
         if is_copy_of(due.one, done):
             self._made[_key(due.one)] = made
         else:
