@@ -14,9 +14,8 @@ from pcircle.ui.arguments import (
     Bare,
     Parser,
     add_filters,
-    add_launch,
+    add_performance,
     add_said,
-    add_threads,
     run,
 )
 
@@ -54,9 +53,7 @@ def parser() -> Parser:
     add_filters(p, "SRC")
     _add_existing(p)
     _add_checkpoint(p)
-    add = p.add_argument_group("Performance").add_argument
-    add_launch(add)
-    add_threads(add)
+    add = add_performance(p).add_argument
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     when = ("auto", "always", "never")
     add(

@@ -14,9 +14,8 @@ from pcircle.ui.arguments import (
     Bare,
     Parser,
     add_filters,
-    add_launch,
+    add_performance,
     add_said,
-    add_threads,
     run,
 )
 
@@ -99,9 +98,7 @@ def parser() -> Parser:
     add = p.add_argument_group("Saved profiles").add_argument
     add("--merge", action="store_true", help="report on saved profiles together")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="report what has grown and shrunk")
-    add = p.add_argument_group("Performance").add_argument
-    add_launch(add)
-    add_threads(add)
+    add_performance(p)
     add_said(p.add_argument_group("Output").add_argument, f"fprof {__version__}")
     return p
 

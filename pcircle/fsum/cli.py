@@ -13,9 +13,8 @@ from pcircle.ui.arguments import (
     SIZES,
     Parser,
     add_filters,
-    add_launch,
+    add_performance,
     add_said,
-    add_threads,
     run,
 )
 
@@ -86,9 +85,7 @@ def parser() -> Parser:
         action="store_true",
         help="with --files-from, include directory contents",
     )
-    add = p.add_argument_group("Performance").add_argument
-    add_launch(add)
-    add_threads(add)
+    add = add_performance(p).add_argument
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     add_said(p.add_argument_group("Output").add_argument, f"fsum {__version__}")
     return p

@@ -153,10 +153,14 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
     return group
 
 
-def add_launch(add: Callable[..., object]) -> None:
-    """How many processes there are, and of which kind."""
+def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """How many processes there are, of which kind, and how much each has under way."""
+    group = p.add_argument_group("Performance")
+    add = group.add_argument
     add("-j", "--jobs", metavar="N", help="processes on this machine (default: cores, at most 8)")
     add_transport(add)
+    add("--threads", metavar="N", help="concurrent operations per process (default: adaptive)")
+    return group
 
 
 def add_transport(add: Callable[..., object]) -> None:
@@ -166,15 +170,6 @@ def add_transport(add: Callable[..., object]) -> None:
         choices=("auto", "mpi", "local"),
         default="auto",
         help="MPI or local processes (default: auto)",
-    )
-
-
-def add_threads(add: Callable[..., object]) -> None:
-    """How many operations each process has under way."""
-    add(
-        "--threads",
-        metavar="N",
-        help="concurrent operations per process (default: adaptive)",
     )
 
 
