@@ -4,6 +4,9 @@ The first one asks the job to stop: the handler only takes a note and wakes
 the loop, which tells all ranks. A second SIGINT, from somebody who has had
 enough, ends the process at once; unless it comes within half a second, as
 some launchers deliver the one that was typed twice.
+
+A forked rank begins with them held, so that one that comes before it has
+handlers is heard, and ends so: then the job's end is settled already.
 """
 
 from __future__ import annotations
@@ -36,12 +39,14 @@ class Signals:
         self._since_s = 0.0
         self._raises = False
         self._former: dict[signal.Signals, Any] = {}
+        self._held: set[Any] = set()  # while not entered
 
     def __enter__(self) -> Signals:
         for number in CODES:
             # A command under nohup ignores SIGHUP: leave it so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._former[number] = signal.signal(number, self._handle)
+        self._held = signal.pthread_sigmask(signal.SIG_UNBLOCK, CODES)
         return self
 
     def __exit__(
@@ -50,6 +55,7 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held)
         for number, handler in self._former.items():
             signal.signal(number, handler)
 

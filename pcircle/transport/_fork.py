@@ -137,6 +137,9 @@ def launch_local(size: int, body: Body) -> int:
     another.  An exception from rank 0's body passes through after the children were killed.  Must
     be called from the main thread while it is the only one.
 
+    In a child the body begins with SIGINT, SIGTERM and SIGHUP blocked: it has no handlers yet, and
+    a rank that dies of what is meant for the job looks lost.  It lets them in when it can hear.
+
     Raises UsageError where the system doesn't allow that many processes or descriptors.
     """
     if size < 1:
@@ -175,7 +178,8 @@ def _reserve_descriptors(size: int) -> None:
 def _start(size: int, body: Body, children: _Children) -> dict[int, int]:
     """Fork the children; rank 0's ends of the mesh, in the parent only.
 
-    Signals are held back meanwhile, so that an interrupt finds either no child or all of them.
+    Signals are held back meanwhile, so that an interrupt finds either no child or all of them;
+    in a child, until its body lets them in.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         # Inherited from a parent that doesn't want to know: the kernel would reap our children
@@ -188,7 +192,7 @@ def _start(size: int, body: Body, children: _Children) -> dict[int, int]:
         for rank in range(1, size):
             pid = os.fork()
             if pid == 0:
-                _run_child(rank, ends, body, former_mask)
+                _run_child(rank, ends, body)
             children.add(rank, pid)
     except OSError as error:
         _close_ends(ends)
@@ -226,12 +230,11 @@ def _close_ends(ends: Iterable[dict[int, int]]) -> None:
             os.close(fd)
 
 
-def _run_child(rank: int, ends: list[dict[int, int]], body: Body, mask: Iterable[int]) -> NoReturn:
+def _run_child(rank: int, ends: list[dict[int, int]], body: Body) -> NoReturn:
     """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
     code = Defect.exit_code
     try:
         _default_signals()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         # The other ranks' ends as well: held open here, they would hide a rank's death.
         _close_ends(ends[:rank] + ends[rank + 1 :])
         transport = LocalTransport(rank, len(ends), ends[rank])

@@ -1,14 +1,16 @@
-"""fcp beside somebody who changes the source at the worst moment, the same moment in each run.
+"""A tool beside somebody who changes what it reads at the worst moment, the same in each run.
 
-``python -m tests.fcp.meddling PLAN ARGUMENT...`` replaces functions of `os` in this process as
-`tests.fcp.faulty` does, and then runs fcp as ever. Before a call that a plan names, on a path that
-it names, somebody changes a file: by a rename over it, as editors do; in place, its time kept, as
-``cp -p`` does; in place with a new time; or by ``chmod``, which moves the change time alone.
+``python -m tests.fcp.meddling TOOL PLAN ARGUMENT...`` replaces functions of `os` in this process
+as `tests.fcp.faulty` does, and then runs fcp or fsum as ever. Before a call that a plan names, on
+a path that it names, somebody changes a file: by a rename over it, as editors do; in place, its
+time kept, as ``cp -p`` does; in place with a new time; or by ``chmod``, which moves the change
+time alone.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import sys
@@ -16,6 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tests.fcp.faulty import paths_of
+
+EVERY_TIME = 1 << 30
 
 
 class Deed(NamedTuple):
@@ -86,17 +90,24 @@ def _meddle(name: str, real: Callable[..., Any], deeds: Sequence[Deed]) -> Calla
     return call
 
 
+def meddling(tool: str, place: str, deeds: Sequence[Deed]) -> tuple[str, ...]:
+    """The module, with what comes before the tool's own arguments; the plan is left in `place`."""
+    plan = os.path.join(place, "plan")
+    with open(plan, "w") as file:
+        json.dump(deeds, file)
+    return "tests.fcp.meddling", tool, plan
+
+
 def main(arguments: list[str]) -> int:
-    """Run fcp beside the deeds of a file."""
-    with open(arguments[1], "rb") as stream:
+    """Run a tool beside the deeds of a file."""
+    _, tool, plan, *sys.argv[1:] = arguments
+    with open(plan, "rb") as stream:
         deeds = [Deed(*each) for each in json.load(stream)]
-    sys.argv[1:] = arguments[2:]
     for name in {deed.operation for deed in deeds}:
         mine = [deed for deed in deeds if deed.operation == name]
         setattr(os, name, _meddle(name, getattr(os, name), mine))
-    from pcircle.fcp.__main__ import main as fcp
-
-    return fcp()
+    main = importlib.import_module(f"pcircle.{tool}.__main__").main
+    return int(main())
 
 
 if __name__ == "__main__":

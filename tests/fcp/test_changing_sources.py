@@ -7,7 +7,6 @@ these runs are the same each time; a race of thousands of files is beside them.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -19,21 +18,14 @@ import pytest
 from tests.fcp import kills
 from tests.fcp.edited import Edited, text_of
 from tests.fcp.interrupts import commits, interrupt, is_committed, temporary_in
-from tests.fcp.meddling import Deed, replace, rewrite_keeping_time
+from tests.fcp.meddling import EVERY_TIME, Deed, meddling, replace, rewrite_keeping_time
 from tests.fcp.running import FOUR, ONE, TWO, Finished, Launcher, Run, command, document, run_fcp
 from tests.fcp.trees import MIB, content, make_directory, remove_tree, write_file
-
-MEDDLING = ("tests.fcp.meddling",)
-EVERY_TIME = 1 << 30
 
 
 def meddle(place: bytes, deeds: Sequence[Deed], *arguments: Any) -> Finished:
     """Run fcp in one process beside these deeds."""
-    plan = place + b"/plan"
-    with open(plan, "w") as file:
-        json.dump(deeds, file)
-    line = command(ONE, arguments, (*MEDDLING, os.fsdecode(plan)))
-    # The plan comes before the options that `command` puts first.
+    line = command(ONE, arguments, meddling("fcp", os.fsdecode(place), deeds))
     with Run(ONE, line=line) as run:
         return run.finish()
 

@@ -19,9 +19,12 @@ def run_fsum(
     prefix: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     cwd: bytes | None = None,
+    program: Sequence[str] = FSUM,
 ) -> Finished:
     """Run fsum to its end."""
-    run = Run(launcher, *arguments, cwd=cwd, prefix=prefix, environment=environment, program=FSUM)
+    run = Run(
+        launcher, *arguments, cwd=cwd, prefix=prefix, environment=environment, program=program
+    )
     with run:
         return run.finish()
 

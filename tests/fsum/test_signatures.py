@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pcircle.ui.errorlog import decode
+from tests.fcp.meddling import EVERY_TIME, Deed, meddling
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, copy, without_rights
 from tests.signed import signature_of
 
@@ -217,25 +216,13 @@ def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("chunk", ["4M", "1G"])
 def test_a_file_that_changes_meanwhile_is_named(chunk: str, tmp_path: Path) -> None:
-    """Written to all the time, in its end, from before fsum begins until it has ended."""
-    path, log, stop = tmp_path / "busy", tmp_path / "log", threading.Event()
+    """Written to before each time that some of it is read."""
+    path, log = tmp_path / "busy", tmp_path / "log"
     path.write_bytes(bytes(40 * MIB))
-
-    def write() -> None:
-        with open(path, "r+b") as stream:
-            while not stop.is_set():
-                stream.seek(39 * MIB)
-                stream.write(os.urandom(100))
-                stream.flush()
-                time.sleep(0.0005)
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        finished = run_fsum(TWO, "--chunksize", chunk, "--error-log", str(log), str(path))
-    finally:
-        stop.set()
-        writing.join()
+    always = Deed("preadv", str(path), "rewrite", str(path), "new", end=EVERY_TIME)
+    program = meddling("fsum", str(tmp_path), [always])
+    arguments = ("--chunksize", chunk, "--error-log", str(log), str(path))
+    finished = run_fsum(TWO, *arguments, program=program)
     assert finished.code == 1, finished.said
     assert f"cannot read '{path}': it changed while it was read" in finished.said
     failure = json.loads(log.read_bytes())

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pcircle.errors import IntegrityError, UsageError
+from pcircle.errors import IntegrityError, Terminated, UsageError
+from pcircle.runtime.signals import Signals
 from pcircle.transport import _fork
 from pcircle.transport._fork import launch_local
 from pcircle.transport.contract import Body, Lost, Transport
@@ -37,6 +38,21 @@ def codes(*texts: str) -> int:
         return code
 
     return launch_local(len(texts), body)
+
+
+def signalled() -> int:
+    """Rank 1 gets SIGTERM before it can hear it, and once more when its job is over."""
+
+    def body(transport: Transport) -> int:
+        if transport.rank == 0:
+            return int(Terminated.exit_code)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with Signals(transport.wake) as signals:
+            code = signals.code
+        os.kill(os.getpid(), signal.SIGTERM)
+        return code or 0
+
+    return launch_local(2, body)
 
 
 def lost_code(code: str) -> int:
@@ -181,6 +197,7 @@ def _held() -> tuple[object, ...]:
 
 PROGRAMS: tuple[Callable[..., int], ...] = (
     codes,
+    signalled,
     lost_code,
     raising,
     aborting,

@@ -63,12 +63,18 @@ def test_the_parents_death_ends_the_children(program: Program, tmp_path: Path) -
         ((4, 70), 70),
         ((0, 70), 70),
         ((0, -9), 4),
-        ((3, -15), 4),
+        ((3, -6), 4),
         ((143, -9), 143),
     ],
 )
 def test_one_code_of_many(program: Program, codes: tuple[int, ...], expected: int) -> None:
     assert program("codes", *codes).returncode == expected
+
+
+def test_a_signal_that_comes_early_or_late_kills_no_rank(program: Program) -> None:
+    """A terminal signals all ranks at once, wherever each of them is."""
+    done = program("signalled")
+    assert (done.returncode, done.stderr) == (143, b"")
 
 
 def test_a_death_that_nobody_saw_is_named_at_the_end(program: Program) -> None:
