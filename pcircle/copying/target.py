@@ -21,7 +21,7 @@ import xxhash
 
 from pcircle.acls import read_list
 from pcircle.copying.collisions import Collisions, Siblings, no_siblings
-from pcircle.copying.existing import Existing, Taken, file_stays
+from pcircle.copying.existing import Existing, Taken, file_stays, is_same_special
 from pcircle.copying.precision import Precision
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, Settings
 from pcircle.errors import NoSpace
@@ -304,18 +304,18 @@ def stays(
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    _refuse(old, special_too=not settings.existing.stays)
+    if settings.existing.stays:
+        _refuse(old, special_too=False)
+        names.collisions.check(directory_fd, name)
+        return None if settings.is_ours(old) else old
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
+    same = is_same_special(status, old)
+    _refuse(old, special_too=not same)
     names.collisions.check(directory_fd, name)
     if settings.is_ours(old):
         return None
-    if settings.existing.stays:
-        return old
-    status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
-    return (
-        old
-        if file_stays(settings.existing, status, old, kept_times(settings, directory_fd, names))
-        else None
-    )
+    kept = kept_times(settings, directory_fd, names)
+    return old if same or file_stays(settings.existing, status, old, kept) else None
 
 
 def is_alike(

@@ -273,3 +273,23 @@ def test_names_on_two_layers_of_overlayfs(
     assert groups(ours) == groups(theirs)
     assert differences(theirs, ours) == []
     assert document(report)["not_kept"] == {}
+
+
+@pytest.mark.parametrize("option", ["-u", "--skip-same", "-f"])
+@pytest.mark.parametrize("kind", ["FIFO", "socket"])
+@pytest.mark.parametrize("left", [b"a", b"b"])
+def test_a_special_file_with_two_names_of_which_one_is_there(
+    left: bytes, kind: str, option: str, place: bytes
+) -> None:
+    """As an earlier run leaves it that was killed: whichever is there, both are one again."""
+    source = make_directory(place, b"source")
+    os.mknod(source + b"/a", {"FIFO": stat.S_IFIFO, "socket": stat.S_IFSOCK}[kind] | 0o600)
+    os.link(source + b"/a", source + b"/b")
+    copying = "-a", "-T", source, place + b"/copy"
+    assert run_fcp(ONE, *copying).code == 0
+    os.unlink(place + b"/copy/" + ({b"a", b"b"} - {left}).pop())
+    finished = run_fcp(ONE, option, *copying)
+    assert finished.code == 0, finished.said
+    one, other = (os.lstat(place + b"/copy/" + name) for name in (b"a", b"b"))
+    assert stat.S_IFMT(one.st_mode) == stat.S_IFMT(os.lstat(source + b"/a").st_mode)
+    assert os.path.samestat(one, other)
