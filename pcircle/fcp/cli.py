@@ -16,6 +16,7 @@ from pcircle.ui.arguments import (
     add_filters,
     add_performance,
     add_said,
+    add_stop,
     run,
 )
 
@@ -36,7 +37,7 @@ EPILOG = f"""\
 
 Exit codes: 0 success; 1 some entries failed, each one named; 2 refused before
 anything was touched; 3 --verify found a copy that differs; 4 stopped early
-(no space, a lost rank); 70 internal error; 130 and 143 interrupted.
+(no space, a time limit, a lost rank); 70 internal error; 130, 143 interrupted.
 
 Examples:
   fcp data /scratch/data
@@ -141,6 +142,7 @@ def _add_checkpoint(p: argparse.ArgumentParser) -> None:
         help="directory of the checkpoint (default: beside the copy)",
     )
     add("--no-checkpoint", action="store_true", help="write no checkpoint")
+    add_stop(add)
 
 
 def _add_links(add: Callable[..., object]) -> None:

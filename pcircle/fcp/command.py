@@ -38,6 +38,7 @@ from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.times import Stop, limit_of, stop_of
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
@@ -73,7 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     with NUL if `null`, as do the paths in the file `files_from`; with `deep` what is in
     directories listed there is meant as well. `links` are the symbolic links to follow: all, those
     that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
-    with operands that may be meant as their values.
+    with operands that may be meant as their values, `words` the arguments as typed.
     """
 
     sources: tuple[bytes, ...]
@@ -108,7 +109,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     sign: str | None = None
     stripe: str | None = None
     threads: int | None = None
+    stop: Stop = Stop()
     unjoined: tuple[tuple[str, str], ...] = ()
+    words: tuple[str, ...] = ()
 
 
 class CopyProgram(ToolProgram):
@@ -124,6 +127,7 @@ class CopyProgram(ToolProgram):
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
+        self.limit = limit_of(options.stop)
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -264,6 +268,7 @@ class CopyProgram(ToolProgram):
             target=options.target,
             kept=self._kept,
             signatures=signatures,
+            words=options.words,
         )
 
 
@@ -399,7 +404,9 @@ def _options(typed: argparse.Namespace) -> Options:
         sign=typed.signature,
         stripe=typed.stripe,
         threads=None if typed.threads is None else number_of_threads(typed.threads),
+        stop=stop_of(typed.stop_after, typed.stop_at),
         unjoined=tuple(typed.unjoined),
+        words=typed.words,
     )
 
 

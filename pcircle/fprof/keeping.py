@@ -18,7 +18,17 @@ from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
 
-_OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport"}
+_OF_DIFF = {
+    "diff",
+    "json",
+    "quiet",
+    "verbose",
+    "progress",
+    "interval",
+    "jobs",
+    "transport",
+    "words",
+}
 
 
 def tell_kept(options: Options) -> int:

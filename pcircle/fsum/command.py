@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
 
 _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
-_OF_DIFF = {"diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport"}
+_OF_DIFF = {
+    "diff",
+    "json",
+    "quiet",
+    "verbose",
+    "progress",
+    "interval",
+    "jobs",
+    "transport",
+    "words",
+}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pcircle.runtime.job import Program, Result, run, run_program
+from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.parted import PartedTask
 from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, Work
 
@@ -15,6 +16,7 @@ __all__ = [
     "RankReport",
     "Result",
     "Task",
+    "TimeLimit",
     "Work",
     "run",
     "run_program",

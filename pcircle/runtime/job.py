@@ -22,6 +22,7 @@ from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Tree
 from pcircle.errors import Defect, PcircleError, StoppedEarly
 from pcircle.runtime.defect import write_report
+from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
@@ -36,6 +37,8 @@ class Program(ABC):
     """A tool, as the runtime sees it. `name` begins what it says on standard error."""
 
     name = "pcircle"
+    limit: TimeLimit | None = None
+    """When rank 0 stops the job."""
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends; for a front end with better means to replace."""
@@ -99,7 +102,8 @@ def _body(program: Program, transport: Transport) -> int:
         task = program.task(opening.plan, transport.rank, transport.size)
         observer = program.observer(opening.plan) if transport.rank == 0 else None
         settings = program.settings(observer, task)
-        return Rank(transport, task, settings, observer, early).run(signals)
+        limit = program.limit if transport.rank == 0 else None
+        return Rank(transport, task, settings, observer, early, limit).run(signals)
 
 
 def _open(

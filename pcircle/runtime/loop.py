@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
 import msgspec
 
-from pcircle.circle.engine import GATHERING, Engine
+from pcircle.circle.engine import GATHERING, WORKING, Engine
 from pcircle.circle.instructions import (
     Abandon,
     Commit,
@@ -39,6 +40,7 @@ from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.guards import require
 from pcircle.runtime.defect import write_report
+from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
@@ -55,7 +57,7 @@ _MOST_RECEIVERS = 256  # that a report tells apart
 class Rank:
     """One rank of a job, from its first item to the agreed exit code.
 
-    `observer` is given on rank 0 only. Use: `Rank(...).run(signals)`, once.
+    `observer` and `limit` are given on rank 0 only. Use: `Rank(...).run(signals)`, once.
     """
 
     def __init__(
@@ -65,12 +67,13 @@ class Rank:
         settings: Settings,
         observer: Observer[Any] | None,
         early: Sequence[Delivery | Lost] = (),
+        limit: TimeLimit | None = None,
     ) -> None:
         item_type, result_type = wire_types(type(task))
         self._transport = transport
         self._task = task
         self._observer = observer
-        self._early = list(early)
+        self._early, self._limit = list(early), limit
         self._codec = Codec(item_type, result_type, task.notice_type)
         self._pool = Pool(transport.wake, task.threads or settings.workers)
         self._syncer = Pool(transport.wake)  # a sync may take long, and work should go on
@@ -99,10 +102,8 @@ class Rank:
         most = most_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
-        stopping = self._is_stopping
-        self._line = WorkerLine(
-            self._pool, self._engine, self._perform, _now_s, stopping, task.line_of
-        )
+        engine, stopping = self._engine, self._is_stopping
+        self._line = WorkerLine(self._pool, engine, self._perform, _now_s, stopping, task.line_of)
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -153,6 +154,8 @@ class Rank:
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
                 engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
+            if self._limit is not None and self._left_s(self._limit) <= 0:
+                engine.abort(StoppedEarly.exit_code, self._limit.reason, _now_s())
             if engine.reasons and not self._stopping:
                 self._stopping = True
                 engine.outbox.let_go()
@@ -168,11 +171,17 @@ class Rank:
         except Exception as error:
             self._fail(error, "seeding the job")
 
+    def _left_s(self, limit: TimeLimit) -> float:
+        """How long the job may go on; one that ends anyway is not stopped."""
+        return inf if self._stopping or self._engine.phase > WORKING else limit.at_s - _now_s()
+
     def _timeout_s(self) -> float | None:
         due_s = self._engine.wakeup_s()
         wait_s = None if due_s is None else max(0.0, due_s - _now_s())
         if self._tuner is not None and self._pool.in_flight:
             wait_s = WINDOW_S if wait_s is None else min(wait_s, WINDOW_S)
+        if self._limit is not None and (left_s := self._left_s(self._limit)) < inf:
+            wait_s = max(0.0, left_s if wait_s is None else min(wait_s, left_s))
         return wait_s
 
     def _arrived(self, arrival: Delivery | Lost) -> None:

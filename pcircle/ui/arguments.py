@@ -109,12 +109,13 @@ class Parser(argparse.ArgumentParser):
 
         `bare` are the options whose value may be left out, and is given only
         with `=`, as they are then. `unjoined` pairs such options with operands behind
-        them that may be meant as their values.
+        them that may be meant as their values; `words` are all arguments.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
         typed = self.parse_intermixed_args([bare.get(word, word) for word in self._words])
         typed.operands += arguments[end + 1 :]
+        typed.words = tuple(arguments)
         typed.unjoined = [
             (word, value)
             for word, value in pairwise(self._words)
@@ -161,6 +162,12 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     add_transport(add)
     add("--threads", metavar="N", help="concurrent operations per process (default: adaptive)")
     return group
+
+
+def add_stop(add: Callable[..., object]) -> None:
+    """When the job is to stop early."""
+    add("--stop-after", metavar="T", help="stop in good order after T (exit code 4)")
+    add("--stop-at", metavar="TIME", help="stop in good order at TIME: 18:30, 2026-11-30T18:30")
 
 
 def add_transport(add: Callable[..., object]) -> None:

@@ -30,6 +30,7 @@ from pcircle.fcp.reports.report import (
 from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import remarks_of
 from pcircle.runtime import Observer, Outcome
+from pcircle.tool.again import command
 from pcircle.tool.failures import Failure
 from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile
@@ -60,6 +61,7 @@ class Console(Observer[Done]):
         target: bytes,
         kept: Kept | None = None,
         signatures: Signatures | None = None,
+        words: Sequence[str] = (),
     ) -> None:
         self._quiet = quiet
         self._verbose = verbose
@@ -74,6 +76,7 @@ class Console(Observer[Done]):
         self._target = target
         self._kept = kept
         self._signatures = signatures
+        self._words = words
         self._signed: list[tuple[bytes, str | None]] = []
         self._began_s = time.monotonic()
         self._failures: list[FailedEntry] = []
@@ -196,6 +199,8 @@ class Console(Observer[Done]):
     def _end_checkpoint(self, code: int, total: Totals) -> None:
         """Remove the checkpoint if there is nothing to go on with; else say that it is there."""
         if self._kept is None:
+            if code == StoppedEarly.exit_code and not self._quiet and not self._dry:
+                self._progress.note(f"fcp: no checkpoint was kept; {self._next(None)}")
             return
         began = total.scans_done or total.sized or self._kept.plan.stale
         path = show(self._kept.checkpoint.path)
@@ -205,8 +210,19 @@ class Console(Observer[Done]):
             except OSError as error:
                 self._progress.note(f"fcp: cannot remove the checkpoint '{path}': {error.strerror}")
         elif not self._quiet:
-            self._progress.note(f"fcp: checkpoint kept in '{path}'; to continue, add --resume")
+            self._progress.note(f"fcp: checkpoint kept in '{path}'; {self._next('--resume')}")
         self._kept.close()
+
+    def _next(self, add: str | None) -> str:
+        """What to do to go on, or to begin again."""
+        if not self._words:  # not started by a command
+            return (
+                f"to {'continue, add' if add else 'start over, run it again'} {add or ''}".rstrip()
+            )
+        drop = ("--restart",) if add else ()
+        # A time that has come is over for the next run.
+        text = command("fcp", self._words, add=add, drop=drop, drop_valued=("--stop-at",))
+        return f"to {'continue' if add else 'start over'}, run: {text}"
 
     def _report(
         self, code: int, total: Totals, reasons: tuple[str, ...], outcome: Outcome[Done]

@@ -1,0 +1,85 @@
+"""Times that options name: dates, and how long a job may take."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import NamedTuple
+
+from pcircle.errors import UsageError
+from pcircle.runtime import TimeLimit
+from pcircle.ui.values import interval_s, invalid
+from pcircle.units import format_duration
+
+_CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
+_DATE = r"\d{4}-\d\d-\d\d"
+_ZONE = r"(Z|[+-]\d\d:?\d\d)?"
+TIMES = "must be like 2026-11-30, 2026-11-30T18:00 or @1796061600"
+
+
+class Stop(NamedTuple):
+    """When a job is to stop: so many seconds after its start, or at a time since the epoch."""
+
+    after_s: float | None = None
+    at_s: float | None = None
+
+
+def stop_of(after: str | None, at: str | None) -> Stop:
+    """The values of --stop-after and --stop-at. UsageError."""
+    if after is not None and at is not None:
+        raise UsageError("--stop-after cannot be combined with --stop-at")
+    if after is not None:
+        return Stop(after_s=interval_s("--stop-after", after))
+    if at is None:
+        return Stop()
+    now_s = time.time()
+    at_s = next_clock_s(at, now_s) if re.fullmatch(_CLOCK, at.strip()) else date_s("--stop-at", at)
+    if at_s <= now_s:
+        raise invalid("--stop-at", at, "must be in the future")
+    return Stop(at_s=at_s)
+
+
+def limit_of(stop: Stop) -> TimeLimit | None:
+    """The limit of a job that starts now."""
+    now_s = time.monotonic()
+    if stop.after_s is not None:
+        text = f"--stop-after {format_duration(stop.after_s)}"
+        return TimeLimit(now_s + stop.after_s, f"time limit reached ({text})")
+    if stop.at_s is not None:
+        text = time.strftime("--stop-at %Y-%m-%dT%H:%M:%S", time.localtime(stop.at_s))
+        return TimeLimit(now_s + stop.at_s - time.time(), f"time limit reached ({text})")
+    return None
+
+
+def date_s(option: str, text: str, expected: str = TIMES) -> float:
+    """A date (local unless it has a zone), or `@` and seconds since the epoch. UsageError."""
+    from datetime import datetime  # few runs name a date
+
+    stripped = text.strip()
+    try:
+        if re.fullmatch(r"@-?\d{1,18}(\.\d{1,9})?", stripped):
+            return float(stripped[1:])
+        if re.fullmatch(rf"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", stripped):
+            if stripped.endswith("Z"):
+                stripped = f"{stripped[:-1]}+00:00"
+            zone = re.fullmatch(r"(.*T.*[+-]\d\d|.* .*[+-]\d\d)(\d\d)", stripped)
+            if zone:
+                stripped = f"{zone[1]}:{zone[2]}"
+            found = datetime.fromisoformat(re.sub(r"([T ])(\d):", r"\g<1>0\2:", stripped))
+            return found.timestamp()
+    except (ValueError, OverflowError, OSError):
+        pass  # no such day, or one that this system can't count
+    raise invalid(option, text, expected)
+
+
+def next_clock_s(text: str, now_s: float) -> float:
+    """When a clock will show this time next."""
+    parts = [int(part) for part in text.split(":")]
+    hour, minute, second = (*parts, 0)[:3]
+    today = time.localtime(now_s)
+    day = today.tm_mday
+    while True:
+        at_s = time.mktime((today.tm_year, today.tm_mon, day, hour, minute, second, 0, 0, -1))
+        if at_s > now_s:
+            return at_s
+        day += 1

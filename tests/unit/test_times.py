@@ -1,0 +1,131 @@
+"""Times that options name, and the command to run next as a shell reads it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pcircle.errors import UsageError
+from pcircle.tool.again import command
+from pcircle.tool.times import Stop, date_s, limit_of, next_clock_s, stop_of
+
+NOON_S = 1_796_040_000  # 2026-11-30, in UTC
+
+
+@pytest.fixture(params=["UTC", "Europe/Berlin", "America/St_Johns"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-30",
+        "2026-11-30 12:00",
+        "2026-11-30T09:05",
+        "2026-02-01T9:05",
+        "2026-07-01 23:59:58",
+    ],
+)
+def test_local_dates_are_those_of_date(zone: str, text: str) -> None:
+    """GNU date is the judge."""
+    said = subprocess.run(["date", "-d", text, "+%s"], check=True, capture_output=True)
+    assert date_s("--x", text) == int(said.stdout), zone
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("@0", 0.0),
+        ("@1796040000.25", NOON_S + 0.25),
+        ("@-5", -5.0),
+        ("2026-11-30T12:00Z", NOON_S),
+        ("2026-11-30T13:00+01:00", NOON_S),
+        ("2026-11-30 13:00:00+0100", NOON_S),
+        ("2026-11-30T07:00-05:00", NOON_S),
+    ],
+)
+def test_dates_with_a_zone(zone: str, text: str, expected: float) -> None:
+    assert date_s("--x", text) == expected, zone
+
+
+@pytest.mark.parametrize(
+    "text", ["", "now", "2026-13-01", "2026-02-30", "30.11.2026", "@", "@x", "12:00", "20261130"]
+)
+def test_what_is_no_date(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--x: invalid value '.*': must be like 2026-11-30"):
+        date_s("--x", text)
+
+
+@pytest.mark.parametrize(("hour", "later_s"), [("12:00", 86400), ("12:01", 60), ("11:59", 86340)])
+def test_a_clock_means_the_next_time_it_shows_that(hour: str, later_s: int, zone: str) -> None:
+    noon_s = date_s("--x", "2026-06-10 12:00")
+    assert next_clock_s(hour, noon_s) == noon_s + later_s, zone
+
+
+def test_limits() -> None:
+    assert stop_of(None, None) == Stop()
+    assert limit_of(Stop()) is None
+    assert stop_of("1h30m", None) == Stop(after_s=5400.0)
+    before_s = time.monotonic()
+    limit = limit_of(Stop(after_s=5400.0))
+    assert limit is not None
+    assert limit.at_s >= before_s + 5400
+    assert limit.reason == "time limit reached (--stop-after 1h30m)"
+    assert stop_of(None, "2199-01-01T00:00Z") == Stop(at_s=7226582400.0)
+    assert limit_of(Stop(at_s=7226582400.0)) is not None
+
+
+@pytest.mark.parametrize(
+    ("after", "at", "said"),
+    [
+        ("0", None, "--stop-after: invalid value '0': must be greater than 0"),
+        ("soon", None, "--stop-after: invalid duration 'soon'"),
+        (None, "2020-01-01", "--stop-at: invalid value '2020-01-01': must be in the future"),
+        (None, "25:00", "--stop-at: invalid value '25:00': must be like"),
+        ("1", "12:00", "--stop-after cannot be combined with --stop-at"),
+    ],
+)
+def test_refused_limits(after: str | None, at: str | None, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        stop_of(after, at)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a", "b"], "t --resume a b"),
+        (["--resume", "a", "b"], "t --resume a b"),
+        (["--restart", "-p", "a", "b"], "t --resume -p a b"),
+        (["--stop-at", "12:00", "a", "--stop-at=13:00", "b"], "t --resume a b"),
+        (["a", "--", "--resume", "--stop-at"], "t --resume a -- --resume --stop-at"),
+        (["a b", "c\nd", "it's"], "t --resume 'a b' $'c\\x0ad' 'it'\"'\"'s'"),
+    ],
+)
+def test_the_command_to_run_next(words: list[str], expected: str) -> None:
+    found = command("t", words, add="--resume", drop=("--restart",), drop_valued=("--stop-at",))
+    assert found == expected
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@given(st.lists(st.binary(max_size=9).filter(lambda b: b"\0" not in b), max_size=4))
+@example([b"\xff'\\n\n\t", b"", b"\xc2\x85\\", "\u202e€\U0001f600".encode()])
+def test_a_shell_reads_the_words_that_were_typed(words: list[bytes]) -> None:
+    typed = command("t", [os.fsdecode(word) for word in words])
+    assert typed.isprintable()
+    program = f"t() {{ printf '%s\\0' \"$@\"; }}; {typed}"
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["bash", "-c", program], check=True, capture_output=True, env=environment)
+    assert done.stdout == b"".join(word + b"\0" for word in words or [b""])
