@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pcircle import __version__
 from pcircle.fbench.plan import BACKENDS, CASES
 from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, add_transport, run
+from pcircle.ui.arguments import Parser, add_transport, add_version, run
 
 USAGE = "fbench [OPTION]... DIR"
 
@@ -66,7 +66,7 @@ def parser() -> Parser:
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
     add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
-    add("--version", action="version", version=f"fbench {__version__}")
+    add_version(add, f"fbench {__version__}")
     return p
 
 

@@ -32,6 +32,9 @@ Under mpirun or srun it uses the ranks of the launcher."""
 
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
+_SUGGESTED = 2  # options, at most
+_BEGUN_LETTERS = len("--v")
+_SHORT_LETTERS = len("--chars")
 
 
 class Filter(NamedTuple):
@@ -85,6 +88,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self._optionals.title = "Options"
+        self._actions[0].help = "show this help"
         self._words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
@@ -113,15 +117,36 @@ class Parser(argparse.ArgumentParser):
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         self._words = arguments[:end]
-        typed = self.parse_intermixed_args([bare.get(word, word) for word in self._words])
+        typed = self.parse_intermixed_args([self._valued(word, bare) for word in self._words])
         typed.operands += arguments[end + 1 :]
         typed.words = tuple(arguments)
+        ends = [(self._bare_end(word, bare), value) for word, value in pairwise(self._words)]
         typed.unjoined = [
-            (word, value)
-            for word, value in pairwise(self._words)
-            if word in bare and _is_value_of(self._option_string_actions[word], value)
+            (option, value)
+            for option, value in ends
+            if option is not None and _is_value_of(self._option_string_actions[option], value)
         ]
         return typed
+
+    def _valued(self, word: str, bare: Mapping[str, str]) -> str:
+        """The word with the value of an option that ends it; of letters as argparse reads them."""
+        letters, equals, value = word.partition("=")
+        option = self._bare_end(letters, bare)
+        if option is None or (equals and (option.startswith("--") or not value)):
+            return word
+        return letters.removesuffix(option[1:]) + (
+            option[1:] + value if equals else bare[option][1:]
+        )
+
+    def _bare_end(self, word: str, bare: Mapping[str, str]) -> str | None:
+        """The option of `bare` that a word is, or that ends it: `-s` of `-avs`."""
+        if word in bare:
+            return word
+        last = "-" + word[-1:]
+        if last not in bare or not word.startswith("-") or word.startswith("--"):
+            return None
+        flags = (self._option_string_actions.get("-" + letter) for letter in word[1:-1])
+        return last if all(flag is not None and flag.nargs == 0 for flag in flags) else None
 
 
 def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
@@ -193,7 +218,12 @@ def add_said(add: Callable[..., object], version: str) -> None:
     add("--interval", metavar="T", default="10", help="time between progress lines (default: 10 s)")
     add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
     add("--error-log", metavar="FILE", help="write a line of JSON for each failed entry")
-    add("--version", action="version", version=version)
+    add_version(add, version)
+
+
+def add_version(add: Callable[..., object], version: str) -> None:
+    """The option that shows the version."""
+    add("--version", action="version", version=version, help="show the version")
 
 
 def run(
@@ -249,7 +279,8 @@ def _in_our_words(message: str, words: Sequence[str]) -> str:
 
     unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
     if unknown:
-        return f"unknown option {unknown[1]!a}"
+        word = unknown[1]
+        return f"unknown option {word.split('=')[0] if word.startswith('--') else word!a}"
     found = re.fullmatch(r"argument ([^:]+): (.*)", message, re.DOTALL)
     if not found:
         return message
@@ -265,6 +296,8 @@ def _surplus(name: str, text: str, words: Sequence[str]) -> str:
     """What is wrong where an option that takes no value is followed by `text` in the same word."""
     for word in words:
         letters = word[: -len(text)] if text and word.endswith(text) else ""
+        if text.startswith("="):
+            break
         if letters.startswith("-") and not letters.startswith("--") and "=" not in letters:
             return f"unknown option '-{text[0]}' in {word!a}"
     return f"{name} takes no value"
@@ -280,19 +313,40 @@ def _is_value_of(action: argparse.Action, text: str) -> bool:
 
 
 def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:
-    """The message, with the option that was probably meant."""
-    known = parser.format_help()
+    """The message, with the options that were probably meant."""
     for word in arguments:
         name = word.split("=")[0]
-        if word.startswith("--") and len(name) > 2 and name in str(error):
-            import difflib
-            import re
-
-            options = sorted(set(re.findall(r"--[a-z-]+", known)))
-            near = difflib.get_close_matches(name, options, 1)
-            if near and near[0] != name:
-                return f"{error}; did you mean {near[0]}?"
+        if word.startswith("--") and len(name) > 2 and str(error) == f"unknown option {name!a}":
+            near = _near(name, sorted(parser._option_string_actions))
+            return f"{error}; did you mean {' or '.join(near)}?" if near else str(error)
     return str(error)
+
+
+def _near(name: str, options: Sequence[str]) -> list[str]:
+    """The options that are spelled most like `name`: those that it begins, else the nearest few."""
+    known = [option for option in options if option.startswith("--")]
+    begun = [option for option in known if option.startswith(name)]
+    if 0 < len(begun) <= _SUGGESTED and len(name) > _BEGUN_LETTERS:
+        return begun
+    most = 1 + (len(name) > _SHORT_LETTERS) + (len(name) > 2 * _SHORT_LETTERS)
+    apart = {option: _edits(name, option) for option in known}
+    least = min(apart.values(), default=0)
+    found = [option for option in known if apart[option] == least]
+    return found if least <= most and len(found) <= _SUGGESTED else []
+
+
+def _edits(one: str, other: str) -> int:
+    """How many letters must be added, left out, replaced or swapped with the next one."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        earlier, before, row = before, row, [at]
+        for to, wanted in enumerate(other, 1):
+            edits = min(before[to] + 1, row[-1] + 1, before[to - 1] + (letter != wanted))
+            if at > 1 < to and letter == other[to - 2] and one[at - 2] == wanted:
+                edits = min(edits, earlier[to - 2] + 1)
+            row.append(edits)
+    return row[-1]
 
 
 def _complain(name: str, text: str) -> None:
