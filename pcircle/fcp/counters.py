@@ -154,9 +154,9 @@ class Totals(msgspec.Struct, frozen=True):
         return self.copied + self.skipped + self.special_skipped + self.failed
 
     @property
-    def walked(self) -> bool:
-        """All directories are read and all sizes known, so that shares are exact."""
-        return self.scans_due == self.scans_done and self.found == self.sized
+    def scanned(self) -> bool:
+        """All directories are read, so that no more entries will be found."""
+        return self.scans_due == self.scans_done
 
 
 def totals(counts: tuple[int, ...]) -> Totals:

@@ -26,7 +26,7 @@ from pcircle.tool.failures import Failure
 from pcircle.ui import progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
-from pcircle.ui.pace import Pace
+from pcircle.ui.pace import Known, Pace
 from pcircle.ui.progress import note_all
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, error_name, failures_by_kind
 
@@ -93,18 +93,24 @@ class Console(Observer[Done]):
 
     def show(self, sums: Sums) -> None:
         now = totals(sums.counts)
-        self._progress.update(
-            self._pace.view(
-                time.monotonic() - self._began_s,
-                fraction=_fraction(now, sums.weight),
-                exact=now.walked and not sums.stale,
-                bytes_done=now.bytes,
-                bytes_total=None,
-                entries_done=now.settled,
-                stale_ranks=sums.stale,
-                failed=now.failed + now.unreadable,
-            )
+        known = Known(
+            found=now.found,
+            sized=now.found,
+            done=now.settled,
+            bytes_found=0,
+            bytes_done=0,
+            scanned=now.walked,
+            weight=sums.weight,
         )
+        elapsed_s = time.monotonic() - self._began_s
+        view = self._pace.view(
+            elapsed_s,
+            known,
+            stale_ranks=sums.stale,
+            failed=now.failed + now.unreadable,
+            bytes_shown=now.bytes,
+        )
+        self._progress.update(view)
 
     # ---- the end ---------------------------------------------------------------
 
@@ -170,10 +176,3 @@ def _account(total: Totals, profile: Profile | None) -> str | None:
         return None
     report = write_report(Defect(text), f"adding up the accounts\n\n{total}")
     return report.removeprefix("Defect: ")
-
-
-def _fraction(now: Totals, weight: float) -> float:
-    """The share that is done: of entries where their number is known, else by weight."""
-    if not now.walked:
-        return min(1.0, weight)
-    return now.settled / now.found if now.found else 0.0

@@ -39,7 +39,7 @@ from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.pace import Pace
+from pcircle.ui.pace import Known, Pace
 from pcircle.ui.progress import note_all
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 from pcircle.writing import write_stream
@@ -125,18 +125,18 @@ class Console(Observer[Done]):
 
     def show(self, sums: Sums) -> None:
         now = totals(sums.counts)
-        self._progress.update(
-            self._pace.view(
-                time.monotonic() - self._began_s,
-                fraction=_fraction(now, sums.weight),
-                exact=now.walked and not sums.stale,
-                bytes_done=now.bytes_done,
-                bytes_total=now.bytes_found if now.walked else None,
-                entries_done=now.settled,
-                stale_ranks=sums.stale,
-                failed=now.failed,
-            )
+        known = Known(
+            found=now.found,
+            sized=now.sized,
+            done=now.settled,
+            bytes_found=now.bytes_found,
+            bytes_done=now.bytes_done,
+            scanned=now.scans_due == now.scans_done,
+            weight=sums.weight,
         )
+        elapsed_s = time.monotonic() - self._began_s
+        view = self._pace.view(elapsed_s, known, stale_ranks=sums.stale, failed=now.failed)
+        self._progress.update(view)
 
     # ---- the end ---------------------------------------------------------------
 
@@ -332,12 +332,3 @@ def _write(stream: TextIO | None, lines: Iterator[bytes]) -> None:
     """Write results. OSError if that can't be done."""
     while some := b"".join(islice(lines, _TOGETHER)):
         write_stream(stream, some)
-
-
-def _fraction(now: Totals, weight: float) -> float:
-    """The share that is done: by bytes where all are known, else by weight."""
-    if not now.walked:
-        return min(1.0, weight)
-    if now.bytes_found:
-        return min(1.0, now.bytes_done / now.bytes_found)
-    return now.settled / now.found if now.found else 0.0

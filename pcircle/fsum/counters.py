@@ -40,11 +40,6 @@ class Totals(NamedTuple):
         """Entries that have come to an end."""
         return self.signed + self.failed
 
-    @property
-    def walked(self) -> bool:
-        """All directories are read and all sizes known, so that shares are exact."""
-        return self.scans_due == self.scans_done and self.found == self.sized
-
 
 class Counters:
     """A rank's running counts; written by the worker, read by the main thread."""

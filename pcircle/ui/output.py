@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 from typing import TextIO
 
 from pcircle.writing import left
@@ -68,6 +69,13 @@ class Output:
         try:
             return self._stream is not None and self._stream.isatty()
         except ValueError:  # the stream was closed
+            return False
+
+    def is_file(self) -> bool:
+        """Whether it is a regular file, which nobody watches as it is written."""
+        try:
+            return self._fd is not None and stat.S_ISREG(os.fstat(self._fd).st_mode)
+        except OSError:  # the descriptor was closed
             return False
 
 

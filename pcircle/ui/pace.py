@@ -1,51 +1,174 @@
-"""How fast a job goes, and so how long it will take: rates over the last seconds."""
+"""How fast a job goes, and so how long it will take.
+
+The idea: what is left takes as long as such work took so far. What is known is weighed by its
+bytes, what is not known yet by its entries: each is taken for an average one. How the time divides
+between entries and bytes is fitted to the course of the job, because a job may be all of the one
+in its beginning and all of the other in its end.
+
+One large file among thousands is no reason to expect thousands of them. So the moment in which
+most bytes were found is left out of the average.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
+from typing import NamedTuple
 
 from pcircle.ui.progress import ProgressView
 
 _RATE_WINDOW_S = 10.0
 _SURE_AFTER_S = 1.0
+_POINTS = 64  # of the course of the job, at most
+_AS_ONE_BYTES = 256 << 10  # an entry is taken to cost as much as so many bytes, to begin with
+_DOUBT = 0.05  # how much of that is left once there is a course
+_NOT_DONE = 0.9999
+
+
+class Known(NamedTuple):
+    """What is known of a job's work: entries found, those whose bytes are known, those done.
+
+    `scanned`: no more will be found. `weight` is about the share of the tree that was seen.
+    `earlier` and `earlier_bytes` are what of all that is done took this job no time. No bytes are
+    found where they cost nothing.
+    """
+
+    found: int
+    sized: int
+    done: int
+    bytes_found: int
+    bytes_done: int
+    scanned: bool
+    weight: float
+    earlier: int = 0
+    earlier_bytes: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """All entries and all bytes are known, so that shares are exact."""
+        return self.scanned and self.sized == self.found
+
+
+class _Point(NamedTuple):
+    """How far a job was at a moment."""
+
+    at_s: float
+    entries: float
+    bytes: float
 
 
 class Pace:
-    """The last seconds of a job."""
+    """The course of a job, and its last seconds."""
 
     def __init__(self) -> None:
-        self._window: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)])
+        self._window: deque[_Point] = deque([_Point(0.0, 0, 0)])
+        self._course = [_Point(0.0, 0, 0)]
+        self._step_s = 0.0
+        self._sized = (0, 0)  # entries and bytes, when last looked at
+        self._leap = (0, 0)  # those of the moment in which most bytes were found
 
     def view(
         self,
         elapsed_s: float,
+        known: Known,
         *,
-        fraction: float,
-        exact: bool,
-        bytes_done: int,
-        bytes_total: int | None,
-        entries_done: int,
         stale_ranks: int,
         failed: int,
+        bytes_shown: int | None = None,
     ) -> ProgressView:
-        """What is known at this moment, with rates; see `ProgressView`."""
+        """What is known at this moment, with rates; see `ProgressView`.
+
+        `bytes_shown` are those of a job whose bytes are no work.
+        """
+        shown = known.bytes_done if bytes_shown is None else bytes_shown
+        self._note(elapsed_s, known)
         window = self._window
-        window.append((elapsed_s, bytes_done, entries_done))
-        while len(window) > 2 and elapsed_s - window[0][0] > _RATE_WINDOW_S:
+        window.append(_Point(elapsed_s, known.done - known.earlier, shown - known.earlier_bytes))
+        while len(window) > 2 and elapsed_s - window[0].at_s > _RATE_WINDOW_S:
             window.popleft()
-        since_s, bytes_before, entries_before = window[0]
-        span_s = max(elapsed_s - since_s, 1e-6)
-        left_s = elapsed_s * (1 - fraction) / fraction if fraction > 0 else None
+        since, now = window[0], window[-1]
+        span_s = max(elapsed_s - since.at_s, 1e-6)
+        fraction, left_s = self._estimate(elapsed_s, known)
+        exact = known.complete and not stale_ranks
         return ProgressView(
             fraction=fraction,
             exact=exact,
-            bytes_done=bytes_done,
-            bytes_total=bytes_total,
-            entries_done=entries_done,
+            bytes_done=shown,
+            bytes_total=known.bytes_found if known.complete and bytes_shown is None else None,
+            entries_done=known.done,
             elapsed_s=elapsed_s,
-            rate_bytes_s=(bytes_done - bytes_before) / span_s,
-            rate_entries_s=(entries_done - entries_before) / span_s,
+            rate_bytes_s=max(0.0, now.bytes - since.bytes) / span_s,
+            rate_entries_s=max(0.0, now.entries - since.entries) / span_s,
             remaining_s=left_s if elapsed_s > _SURE_AFTER_S else None,
             stale_ranks=stale_ranks,
             failed=failed,
         )
+
+    def _note(self, elapsed_s: float, known: Known) -> None:
+        """Keep the moment; of a long course each second one is enough."""
+        found = known.sized - self._sized[0], known.bytes_found - self._sized[1]
+        self._sized = known.sized, known.bytes_found
+        if found[1] > self._leap[1]:
+            self._leap = found
+        course = self._course
+        if elapsed_s - course[-1].at_s < self._step_s:
+            return
+        done = known.done - known.earlier, known.bytes_done - known.earlier_bytes
+        course.append(_Point(elapsed_s, done[0], done[1] / _AS_ONE_BYTES))
+        if len(course) > _POINTS:
+            del course[1::2]
+            self._step_s = elapsed_s / _POINTS * 2
+
+    def _estimate(self, elapsed_s: float, known: Known) -> tuple[float, float | None]:
+        """The share that is done, and the seconds left; None if nobody could tell."""
+        entries, size = _expected(known, self._leap)
+        per_entry, per_byte = _costs(self._course)
+        took = per_entry * (known.done - known.earlier)
+        took += per_byte * (known.bytes_done - known.earlier_bytes)
+        left = per_entry * max(0.0, entries - known.done)
+        left += per_byte * max(0.0, size - known.bytes_done)
+        left_s = elapsed_s * left / took if took > 0 else None
+        if known.complete and known.bytes_found:
+            fraction = known.bytes_done / known.bytes_found
+        else:
+            done = per_entry * known.done + per_byte * known.bytes_done
+            fraction = done / (done + left) if done + left > 0 else 0.0
+        if not (known.complete and known.done == known.found):
+            fraction = min(fraction, _NOT_DONE)
+        return min(1.0, fraction), left_s
+
+
+def _expected(known: Known, leap: tuple[int, int]) -> tuple[float, float]:
+    """How many entries and bytes there will be."""
+    entries = float(known.found)
+    if not known.scanned and known.weight > 0:
+        entries = max(entries, known.done / min(1.0, known.weight))
+    sized, size = known.sized - leap[0], known.bytes_found - leap[1]
+    each = max(0, size) / sized if sized > 0 else 0.0
+    return entries, known.bytes_found + each * max(0.0, entries - known.sized)
+
+
+def _costs(course: list[_Point]) -> tuple[float, float]:
+    """What an entry and a byte cost, in seconds or so: what fits the course best."""
+    entries, size = course[-1].entries, course[-1].bytes
+    if entries + size <= 0:
+        return 0.0, 0.0
+    equal = course[-1].at_s / (entries + size)
+    ee = eb = bb = et = bt = 0.0
+    for one, other in pairwise(course):
+        took_s = other.at_s - one.at_s
+        e, b = other.entries - one.entries, other.bytes - one.bytes
+        ee, eb, bb = ee + e * e, eb + e * b, bb + b * b
+        et, bt = et + e * took_s, bt + b * took_s
+    et, bt = et + _DOUBT * ee * equal, bt + _DOUBT * bb * equal
+    ee, bb = ee * (1 + _DOUBT), bb * (1 + _DOUBT)
+    per_entry = et / ee if ee else 0.0
+    per_byte = bt / bb if bb else 0.0
+    if ee and bb:
+        both = ee * bb - eb * eb
+        fitted = (et * bb - bt * eb) / both, (bt * ee - et * eb) / both
+        # Nothing takes less than no time.
+        per_entry, per_byte = (
+            (per_entry, 0.0) if fitted[1] < 0 else (0.0, per_byte) if fitted[0] < 0 else fitted
+        )
+    return per_entry, per_byte / _AS_ONE_BYTES

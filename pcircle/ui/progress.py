@@ -46,6 +46,8 @@ _LIVE_EVERY_S = 0.1
 _BAR_CELLS_MIN = 10
 _BAR_CELLS_MAX = 40
 _PERCENT_CELLS = len("~100.0%")
+# What a narrow terminal can do without, first of all first.
+_DISPENSABLE = ("entry rate", "total", "entries", "rate", "silent", "size", "failed")
 _CURSORLESS_TERMINALS = frozenset({"", "dumb", "unknown"})
 
 
@@ -97,24 +99,38 @@ def note_all(progress: Progress, texts: Iterable[str]) -> None:
         progress.note("\n".join(some))
 
 
-def describe(view: ProgressView, *, brief: bool = False) -> str:
+def describe(view: ProgressView, cells: int | None = None) -> str:
     """*view* in one line, without the percentage: bytes, entries, rates, time left, trouble.
 
-    *brief* leaves out what a narrow terminal can do without.
+    What does not fit into *cells* is left out, the time left last of all.
     """
-    done = format_size(view.bytes_done)
-    if view.bytes_total is not None and not brief:
-        done += f" of {format_size(view.bytes_total)}"
-    parts = [done, f"{format_count(view.entries_done)} entries", format_rate(view.rate_bytes_s)]
-    if not brief:
-        parts.append(f"{format_count(round(view.rate_entries_s))} entries/s")
+    left_out = 0
+    while cells is not None and left_out < len(_DISPENSABLE):
+        if len(_words(view, frozenset(_DISPENSABLE[:left_out]))) <= cells:
+            break
+        left_out += 1
+    return _words(view, frozenset(_DISPENSABLE[:left_out]))
+
+
+def _words(view: ProgressView, without: frozenset[str]) -> str:
+    """The parts of a line, but for those that are left out."""
+    size, total = format_size(view.bytes_done), view.bytes_total
+    silent = view.stale_ranks
+    parts = {
+        "size": size,
+        "entries": f"{format_count(view.entries_done)} entries",
+        "rate": format_rate(view.rate_bytes_s),
+        "entry rate": f"{format_count(round(view.rate_entries_s))} entries/s",
+    }
+    if total is not None and "total" not in without:
+        parts["size"] = f"{size} of {format_size(total)}"
     if view.remaining_s is not None:
-        parts.append(f"{format_duration(view.remaining_s)} left")
+        parts["left"] = f"{format_duration(view.remaining_s)} left"
     if view.failed:
-        parts.append(f"{format_count(view.failed)} failed")
-    if view.stale_ranks:
-        parts.append(f"{view.stale_ranks} rank{'s'[: view.stale_ranks != 1]} not answering")
-    return ", ".join(parts)
+        parts["failed"] = f"{format_count(view.failed)} failed"
+    if silent:
+        parts["silent"] = f"{silent} rank{'s'[: silent != 1]} not answering"
+    return ", ".join(text for part, text in parts.items() if part not in without)
 
 
 def _percent(view: ProgressView) -> str:
@@ -222,17 +238,23 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    words = describe(view)
-    spare_cells = terminal_cells - _PERCENT_CELLS - 2
-    if spare_cells < len(words) + _BAR_CELLS_MIN:
-        words = describe(view, brief=True)
-    bar_cells = min(_BAR_CELLS_MAX, max(_BAR_CELLS_MIN, spare_cells - len(words)))
+    spare_cells = max(0, terminal_cells - _PERCENT_CELLS - 2)
+    words = describe(view, spare_cells - _BAR_CELLS_MIN)
+    bar_cells = min(_BAR_CELLS_MAX, spare_cells - len(words))
+    if bar_cells < _BAR_CELLS_MIN:  # no room: the time left is worth more
+        words, bar_cells = describe(view, spare_cells), 0
     line = Table.grid(padding=(0, 1))
     line.add_column(justify="right", no_wrap=True, min_width=_PERCENT_CELLS)
-    line.add_column()
     line.add_column(no_wrap=True, overflow="ellipsis")
-    bar = ProgressBar(total=1.0, completed=min(1.0, max(0.0, view.fraction)), width=bar_cells)
-    line.add_row(Text(_percent(view)), bar, Text(words, style="red" if view.failed else ""))
+    text = Text(words, style="red" if view.failed else "")
+    if bar_cells:
+        line.add_column(no_wrap=True, overflow="ellipsis")
+        done = min(1.0, max(0.0, view.fraction))
+        line.add_row(
+            Text(_percent(view)), ProgressBar(total=1.0, completed=done, width=bar_cells), text
+        )
+    else:
+        line.add_row(Text(_percent(view)), text)
     return line
 
 
@@ -256,11 +278,13 @@ def make(mode: Mode, stream: TextIO | None, *, quiet: bool, interval_s: float) -
 
     ``auto`` is a live bar on a terminal, else lines, and nothing when *quiet*.  ``always`` is the
     bar, *quiet* or not, and on a pipe too: under mpirun the terminal is at the other end of one.
-    ``never`` is nothing.  A terminal that can't move its cursor, by ``TERM``, gets lines.
+    In a file it is lines.  ``never`` is nothing.  A terminal that can't move its cursor, by
+    ``TERM``, gets lines.
     """
     if mode == "never" or (quiet and mode == "auto"):
         return silent(stream)
-    wanted = mode == "always" or Output(stream).isatty()
+    output = Output(stream)
+    wanted = output.isatty() or (mode == "always" and not output.is_file())
     if wanted and os.environ.get("TERM", "") not in _CURSORLESS_TERMINALS:
         return live(stream)
     return plain(stream, interval_s)

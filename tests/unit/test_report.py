@@ -108,8 +108,8 @@ def test_ranks_add_up() -> None:
     total = add_up([rank_report(0, ONE), rank_report(1, TWO)])
     assert (total.found, total.files, total.bytes_done) == (13, 9, 3 << 20)
     assert (total.copied, total.settled) == (12, 13)
-    assert not total.walked
-    assert ONE.walked
+    assert not total.scanned
+    assert ONE.scanned
 
 
 def test_ranks_that_count_differently_are_not_added() -> None:

@@ -193,7 +193,7 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal: Terminal) -> None
     assert seen.endswith("\x1b[2Kafter\r\n")  # the bar's line was erased
 
 
-@pytest.mark.parametrize("columns", ["20", "60", "80", "200"])
+@pytest.mark.parametrize("columns", ["20", "40", "60", "80", "200"])
 def test_the_bar_stays_on_one_line(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
@@ -205,7 +205,8 @@ def test_the_bar_stays_on_one_line(
     assert "\n" not in drawn
     assert len(drawn) <= int(columns)
     assert "42.1%" in drawn
-    assert ("2h05m left" in drawn) == (int(columns) >= 60)
+    assert "2h05m left" in drawn
+    assert ("1.5 GiB" in drawn) == (int(columns) >= 40)
     shown.close()
 
 
@@ -216,6 +217,22 @@ def test_a_terminal_without_a_cursor_gets_lines(
     shown = progress.make("always", terminal.stream, quiet=False, interval_s=1)
     shown.update(_view(1))
     assert terminal.seen().startswith("~42.1% after 1.00s: ")
+
+
+def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """``--progress always 2>log``: a log is read later, and escapes are no text."""
+    monkeypatch.setenv("TERM", "xterm")
+    with open(tmp_path / "log", "w", encoding="utf-8") as log:
+        shown = progress.make("always", log, quiet=True, interval_s=1)
+        shown.update(_view(1))
+        shown.update(_view(2.5))
+        shown.close()
+    said = (tmp_path / "log").read_text()
+    assert "\x1b" not in said
+    assert [line.split(": ")[0] for line in said.splitlines()] == [
+        "~42.1% after 1.00s",
+        "~42.1% after 2.50s",
+    ]
 
 
 def test_a_vanished_terminal_is_no_error(terminal: Terminal) -> None:

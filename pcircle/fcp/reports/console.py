@@ -36,7 +36,7 @@ from pcircle.ui import jsonout, progress
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.pace import Pace
+from pcircle.ui.pace import Known, Pace
 from pcircle.ui.progress import note_all
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, failures_by_kind, shares
 from pcircle.writing import write_stream
@@ -136,20 +136,21 @@ class Console(Observer[Done]):
             self._progress.note(f"fcp: cannot write the error log: {error.strerror}")
 
     def show(self, sums: Sums) -> None:
-        elapsed_s = time.monotonic() - self._began_s
         now = totals(sums.counts)
-        self._progress.update(
-            self._pace.view(
-                elapsed_s,
-                fraction=_fraction(now, sums.weight),
-                exact=now.walked and not sums.stale,
-                bytes_done=now.bytes_done,
-                bytes_total=now.bytes_found if now.walked else None,
-                entries_done=now.settled,
-                stale_ranks=sums.stale,
-                failed=now.failed,
-            )
+        known = Known(
+            found=now.found,
+            sized=now.sized,
+            done=now.settled,
+            bytes_found=now.bytes_found,
+            bytes_done=now.bytes_done,
+            scanned=now.scanned,
+            weight=sums.weight,
+            earlier=now.resumed,
+            earlier_bytes=now.resumed_bytes,
         )
+        elapsed_s = time.monotonic() - self._began_s
+        view = self._pace.view(elapsed_s, known, stale_ranks=sums.stale, failed=now.failed)
+        self._progress.update(view)
 
     # ---- the end ---------------------------------------------------------------
 
@@ -287,15 +288,6 @@ class Console(Observer[Done]):
                 text = shares(report.ranks, report.entries, self._verbose) + text
             Output(stream).write(text)  # said about the copy: no result
         return code
-
-
-def _fraction(now: Totals, weight: float) -> float:
-    """The share that is done: by bytes where all are known, else by weight."""
-    if not now.walked:
-        return min(1.0, weight)
-    if now.bytes_found:
-        return min(1.0, now.bytes_done / now.bytes_found)
-    return now.settled / now.found if now.found else 0.0
 
 
 def _make_progress(mode: progress.Mode, quiet: bool, interval_s: float) -> progress.Progress:
