@@ -20,7 +20,7 @@ from pcircle.aio import operations as ops
 from pcircle.workers.overlap import Overlap
 from pcircle.workers.pool import Pool
 
-from .test_futures import HANG_S, Gate, call
+from .test_futures import HANG_S, Gate, begun_in_time, call
 
 MANY = 3000  # more than functions may nest
 
@@ -164,10 +164,8 @@ def test_what_follows_is_done_after_the_end_too() -> None:
 
 
 def test_deadlines_hold_after_the_end_too() -> None:
-    gate = Gate()
     io = Files(threads=1)
-    held = io.submit(gate(), deadline_s=0.5)
-    assert gate.begun.wait(HANG_S)
+    gate, held = begun_in_time(io)
     assert not io.close(0.01)
     assert isinstance(held.error(HANG_S), TimeoutError)
     gate.open()
@@ -257,7 +255,8 @@ def _without_threads(program: Callable[[], None]) -> int:
         code = 3
         try:
             resource.setrlimit(resource.RLIMIT_NPROC, (4, 4))
-            os.setuid(61_234)
+            # Whose threads are limited is a user: this one runs nothing else beside it.
+            os.setuid(100_000 + os.getpid())
             program()
             code = 0
         finally:

@@ -25,7 +25,9 @@ from pcircle.checkpoint.store import Checkpoint
 from pcircle.fcp.counters import LENGTHS
 from tests.fcp.running import Launcher, Run
 
-SLOWLY = ("--ops-limit", "4000", "--bwlimit", "60M", "--checkpoint-interval", "0.1")
+# A copy of some thousand files, or of a file of 64 MiB, takes at least four seconds, of which the
+# first is enough to commit something: so long may who watches it wait for a processor.
+SLOWLY = ("--ops-limit", "1000", "--bwlimit", "16M", "--checkpoint-interval", "0.1")
 
 
 def checkpoints(place: bytes) -> list[bytes]:
@@ -52,9 +54,8 @@ def interrupt(
         while not (is_committed(place) if when is None else when()):
             assert run.process.poll() is None, "the copy was faster than its first epoch"
             assert time.monotonic() < deadline
-            time.sleep(0.01)
-        for pid in run.processes():
-            os.kill(pid, number)
+            time.sleep(0.05)  # to look costs more than the copy
+        run.kill(number)
         finished = run.finish()
         assert finished.code != 0
         assert run.wait_until_gone() == []

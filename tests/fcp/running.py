@@ -17,6 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 
 HANG_S = 60.0
+KILL = signal.SIGKILL
 FCP = ("pcircle.fcp",)
 TAG = "FCP_TEST_RUN"
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
@@ -166,11 +168,8 @@ class Run:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        for pid in (self.process.pid, *self.processes()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # It ended by itself, which is the usual case.
+        self.process.kill()  # where its environment can't be read
+        self.kill()
         self.process.communicate()
 
     def finish(self, timeout_s: float = HANG_S) -> Finished:
@@ -184,6 +183,13 @@ class Run:
     def signal(self, number: signal.Signals) -> None:
         """Signal the process group, as a terminal does."""
         os.killpg(self.process.pid, number)
+
+    def kill(self, number: int = KILL) -> None:
+        """Signal each of its processes, the launcher's included, one after the other."""
+        for pid in self.processes():
+            # It may have ended meanwhile: with the one before, or because all was done.
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def processes(self) -> list[int]:
         """Living processes of this run by process id, the launcher's included."""

@@ -168,7 +168,7 @@ def test_names_of_a_file_that_changes_between_two_runs(place: bytes) -> None:
     def is_half_way() -> bool:
         return is_committed(place) and os.path.exists(place + b"/copy/1/149")
 
-    interrupt(TWO, place, "--ops-limit", "1500", *arguments, when=is_half_way)
+    interrupt(TWO, place, "--ops-limit", "700", *arguments, when=is_half_way)
     missing = [name for name in names if not os.path.exists(place + b"/copy/" + name)]
     assert 0 < len(missing) < len(names)
     for first in firsts:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import stat
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +124,13 @@ def test_log_of_a_copy_that_is_killed(launcher: Launcher, place: bytes) -> None:
         if not number % 200:
             directory = make_directory(source, b"%d" % number)
         os.close(os.open(directory + b"/%d" % number, os.O_CREAT | os.O_WRONLY, 0))
-    arguments = ("--error-log", log, source, place + b"/target")
+    # Else it might be through before it is seen that it has begun.
+    arguments = ("--ops-limit", "5000", "--error-log", log, source, place + b"/target")
     with Run(launcher, *arguments, prefix=prefix, stderr=subprocess.DEVNULL) as run:
         while not os.path.exists(log) or os.path.getsize(log) < 100_000:
             assert run.process.poll() is None
             time.sleep(0.001)
-        for pid in run.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        run.kill()
     entries = [failed.entry for failed in read_log(os.fsdecode(log))]
     assert 200 < len(set(entries)) == len(entries)
 

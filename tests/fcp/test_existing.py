@@ -296,12 +296,10 @@ def _kill_when_begun(
         with Run(launcher, *options, *UNKEPT, "--chunksize", "4M", source, target) as run:
             while run.process.poll() is None:
                 if len(os.listdir(holder)) > 1:
-                    for pid in run.processes():
-                        os.kill(pid, signal.SIGSTOP)
+                    run.kill(signal.SIGSTOP)
                     break
             begun = any(name.startswith(b".fcp-") for name in os.listdir(holder))
-            for pid in run.processes():
-                os.kill(pid, signal.SIGKILL)
+            run.kill()
             run.process.wait()
         for name in os.listdir(holder):
             if name.startswith(b".fcp-"):
@@ -326,8 +324,7 @@ def test_killed_copy_leaves_no_truncated_file(
         write_file(source + b"/%d" % number, data)
     with Run(launcher, option, *UNKEPT, "-T", source, target) as run:
         run.wait_for(target)
-        for pid in run.processes():
-            os.kill(pid, signal.SIGKILL)
+        run.kill()
         run.process.wait()
     for name in os.listdir(target):
         if name.startswith(b".fcp-"):

@@ -152,8 +152,7 @@ def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) 
         while len(checkpoints(place)) < 2:
             assert run.process.poll() is None
             time.sleep(0.005)
-        for pid in run.processes():
-            os.kill(pid, signal.SIGKILL)
+        run.kill()
         run.finish()
     (second,) = [path for path in checkpoints(place) if path != mine]
     subprocess.run(["rm", "-r", second], check=True)
@@ -165,14 +164,16 @@ def test_the_checkpoint_of_another_copy_is_not_taken(flat: bytes, place: bytes) 
 
 @pytest.mark.parametrize("launcher", launchers([1, 3], [2]))
 def test_a_living_jobs_checkpoint_is_refused(launcher: Launcher, flat: bytes, place: bytes) -> None:
-    with Run(launcher, *SLOWLY, "--ops-limit", "400", flat, place + b"/copy") as run:
+    with Run(launcher, *SLOWLY, flat, place + b"/copy") as run:
         while not is_committed(place):
             assert run.process.poll() is None
             time.sleep(0.01)
+        run.kill(signal.SIGSTOP)  # or it might be through before it was asked for
         for option in ("--resume", "--restart"):
             refused = run_fcp(ONE, option, flat, place + b"/copy")
             assert refused.code == 2
             assert "another fcp is running this copy" in refused.said
+        run.kill(signal.SIGCONT)
         assert run.finish().code == 0
     assert differences(flat, place + b"/copy", CONTENT) == []
 
@@ -245,10 +246,11 @@ def test_inside_the_copy_where_the_parent_cannot_be_written(flat: bytes, place: 
 def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
     """Also what was done since the last epoch: a stop in good order has one more."""
     with Run(
-        TWO, "--ops-limit", "4000", "--checkpoint-interval", "1h", flat, place + b"/copy"
+        TWO, "--ops-limit", "1000", "--checkpoint-interval", "1h", flat, place + b"/copy"
     ) as run:
-        run.wait_for(place + b"/copy")
-        time.sleep(0.5)
+        while len(files_in(place + b"/copy")) < 400:  # of 2,000: some are surely done
+            assert run.process.poll() is None
+            time.sleep(0.01)
         run.signal(signal.SIGTERM)
         finished = run.finish()
     assert finished.code == 143
@@ -257,6 +259,12 @@ def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
     copy(FOUR, "--resume", "--json", place + b"/report", flat, place + b"/copy")
     assert document(place + b"/report")["resumed"] > 0
     assert differences(flat, place + b"/copy", CONTENT) == []
+
+
+def files_in(path: bytes) -> list[bytes]:
+    """The names of the files in and below a directory, temporary ones left out."""
+    found = (names for _, _, names in os.walk(path))
+    return [name for names in found for name in names if not name.startswith(b".fcp-")]
 
 
 # ---- nothing twice -----------------------------------------------------------------------------

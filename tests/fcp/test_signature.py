@@ -99,7 +99,7 @@ def test_a_resumed_copy_has_the_signature_of_the_whole(
     """Of what the killed run had done nothing is read again but what is signed where it stands."""
     place = os.fsencode(tmp_path)
     arguments: list[str | bytes] = ["-a", "-s", "--chunksize=4M", *options, tree, place + b"/dst"]
-    slowly = ["--bwlimit=40M", "--ops-limit=1500"]
+    slowly = ["--bwlimit=20M", "--ops-limit=700"]
     interrupt(Launcher(jobs=3), place, *slowly, *arguments, when=lambda: committed(place).names > 0)
     for refused in ([], ["-ssha256"]):
         other = [*refused, "-a", "--chunksize=4M", *options]

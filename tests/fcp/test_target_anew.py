@@ -100,7 +100,7 @@ def build_source(place: bytes) -> bytes:
 
 def stop_midway(place: bytes, *arguments: str | bytes) -> None:
     """Kill a copy of some thousand operations when much of it was committed."""
-    slowly = "--ops-limit", "1500"
+    slowly = "--ops-limit", "600"
     interrupt(ONE, place, *slowly, *arguments, when=lambda: committed(place).names > FILES // 3)
 
 
@@ -236,7 +236,7 @@ def test_a_second_interruption_after_the_target_was_made_anew(
         journal = Path(os.fsdecode(checkpoint)) / "journal-0002-0"
         return journal.exists() and journal.read_bytes().count(b"fcpC") > 3
 
-    interrupt(ONE, place, "--ops-limit", "600", "--resume", "-T", source, target, when=again)
+    interrupt(ONE, place, "--ops-limit", "400", "--resume", "-T", source, target, when=again)
     assert len(marks_in(target)) == 1
     copy(TWO, "--resume", "--json", place + b"/r", "-T", source, target)
     assert document(place + b"/r")["resumed"] > 0

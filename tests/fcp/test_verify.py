@@ -7,7 +7,6 @@ was written. What the kernel keeps in its cache is right, so only who reads the 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -221,8 +220,7 @@ def test_what_was_not_verified_is_not_taken_for_done(place: bytes, fuse: Mount) 
             assert time.monotonic() < deadline
             assert run.process.poll() is None
             time.sleep(0.01)
-        for pid in run.processes():
-            os.kill(pid, signal.SIGKILL)
+        run.kill()
     mount.rules()
     mount.release()
     flip(mount.backing + b"/copy/" + VICTIM, 5000)
@@ -252,8 +250,7 @@ def test_a_checkpoint_without_verification_is_refused(place: bytes) -> None:
         ONE, "--checkpoint-interval", "0.05", "--bwlimit", "8M", source, place + b"/copy"
     ) as run:
         assert run.wait_for(place + b"/copy")
-        for pid in run.processes():
-            os.kill(pid, signal.SIGKILL)
+        run.kill()
     finished = run_fcp(ONE, "--resume", "--verify", source, place + b"/copy")
     assert finished.code == 2, finished.said
     assert "--verify" in finished.said
