@@ -37,20 +37,17 @@ from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.tool.inputs import read_paths, rules_of
+from pcircle.tool.options import Common, common
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.times import Stop, limit_of, stop_of
-from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.progress import Mode
 from pcircle.ui.values import (
     chunk_bytes,
     interval_s,
     invalid,
     number,
-    number_of_jobs,
-    number_of_threads,
     parse_number,
 )
 from pcircle.units import parse_size
@@ -65,14 +62,12 @@ _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 Links = Literal["all", "operands", "none"]
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(Common, frozen=True, kw_only=True):
     """A copy, as asked for: every option with its meaning.
 
     `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds. `filters` are pairs of "exclude" or "include" with a pattern,
-    or "exclude-from" or "include-from" with a file of them, whose lines end
-    with NUL if `null`, as do the paths in the file `files_from`; with `deep` what is in
-    directories listed there is meant as well. `links` are the symbolic links to follow: all, those
+    in seconds. With `files_from` and `deep` what is in directories listed there is meant as
+    well. `links` are the symbolic links to follow: all, those
     that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
     with operands that may be meant as their values, `words` the arguments as typed.
     """
@@ -84,31 +79,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     chunk_bytes: int | None = None
     dry: bool = False
-    filters: tuple[tuple[str, bytes], ...] = ()
-    null: bool = False
     links: Links = "none"
-    one_file_system: bool = False
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
-    jobs: int | None = None
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    progress: Mode = "auto"
-    interval_s: float = 10.0
-    json: str | None = None
     reflink: When = "auto"
     sparse: When = "auto"
     existing: Existing = Existing()
-    error_log: str | None = None
     retry_from: str | None = None
-    files_from: str | None = None
     deep: bool = False
     checkpoint: Wish = Wish()
     verify: bool = False
     sign: str | None = None
     stripe: str | None = None
-    threads: int | None = None
     stop: Stop = Stop()
     unjoined: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
@@ -257,12 +239,8 @@ class CopyProgram(ToolProgram):
             roots = msgspec.msgpack.decode(plan, type=Plan).roots
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         return Console(
-            quiet=options.quiet,
-            verbose=options.verbose,
-            progress=options.progress,
-            interval_s=options.interval_s,
-            json=options.json,
-            log=self._log,
+            options,
+            self._log,
             dry=options.dry,
             sources=options.sources,
             target=options.target,
@@ -372,6 +350,7 @@ def _options(typed: argparse.Namespace) -> Options:
     if not target or not all(operands):
         raise UsageError("empty file name")
     return Options(
+        **common(typed),
         sources=tuple(operands),
         target=target,
         into=into,
@@ -379,31 +358,18 @@ def _options(typed: argparse.Namespace) -> Options:
         keep=_keep(typed),
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
-        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
-        null=typed.null,
         links=typed.links,
-        one_file_system=typed.one_file_system,
         bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
         operations_per_s=_limit("--ops-limit", typed.ops_limit, parse_number),
-        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
-        transport=typed.transport,
-        quiet=typed.quiet,
-        verbose=typed.verbose,
-        progress=typed.progress,
-        interval_s=interval_s("--interval", typed.interval),
-        json=typed.json,
         reflink=typed.reflink,
         sparse=typed.sparse,
         existing=_existing(typed),
-        error_log=typed.error_log,
         retry_from=typed.retry_from,
-        files_from=typed.files_from,
         deep=typed.recursive,
         checkpoint=_wish(typed),
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,
-        threads=None if typed.threads is None else number_of_threads(typed.threads),
         stop=stop_of(typed.stop_after, typed.stop_at),
         unjoined=tuple(typed.unjoined),
         words=typed.words,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from pcircle.checkpoint.journal import Lengths
 from pcircle.circle import Sums
 from pcircle.copying.counts import KINDS, Counts
-from pcircle.runtime import Work
+from pcircle.runtime import RankReport, Work
+from pcircle.ui.pace import Known
 
 FOUND, SIZED, FAILED, SPECIAL_SKIPPED = 0, 1, 7, 16
 """Where these are in the counts in a row."""
@@ -154,11 +157,31 @@ class Totals(msgspec.Struct, frozen=True):
         return self.copied + self.skipped + self.special_skipped + self.failed
 
     @property
-    def scanned(self) -> bool:
-        """All directories are read, so that no more entries will be found."""
-        return self.scans_due == self.scans_done
+    def troubles(self) -> int:
+        """Entries that have failed."""
+        return self.failed
+
+    def known(self, weight: float) -> Known:
+        """What is known of the work, for how long it will take."""
+        return Known(
+            found=self.found,
+            sized=self.sized,
+            done=self.settled,
+            bytes_found=self.bytes_found,
+            bytes_done=self.bytes_done,
+            scanned=self.scans_due == self.scans_done,
+            weight=weight,
+            earlier=self.resumed,
+            earlier_bytes=self.resumed_bytes,
+        )
 
 
 def totals(counts: tuple[int, ...]) -> Totals:
     """The counts of `Counters.sums` by name."""
     return Totals(*counts)
+
+
+def add_up(reports: Sequence[RankReport]) -> Totals:
+    """The counts of all ranks together."""
+    columns = zip(*(report.counts for report in reports), strict=True)
+    return totals(tuple(map(sum, columns))) if reports else Totals()

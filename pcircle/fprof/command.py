@@ -18,11 +18,13 @@ from pcircle.fprof.reports.wishes import DIMENSIONS, Wishes
 from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
+from pcircle.tool.failures import line_of
 from pcircle.tool.inputs import rules_of
+from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.ui.errorlog import LogFile, line_of, open_log
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.values import interval_s, invalid, number, number_of_jobs, positive
+from pcircle.ui.values import invalid, number, positive
 from pcircle.units import parse_size
 
 if TYPE_CHECKING:
@@ -88,13 +90,10 @@ class ProfileProgram(ToolProgram):
         options = self._options
         return Console(
             msgspec.msgpack.decode(plan, type=Plan),
+            options,
+            self._log,
             options.wishes,
-            quiet=options.quiet,
-            verbose=options.verbose,
-            progress_mode=options.progress,
-            interval_s=options.interval_s,
-            outputs=options.outputs(),
-            log=self._log,
+            options.outputs(),
         )
 
 
@@ -108,24 +107,11 @@ def profile_typed(typed: argparse.Namespace) -> int:
         return diff(typed)
     if not typed.operands:
         raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
-    if typed.null and not _names_files(typed):
-        raise UsageError("--null requires --files-from, --exclude-from or --include-from")
+    refuse_idle_null(typed)
     options = Options(
+        **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
-        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
-        null=typed.null,
-        one_file_system=typed.one_file_system,
-        threads=None if typed.threads is None else positive("--threads", typed.threads, 1024),
-        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
-        transport=typed.transport,
-        quiet=typed.quiet,
-        verbose=typed.verbose,
-        progress=typed.progress,
-        interval_s=interval_s("--interval", typed.interval),
-        json=typed.json,
-        error_log=typed.error_log,
-        files_from=typed.files_from,
         csv=typed.csv,
         save=typed.save,
         html=typed.html,
@@ -138,12 +124,6 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if options.files_from is not None and options.filters:
         raise UsageError("--files-from cannot be combined with filters")
     return _run(options)
-
-
-def _names_files(typed: argparse.Namespace) -> bool:
-    """Whether any option gives a file of paths or patterns."""
-    filters = typed.filters or ()
-    return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
 
 
 def _wishes(typed: argparse.Namespace) -> Wishes:

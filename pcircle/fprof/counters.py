@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pcircle.circle import Sums
-from pcircle.runtime import Work
+from pcircle.runtime import RankReport, Work
+from pcircle.ui.pace import Known
 
 
 class Totals(NamedTuple):
@@ -45,9 +47,21 @@ class Totals(NamedTuple):
         return self.files + self.directories + self.links + self.special + self.failed
 
     @property
-    def walked(self) -> bool:
-        """All directories are read, so that the number of entries is known."""
-        return self.scans_due == self.scans_done
+    def troubles(self) -> int:
+        """Entries that are not known, or whose own entries are not."""
+        return self.failed + self.unreadable
+
+    def known(self, weight: float) -> Known:
+        """What is known of the work, for how long it will take: bytes are none of it."""
+        return Known(
+            found=self.found,
+            sized=self.found,
+            done=self.settled,
+            bytes_found=0,
+            bytes_done=0,
+            scanned=self.scans_due == self.scans_done,
+            weight=weight,
+        )
 
     @property
     def idle_us(self) -> int:
@@ -114,3 +128,9 @@ def totals(counts: tuple[int, ...]) -> Totals:
     """The counts of `Counters.sums` by name."""
     found = Totals(*counts)
     return found._replace(bytes=found.bytes + (found.bytes_high << _HIGH_BITS), bytes_high=0)
+
+
+def add_up(reports: Sequence[RankReport]) -> Totals:
+    """The counts of all ranks together."""
+    columns = zip(*(report.counts for report in reports), strict=True)
+    return totals(tuple(map(sum, columns))) if reports else Totals()

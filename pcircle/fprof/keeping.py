@@ -8,12 +8,13 @@ import sys
 from itertools import accumulate
 
 from pcircle import __version__
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.fprof.options import Options, check_outputs
 from pcircle.fprof.profile import diffing, saved
 from pcircle.fprof.profile.model import merge
 from pcircle.fprof.reports.outputs import tell
 from pcircle.fprof.reports.report import Run, make
+from pcircle.tool.results import Results
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
@@ -53,8 +54,9 @@ def tell_kept(options: Options) -> int:
         raise UsageError(f"--top: {kept}")
     run = Run(exit_code=EntriesFailed.exit_code if merged.failed or merged.unreadable else 0)
     report = make(merged, options.wishes, run)
-    note = Output(sys.stderr).line
-    return options.outputs().tell(merged, report, run, note, quiet=options.quiet)
+    results = Results("fprof", options.json, Output(sys.stderr).line)
+    options.outputs().tell(merged, report, run, results, quiet=options.quiet)
+    return worst((run.exit_code, results.code))
 
 
 def diff(typed: argparse.Namespace) -> int:
@@ -71,4 +73,6 @@ def diff(typed: argparse.Namespace) -> int:
     old, new = typed.diff
     found = diffing.compare(saved.read(old), saved.read(new), (old, new), __version__)
     parts = None if typed.quiet else lambda unicode: diffing.render(found)
-    return tell(found, parts, typed.json, Output(sys.stderr).line)
+    results = Results("fprof", typed.json, Output(sys.stderr).line)
+    tell(found, parts, results)
+    return worst((found.exit_code, results.code))

@@ -7,35 +7,19 @@ from __future__ import annotations
 
 import os
 
-import msgspec
-
 from pcircle.errors import UsageError
 from pcircle.fprof.reports.outputs import Outputs
 from pcircle.fprof.reports.wishes import Wishes
-from pcircle.transport.launch import TransportOption
+from pcircle.tool.options import Common
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
-from pcircle.ui.progress import Mode
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be profiled and told. `filters` are as of `pcircle.tool.inputs.rules_of`."""
+class Options(Common, frozen=True, kw_only=True):
+    """What is to be profiled and told."""
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()
-    filters: tuple[tuple[str, bytes], ...] = ()
-    null: bool = False
-    one_file_system: bool = False
-    threads: int | None = None
-    jobs: int | None = None
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    progress: Mode = "auto"
-    interval_s: float = 10.0
-    json: str | None = None
-    error_log: str | None = None
-    files_from: str | None = None
     csv: str | None = None
     save: str | None = None
     html: str | None = None

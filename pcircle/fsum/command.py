@@ -14,18 +14,18 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import working_directory
 from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
-from pcircle.fsum.report import log_line
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
+from pcircle.tool.failures import line_of
 from pcircle.tool.inputs import rules_of
+from pcircle.tool.options import Common, common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.transport.launch import TransportOption, detect
+from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
-from pcircle.ui.progress import Mode
-from pcircle.ui.values import chunk_bytes, interval_s, number_of_jobs, number_of_threads
+from pcircle.ui.values import chunk_bytes
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -49,11 +49,10 @@ _OF_DIFF = {
 }
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be signed, as asked for. `filters` are as of `pcircle.tool.inputs.rules_of`.
+class Options(Common, frozen=True, kw_only=True):
+    """What is to be signed, as asked for.
 
-    With `files_from` only what that list names is meant; with `deep` also what is in
-    directories there. `null`: paths in such files end with NUL.
+    With `files_from` and `deep` also what is in directories there is meant.
     `output` is the manifest to be written, `against` the one to be compared with, or a
     list of digests; `whole`: each file is to have a digest of its own.
     """
@@ -61,20 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[bytes, ...]
     algorithm: str | None = None
     chunk_bytes: int | None = None
-    filters: tuple[tuple[str, bytes], ...] = ()
-    null: bool = False
-    files_from: str | None = None
     deep: bool = False
-    one_file_system: bool = False
-    threads: int | None = None
-    jobs: int | None = None
-    transport: TransportOption = "auto"
-    quiet: bool = False
-    verbose: int = 0
-    progress: Mode = "auto"
-    interval_s: float = 10.0
-    json: str | None = None
-    error_log: str | None = None
     output: bytes | None = None
     against: bytes | None = None
     mode: Against = "check"
@@ -204,18 +190,14 @@ class SumProgram(ToolProgram):
     @property
     def _line_of(self) -> Callable[[Any], bytes] | None:
         """What makes the lines of the error log, if one is wanted."""
-        return None if self._options.error_log is None else log_line
+        return None if self._options.error_log is None else line_of
 
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
         return Console(
             msgspec.msgpack.decode(plan, type=Plan),
-            quiet=options.quiet,
-            verbose=options.verbose,
-            progress_mode=options.progress,
-            interval_s=options.interval_s,
-            json=options.json,
-            log=self._log,
+            options,
+            self._log,
             output=self._output,
             bad_lines=self._bad_lines,
             strict=options.strict,
@@ -230,8 +212,7 @@ def sum_typed(typed: argparse.Namespace) -> int:
         return _diff(typed)
     if typed.recursive and typed.files_from is None:
         raise UsageError("--recursive requires --files-from")
-    if typed.null and not _names_files(typed):
-        raise UsageError("--null requires --files-from, --exclude-from or --include-from")
+    refuse_idle_null(typed)
     against, mode = _against(typed)
     output = typed.output if mode != "update" else typed.output or against
     if not typed.operands and against is None:
@@ -243,23 +224,11 @@ def sum_typed(typed: argparse.Namespace) -> int:
     if output and mode != "update" and against is not None:
         raise UsageError("--output cannot be combined with --check or --rot")
     options = Options(
+        **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
         algorithm=typed.algorithm,
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
-        filters=tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
-        null=typed.null,
-        files_from=typed.files_from,
         deep=typed.recursive,
-        one_file_system=typed.one_file_system,
-        threads=None if typed.threads is None else number_of_threads(typed.threads),
-        jobs=None if typed.jobs is None else number_of_jobs(typed.jobs),
-        transport=typed.transport,
-        quiet=typed.quiet,
-        verbose=typed.verbose,
-        progress=typed.progress,
-        interval_s=interval_s("--interval", typed.interval),
-        json=typed.json,
-        error_log=typed.error_log,
         output=None if output is None else os.fsencode(output),
         against=None if against is None else os.fsencode(against),
         mode=mode,
@@ -271,12 +240,6 @@ def sum_typed(typed: argparse.Namespace) -> int:
     if options.whole and options.chunk_bytes is not None:
         raise UsageError(_WHOLE_CHUNKS)
     return _run(options)
-
-
-def _names_files(typed: argparse.Namespace) -> bool:
-    """Whether any option gives a file of paths or patterns."""
-    filters = typed.filters or ()
-    return typed.files_from is not None or any(kind.endswith("-from") for kind, _ in filters)
 
 
 def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pcircle.circle import Sums
-from pcircle.runtime import Work
+from pcircle.runtime import RankReport, Work
+from pcircle.ui.pace import Known
 
 _AS_ONE_BYTES = 256 << 10
 
@@ -39,6 +41,23 @@ class Totals(NamedTuple):
     def settled(self) -> int:
         """Entries that have come to an end."""
         return self.signed + self.failed
+
+    @property
+    def troubles(self) -> int:
+        """Entries that have failed."""
+        return self.failed
+
+    def known(self, weight: float) -> Known:
+        """What is known of the work, for how long it will take."""
+        return Known(
+            found=self.found,
+            sized=self.sized,
+            done=self.settled,
+            bytes_found=self.bytes_found,
+            bytes_done=self.bytes_done,
+            scanned=self.scans_due == self.scans_done,
+            weight=weight,
+        )
 
 
 class Counters:
@@ -77,3 +96,9 @@ class Counters:
 def totals(counts: tuple[int, ...]) -> Totals:
     """The counts of `Counters.sums` by name."""
     return Totals(*counts)
+
+
+def add_up(reports: Sequence[RankReport]) -> Totals:
+    """The counts of all ranks together."""
+    columns = zip(*(report.counts for report in reports), strict=True)
+    return totals(tuple(map(sum, columns))) if reports else Totals()

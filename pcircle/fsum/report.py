@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.fsum.counters import totals
-from pcircle.fsum.items import Difference, Digest, Notice
+from pcircle.fsum.items import Difference
 from pcircle.runtime import RankReport
-from pcircle.tool.failures import Failure
-from pcircle.ui.errorlog import line_of
+from pcircle.tool.console import rank_share
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, RankShare, by_kind, error_name, plural
+from pcircle.ui.report import FailedEntry, RankShare, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
@@ -92,41 +91,10 @@ def bad_lines(count: int) -> str:
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
 
 
-def failed_entry(failure: Failure) -> FailedEntry:
-    """A failure as the report has it."""
-    error = error_name(failure.errno, failure.kind)
-    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason, error)
-
-
-def log_line(notice: Notice | Digest) -> bytes:
-    """What the error log has of a notice: a line if it is a failure."""
-    return line_of(notice) if isinstance(notice, Failure) else b""
-
-
-def describe_failure(failure: Failure) -> str:
-    """A failure in one line."""
-    return f"fsum: cannot {failure.doing} '{show(failure.path)}': {failure.reason}"
-
-
-def rank_share(report: RankReport) -> RankShare:
+def share(report: RankReport) -> RankShare:
     """A rank's share, of its report."""
     counts = totals(report.counts)
-    return RankShare(
-        rank=report.rank,
-        node=report.node,
-        entries=counts.signed,
-        bytes=counts.bytes_done,
-        items=report.items,
-        steals_asked=report.steals_asked,
-        steals_got=report.steals_got,
-        messages=report.messages,
-        message_bytes=report.message_bytes,
-        spilled_items=report.spilled,
-        cpu_s=round(report.cpu_s, 3),
-        peak_rss_bytes=report.peak_rss_bytes,
-        threads=report.threads,
-        work_per_s=by_kind(report.rates),
-    )
+    return rank_share(report, counts.signed, counts.bytes_done)
 
 
 def summary(report: Report) -> str:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from pcircle.ui.errorlog import encode
+from pcircle.ui.names import show
+from pcircle.ui.report import FailedEntry, error_name
+
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """An entry of which the work failed: what was tried, on which path, and why.
@@ -19,3 +23,49 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     root: int
     entry: bytes
     kind: str = ""
+
+    def said(self, tool: str) -> str:
+        """The failure in one line, as the tool says it."""
+        return f"{tool}: cannot {self.doing} '{show(self.path)}': {self.reason}"
+
+    def reported(self) -> FailedEntry:
+        """The failure as a report has it."""
+        error = error_name(self.errno, self.kind)
+        return FailedEntry(show(self.path), self.doing, self.errno, self.reason, error)
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A failed entry in the error log.
+
+    `path` is for people, and so is `error`: the name of the system's `errno`, or of a kind of
+    failure that the system has no number for. `entry`, below operand number `root`, is
+    percent-encoded; it is empty for the operand itself.
+    """
+
+    path: str
+    doing: str
+    errno: int | None
+    error: str
+    reason: str
+    root: int
+    entry: str
+
+
+def log_line(failure: Failure) -> LogLine:
+    """The line of a failed entry, for the error log."""
+    return LogLine(
+        path=show(failure.path),
+        doing=failure.doing,
+        errno=failure.errno,
+        error=error_name(failure.errno, failure.kind),
+        reason=failure.reason,
+        root=failure.root,
+        entry=encode(failure.entry),
+    )
+
+
+def line_of(notice: object) -> bytes:
+    """What the error log has of a notice, of tools that read only: a line if it is a failure."""
+    if not isinstance(notice, Failure):
+        return b""
+    return msgspec.json.encode(log_line(notice)) + b"\n"

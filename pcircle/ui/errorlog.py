@@ -17,63 +17,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Protocol
-
-import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.trusted import writing
 from pcircle.ui.names import show
-from pcircle.ui.report import error_name
 from pcircle.writing import write_all
 
 _PLAIN = b"/-_.~+,:=@ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _TOGETHER_BYTES = 4096
-
-
-class Failed(Protocol):
-    """What the tools' failures have in common."""
-
-    @property
-    def path(self) -> bytes: ...
-    @property
-    def doing(self) -> str: ...
-    @property
-    def errno(self) -> int | None: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def root(self) -> int: ...
-    @property
-    def entry(self) -> bytes: ...
-    @property
-    def kind(self) -> str: ...
-
-
-class LogLine(msgspec.Struct, frozen=True):
-    """A failed entry in the error log; `entry`, below PATH number `root`, is percent-encoded."""
-
-    path: str
-    doing: str
-    errno: int | None
-    error: str
-    reason: str
-    root: int
-    entry: str
-
-
-def line_of(failure: Failed) -> bytes:
-    """The line of a failed entry, of tools that read only."""
-    line = LogLine(
-        path=show(failure.path),
-        doing=failure.doing,
-        errno=failure.errno,
-        error=error_name(failure.errno, failure.kind),
-        reason=failure.reason,
-        root=failure.root,
-        entry=encode(failure.entry),
-    )
-    return msgspec.json.encode(line) + b"\n"
 
 
 class LogFile:

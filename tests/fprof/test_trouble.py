@@ -153,7 +153,7 @@ def test_a_closed_output_is_a_failure_that_is_said(place: bytes) -> None:
             command, stdout=full, stderr=subprocess.PIPE, env=clean_environment(), check=False
         )
     assert finished.returncode == 1
-    assert b"cannot write 'standard output': No space left" in finished.stderr
+    assert b"cannot write standard output: No space left" in finished.stderr
     reader, writer = os.pipe()
     os.close(reader)
     finished = subprocess.run(

@@ -6,14 +6,11 @@ import msgspec
 import pytest
 
 from pcircle.copying.counts import KINDS
-from pcircle.fcp.counters import Counters, Totals, totals
+from pcircle.fcp.counters import Counters, Totals, add_up, totals
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
-    add_up,
-    describe_failure,
-    failed_entry,
-    rank_share,
+    share,
     summary,
 )
 from pcircle.runtime import RankReport
@@ -84,7 +81,7 @@ def make_report(**changes: object) -> Report:
         entries_per_s=6.0,
         reasons=(),
         failures=(),
-        ranks=(rank_share(rank_report(0, ONE)), rank_share(rank_report(1, TWO))),
+        ranks=(share(rank_report(0, ONE)), share(rank_report(1, TWO))),
     )
     return msgspec.structs.replace(report, **changes)
 
@@ -108,8 +105,8 @@ def test_ranks_add_up() -> None:
     total = add_up([rank_report(0, ONE), rank_report(1, TWO)])
     assert (total.found, total.files, total.bytes_done) == (13, 9, 3 << 20)
     assert (total.copied, total.settled) == (12, 13)
-    assert not total.scanned
-    assert ONE.scanned
+    assert not total.known(0.0).scanned
+    assert ONE.known(0.0).scanned
 
 
 def test_ranks_that_count_differently_are_not_added() -> None:
@@ -118,17 +115,17 @@ def test_ranks_that_count_differently_are_not_added() -> None:
 
 
 def test_a_rank_s_share_is_what_it_copied() -> None:
-    share = rank_share(rank_report(3, ONE))
-    assert (share.rank, share.node, share.entries, share.bytes) == (3, 1, 9, 2 << 20)
-    assert (share.steals_asked, share.steals_got, share.cpu_s) == (7, 3, 1.235)
+    told = share(rank_report(3, ONE))
+    assert (told.rank, told.node, told.entries, told.bytes) == (3, 1, 9, 2 << 20)
+    assert (told.steals_asked, told.steals_got, told.cpu_s) == (7, 3, 1.235)
 
 
 def test_a_failure_is_one_printable_line() -> None:
-    line = describe_failure(FAILURE)
+    line = FAILURE.said("fcp")
     assert line.startswith("fcp: cannot open 'dir/")
     assert line.endswith("name': Permission denied")
     assert line.isprintable()
-    entry = failed_entry(FAILURE)
+    entry = FAILURE.reported()
     assert entry == FailedEntry(entry.path, "open", 13, "Permission denied", "EACCES")
     assert entry.path.isprintable()
     assert entry.path.encode()  # valid text, unlike the name
@@ -174,10 +171,10 @@ def test_more_is_told_when_asked_twice() -> None:
 
 
 def test_nothing_copied_is_no_division_by_zero() -> None:
-    report = make_report(entries=0, ranks=(rank_share(rank_report(0, Totals())),))
+    report = make_report(entries=0, ranks=(share(rank_report(0, Totals())),))
     assert "0%" in shares(report.ranks, report.entries, 1)
 
 
 def test_the_report_is_plain_json() -> None:
-    report = make_report(failures=(failed_entry(FAILURE),))
+    report = make_report(failures=(FAILURE.reported(),))
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report

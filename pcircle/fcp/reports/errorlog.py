@@ -24,33 +24,22 @@ from pcircle.fcp.items import Notice
 from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, LogLine, log_line
 from pcircle.tool.inputs import open_input
 from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
-from pcircle.ui.report import error_name
 
 _KEY_BYTES = 8
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A failed entry in the log.
+class Line(LogLine, frozen=True):
+    """A failed entry in the log, with the absolute paths of the SRC and of its copy.
 
-    `path` is for people, and so is `error`: the name of the system's `errno`, or
-    of a kind of failure that the system has no number for. `source`, `target` and
-    `entry` are percent-encoded: the absolute paths of the SRC and of its copy, and
-    the entry's path below them, empty for the SRC itself.
+    They are percent-encoded, as `entry` is, the path below both.
     """
 
-    path: str
-    doing: str
-    errno: int | None
-    error: str
-    reason: str
-    root: int
     source: str
     target: str
-    entry: str
 
 
 class Lines:
@@ -65,17 +54,8 @@ class Lines:
 
     def _line(self, failure: Failure) -> bytes:
         source, target = self._sides[failure.root]
-        line = Line(
-            path=show(failure.path),
-            doing=failure.doing,
-            errno=failure.errno,
-            error=error_name(failure.errno, failure.kind),
-            reason=failure.reason,
-            root=failure.root,
-            source=source,
-            target=target,
-            entry=encode(failure.entry),
-        )
+        plain = msgspec.structs.asdict(log_line(failure))
+        line = Line(**plain, source=source, target=target)
         return msgspec.json.encode(line) + b"\n"
 
 

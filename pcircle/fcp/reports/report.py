@@ -7,20 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.copying.counts import HARD_LINKS
-from pcircle.errors import Defect
 from pcircle.fcp.counters import Totals, totals
 from pcircle.fcp.items import Remark
 from pcircle.runtime import RankReport
-from pcircle.runtime.defect import write_report
-from pcircle.tool.failures import Failure
+from pcircle.tool.console import miscounted, rank_share, unsettled
 from pcircle.ui.names import show
-from pcircle.ui.report import (
-    FailedEntry,
-    RankShare,
-    by_kind,
-    error_name,
-    plural,
-)
+from pcircle.ui.report import FailedEntry, RankShare, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
@@ -73,17 +65,6 @@ class Report(msgspec.Struct, frozen=True):
     signatures: tuple[Signed, ...] = ()
 
 
-def failed_entry(failure: Failure) -> FailedEntry:
-    """A failure as the report has it."""
-    error = error_name(failure.errno, failure.kind)
-    return FailedEntry(show(failure.path), failure.doing, failure.errno, failure.reason, error)
-
-
-def describe_failure(failure: Failure) -> str:
-    """A failure in one line."""
-    return f"fcp: cannot {failure.doing} '{show(failure.path)}': {failure.reason}"
-
-
 def described(remark: Remark) -> str:
     """A remark in one line: its text behind the path, or around it."""
     path = f"'{show(remark.path)}'"
@@ -101,31 +82,10 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
     ]
 
 
-def rank_share(report: RankReport) -> RankShare:
+def share(report: RankReport) -> RankShare:
     """A rank's share, of its report."""
     counts = totals(report.counts)
-    return RankShare(
-        rank=report.rank,
-        node=report.node,
-        entries=counts.copied,
-        bytes=counts.bytes_done,
-        items=report.items,
-        steals_asked=report.steals_asked,
-        steals_got=report.steals_got,
-        messages=report.messages,
-        message_bytes=report.message_bytes,
-        spilled_items=report.spilled,
-        cpu_s=round(report.cpu_s, 3),
-        peak_rss_bytes=report.peak_rss_bytes,
-        threads=report.threads,
-        work_per_s=by_kind(report.rates),
-    )
-
-
-def add_up(reports: Sequence[RankReport]) -> Totals:
-    """The counts of all ranks together."""
-    columns = zip(*(report.counts for report in reports), strict=True)
-    return totals(tuple(map(sum, columns)))
+    return rank_share(report, counts.copied, counts.bytes_done)
 
 
 def account(
@@ -137,17 +97,13 @@ def account(
     written: each entry, and each byte where no entry has failed, once on both
     sides. A report file then has all counts.
     """
-    if total.found != total.settled:
-        text = f"{total.found} entries were found, but {total.settled} accounted for"
-    elif not total.failed and total.bytes_found != total.bytes_done:
+    text = unsettled(total)
+    if not text and not total.failed and total.bytes_found != total.bytes_done:
         text = f"{total.bytes_found} bytes were found, but {total.bytes_done} accounted for"
-    else:
-        return None
     known = [f"all ranks: {total}"]
     known += [f"rank {report.rank}: {totals(report.counts)}" for report in reports]
     known += [f"failed: {failure}" for failure in failures]
-    told = write_report(Defect(text), "adding up the accounts\n\n" + "\n".join(known))
-    return told.removeprefix("Defect: ")
+    return miscounted(text, "\n".join(known)) if text else None
 
 
 def summary(report: Report) -> str:

@@ -1,36 +1,18 @@
-"""Where a report goes: standard output, and the files that were asked for.
-
-A result that can't be written is a failure: it is said, and makes the exit code 1.
-"""
+"""Where a report goes: standard output, and the files that were asked for."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, worst
 from pcircle.fprof.profile.model import Profile
 from pcircle.fprof.reports.report import Report, Run, make
 from pcircle.fprof.reports.text import render
-from pcircle.ui import jsonout
-from pcircle.ui.names import show
-from pcircle.writing import write_stream
-
-Note = Callable[[str], None]
-
-
-class Result(Protocol):
-    """A document with the exit code that it stands for."""
-
-    @property
-    def schema(self) -> int: ...
-    @property
-    def exit_code(self) -> int: ...
+from pcircle.tool.results import Results
+from pcircle.ui.jsonout import Document
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +24,13 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
     html: str | None = None
     plot: str | None = None
 
-    def tell(self, profile: Profile, report: Report, run: Run, note: Note, *, quiet: bool) -> int:
-        """Write it all; returns the exit code. `note` says a line on standard error."""
-        codes = [_try(where, write, note) for where, write in self._writers(profile, report, run)]
-        parts = None if quiet else partial(render, report)
-        return worst((tell(report, parts, self.json, note), *codes))
+    def tell(
+        self, profile: Profile, report: Report, run: Run, results: Results, *, quiet: bool
+    ) -> None:
+        """Write it all."""
+        for where, write in self._writers(profile, report, run):
+            results.write(where, write)
+        tell(report, None if quiet else partial(render, report), results)
 
     def _writers(
         self, profile: Profile, report: Report, run: Run
@@ -75,38 +59,15 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
             yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
 
 
-def tell(
-    result: Result, parts: Callable[..., Iterable[str]] | None, json: str | None, note: Note
-) -> int:
-    """Write a result as JSON, if asked for, and as text; returns the exit code."""
-    codes = [result.exit_code]
-    if json is not None:
-        stdout = None if sys.stdout is None else sys.stdout.buffer
-        codes.append(_try(json, partial(jsonout.write, result, json, stdout), note))
+def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:
+    """Write a result as JSON, if asked for, and as text, parts with empty lines between them."""
+    results.document(document)
     if parts is not None:
-        # Standard output carries the JSON document then.
-        stream = sys.stderr if json == "-" else sys.stdout
-        write = partial(_write_text, stream, parts)
-        where = "standard error" if json == "-" else "standard output"
-        codes.append(_try(where, write, note))
-    return worst(codes)
+        unicode = _speaks_unicode(results.stream)
+        results.text(["\n".join(parts(unicode=unicode)).encode()])
 
 
-def _try(where: str, write: Callable[[], None], note: Note) -> int:
-    try:
-        write()
-    except OSError as error:
-        note(f"fprof: cannot write '{show(os.fsencode(where))}': {error.strerror}")
-        return EntriesFailed.exit_code
-    return 0
-
-
-def _speaks_unicode(stream: TextIO) -> bool:
+def _speaks_unicode(stream: TextIO | None) -> bool:
     """Whether bars may be drawn on it."""
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
-def _write_text(stream: TextIO | None, parts: Callable[..., Iterable[str]]) -> None:
-    """Write parts with empty lines between them. OSError if that can't be done."""
-    unicode = stream is not None and _speaks_unicode(stream)
-    write_stream(stream, "\n".join(parts(unicode=unicode)).encode())
+    encoding = getattr(stream, "encoding", None) or ""
+    return encoding.lower().replace("-", "") == "utf8"

@@ -1,0 +1,178 @@
+"""Rank 0's side of a run that a person sees: failures as they come, progress, how it ended.
+
+All tools tell of these alike. What a tool has to tell besides it adds at two places: `remark`, of
+a notice that is no failure, and `conclude`, with its results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from pcircle.circle import Sums
+from pcircle.errors import Defect, StoppedEarly, worst
+from pcircle.runtime import Observer, Outcome, RankReport
+from pcircle.runtime.defect import write_report
+from pcircle.tool.failures import Failure
+from pcircle.tool.options import Common
+from pcircle.tool.results import Results
+from pcircle.ui import progress
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.pace import Known, Pace
+from pcircle.ui.report import FAILURES_KEPT, FailedEntry, RankShare, by_kind, failures_by_kind
+
+R = TypeVar("R")
+
+_PERIOD_S = 0.2
+
+
+class Counted(Protocol):
+    """The counts of a job: entries found, those that have come to an end, and those in trouble."""
+
+    @property
+    def found(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+    @property
+    def troubles(self) -> int: ...
+    def known(self, weight: float) -> Known:
+        """What is known of the work, for how long it will take."""
+
+
+class Console(Observer[R]):
+    """Tells the user of failures, progress and the end of a run of `tool`."""
+
+    tool: str
+
+    def __init__(self, options: Common, log: LogFile | None) -> None:
+        self.quiet = options.quiet
+        self.verbose = options.verbose
+        self.failures: list[FailedEntry] = []  # the first of them
+        self.by_kind: Counter[tuple[int | None, str]] = Counter()
+        self.log_failed = False
+        self._log = log
+        self._began_s = time.monotonic()
+        self._pace = Pace()
+        mode, interval_s = options.progress, options.interval_s
+        self._progress = progress.make(mode, sys.stderr, quiet=self.quiet, interval_s=interval_s)
+        self.note = self._progress.note
+        self.results = Results(self.tool, options.json, self.note)
+        shown = mode == "always" or (mode == "auto" and not self.quiet)
+        self.period_s = min(_PERIOD_S, interval_s) if shown else None
+
+    @property
+    def elapsed_s(self) -> float:
+        """The time since the beginning, more than 0."""
+        return max(time.monotonic() - self._began_s, 1e-6)
+
+    # ---- while it runs ---------------------------------------------------------
+
+    @abstractmethod
+    def counted(self, counts: tuple[int, ...]) -> Counted:
+        """The counts of a progress round by name."""
+
+    def bytes_shown(self, now: Any) -> int | None:
+        """The bytes to show where they are no work, so that none are known of; else None."""
+        return None
+
+    def remark(self, notice: Any) -> Iterable[str]:
+        """What there is to say of a notice; of a failure, besides that it is one."""
+        return ()
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        said: list[str] = []
+        for value in values:
+            if isinstance(value, Failure):
+                self.by_kind[value.errno, value.kind] += 1
+                if len(self.failures) < FAILURES_KEPT:
+                    self.failures.append(value.reported())
+                said.append(value.said(self.tool))
+            said += self.remark(value)
+        progress.note_all(self._progress, said)
+
+    def log(self, lines: bytes) -> None:
+        if self._log is not None and not self.log_failed:
+            try:
+                self._log.append(lines)
+            except OSError as error:
+                self._fail_log(error)
+
+    def _fail_log(self, error: OSError) -> None:
+        self.log_failed = True
+        self.note(f"{self.tool}: cannot write the error log: {error.strerror}")
+
+    def show(self, sums: Sums) -> None:
+        now = self.counted(sums.counts)
+        view = self._pace.view(
+            self.elapsed_s,
+            now.known(sums.weight),
+            stale_ranks=sums.stale,
+            failed=now.troubles,
+            bytes_shown=self.bytes_shown(now),
+        )
+        self._progress.update(view)
+
+    # ---- the end ---------------------------------------------------------------
+
+    def end(self, outcome: Outcome[R]) -> tuple[int, list[str]]:
+        """Take the progress away and end the log; returns the exit code so far, and its reasons."""
+        self._progress.close()
+        if self._log is not None:
+            try:
+                self._log.close()
+            except OSError as error:
+                self._fail_log(error)
+        code, reasons = outcome.code, list(outcome.reasons)
+        if outcome.silent:
+            code = worst((code, StoppedEarly.exit_code))
+            names = ", ".join(map(str, outcome.silent))
+            reasons.append(f"not heard from at the end: rank {names} and its subtree")
+        return code, reasons
+
+    def tell_failures(self) -> None:
+        """Say how many entries have failed, by kind."""
+        if self.by_kind:
+            self.note(f"{self.tool}: {failures_by_kind(self.by_kind)}")
+
+    def tell_reasons(self, code: int, reasons: Iterable[str]) -> None:
+        """Say why the job ended as it did."""
+        kind = "internal error: " if code == Defect.exit_code else ""
+        for reason in dict.fromkeys(reasons):
+            self.note(f"{self.tool}: {kind}{reason}")
+
+
+def miscounted(text: str, known: object) -> str:
+    """The reason of a job whose counts don't add up; a report file has all that is `known`."""
+    told = write_report(Defect(text), f"adding up the accounts\n\n{known}")
+    return told.removeprefix("Defect: ")
+
+
+def unsettled(total: Counted) -> str:
+    """What is wrong if entries were found that came to no end; nothing if none were."""
+    if total.found == total.settled:
+        return ""
+    return f"{total.found} entries were found, but {total.settled} accounted for"
+
+
+def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
+    """A rank's share, of its report: so many entries and bytes."""
+    return RankShare(
+        rank=report.rank,
+        node=report.node,
+        entries=entries,
+        bytes=size,
+        items=report.items,
+        steals_asked=report.steals_asked,
+        steals_got=report.steals_got,
+        messages=report.messages,
+        message_bytes=report.message_bytes,
+        spilled_items=report.spilled,
+        cpu_s=round(report.cpu_s, 3),
+        peak_rss_bytes=report.peak_rss_bytes,
+        threads=report.threads,
+        work_per_s=by_kind(report.rates),
+    )

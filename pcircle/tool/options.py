@@ -1,0 +1,63 @@
+"""The options that the tools that walk have in common, with their meaning."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.transport.launch import TransportOption
+from pcircle.ui.progress import Mode
+from pcircle.ui.values import interval_s, number_of_jobs, number_of_threads
+
+
+class Common(msgspec.Struct, frozen=True, kw_only=True):
+    """What every tool that walks is asked, and how it reports.
+
+    `filters` are as of `pcircle.tool.inputs.rules_of`. With `files_from` only what that list
+    names is meant; `null`: such files are NUL-terminated. `threads` and `jobs` None: adaptive,
+    and as many as there are cores.
+    """
+
+    filters: tuple[tuple[str, bytes], ...] = ()
+    null: bool = False
+    files_from: str | None = None
+    one_file_system: bool = False
+    threads: int | None = None
+    jobs: int | None = None
+    transport: TransportOption = "auto"
+    quiet: bool = False
+    verbose: int = 0
+    progress: Mode = "auto"
+    interval_s: float = 10.0
+    json: str | None = None
+    error_log: str | None = None
+
+
+def common(typed: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Common`, as typed. UsageError if they make no sense."""
+    return {
+        "filters": tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
+        "null": typed.null,
+        "files_from": typed.files_from,
+        "one_file_system": typed.one_file_system,
+        "threads": None if typed.threads is None else number_of_threads(typed.threads),
+        "jobs": None if typed.jobs is None else number_of_jobs(typed.jobs),
+        "transport": typed.transport,
+        "quiet": typed.quiet,
+        "verbose": typed.verbose,
+        "progress": typed.progress,
+        "interval_s": interval_s("--interval", typed.interval),
+        "json": typed.json,
+        "error_log": typed.error_log,
+    }
+
+
+def refuse_idle_null(typed: argparse.Namespace) -> None:
+    """UsageError if `--null` was typed, but no option that names a file of paths or patterns."""
+    named = any(kind.endswith("-from") for kind, _ in typed.filters or ())
+    if typed.null and not named and typed.files_from is None:
+        raise UsageError("--null requires --files-from, --exclude-from or --include-from")

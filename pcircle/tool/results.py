@@ -1,0 +1,63 @@
+"""Results on standard output and in files: one that can't be written is said, and a failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TextIO
+
+from pcircle.errors import EntriesFailed
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+from pcircle.writing import write_stream
+
+_STREAMS = ("standard output", "standard error")
+_TOGETHER = 4096  # pieces that are written at once
+
+
+class Results:
+    """Where the results of a run go. `note` says a line; `failed`: one could not be written."""
+
+    def __init__(self, tool: str, json: str | None, note: Callable[[str], None]) -> None:
+        self._tool = tool
+        self._json = json
+        self._note = note
+        self.failed = False
+
+    @property
+    def code(self) -> int:
+        """The exit code as far as it depends on what was written."""
+        return EntriesFailed.exit_code if self.failed else 0
+
+    @property
+    def stream(self) -> TextIO | None:
+        """Where text goes: standard output, or beside it if that carries the JSON document."""
+        return sys.stderr if self._json == "-" else sys.stdout
+
+    def write(self, where: str, write: Callable[[], None]) -> None:
+        """Have a result written, whatever raises OSError; `where` is a file, for the message."""
+        try:
+            write()
+        except OSError as error:
+            name = where if where in _STREAMS else f"'{show(os.fsencode(where))}'"
+            self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
+            self.failed = True
+
+    def document(self, document: jsonout.Document) -> None:
+        """Write it as JSON, if that was asked for."""
+        if self._json is not None:
+            stdout = getattr(sys.stdout, "buffer", None)
+            self.write(self._json, partial(jsonout.write, document, self._json, stdout))
+
+    def text(self, pieces: Iterable[bytes]) -> None:
+        """Write results as text, which may be long: some pieces at a time."""
+        stream = self.stream
+        self.write(_STREAMS[self._json == "-"], partial(_write_pieces, stream, iter(pieces)))
+
+
+def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
+    while some := b"".join(islice(pieces, _TOGETHER)):
+        write_stream(stream, some)
