@@ -10,7 +10,8 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
 
     `stale` are the marks of temporary names of earlier runs, the first of
     which began at `since_ns`; with `resumed` what they did is not done again. `mark` is what
-    the target is known again by, see `pcircle.checkpoint.mark`.
+    the target is known again by, see `pcircle.checkpoint.mark`, `now_ns` the time of the run that
+    is resumed, or of this one.
     """
 
     path: bytes
@@ -21,3 +22,4 @@ class JournalPlan(msgspec.Struct, frozen=True, array_like=True):
     stale: tuple[bytes, ...] = ()
     resumed: bool = False
     mark: bytes = b""
+    now_ns: int = 0

@@ -56,7 +56,8 @@ class Job(NamedTuple):
     """What a checkpoint is to be of.
 
     `options` are those that another run must have as well, each by its name, encoded; `marked` is
-    the directory that has the target's mark. `token` and `large_bytes` as of `Header`.
+    the directory that has the target's mark. `token`, `large_bytes` and
+    `now_ns` as of `Header`.
     """
 
     copies: tuple[Identity, ...]
@@ -65,6 +66,7 @@ class Job(NamedTuple):
     large_bytes: int
     marked: bytes
     lengths: Lengths
+    now_ns: int = 0
 
 
 class Distrust(Enum):
@@ -145,6 +147,7 @@ def keep(job: Job, wish: Wish) -> Kept | None:
             (job.token,),
             job.large_bytes,
             new_mark(checkpoint.path),
+            job.now_ns,
         )
         return _begin(checkpoint, guard, header, wish, job)
     except BaseException as error:
@@ -195,6 +198,7 @@ def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish, job
         stale,
         history.committed,
         header.mark,
+        header.now_ns,
     )
     inside = checkpoint.path == place(header.copies, None)[1]
     mark = Mark(job.marked, header.mark)

@@ -95,7 +95,8 @@ class Header(msgspec.Struct, frozen=True):
     `options` are those that decide what the copy comes to; `tokens` mark the
     temporary names of all runs, the last one's last. Files above
     `large_bytes` are begun under such names; what is begun so must be ended so. `mark` is the
-    name of the target's mark; checkpoints before version 3 had none.
+    name of the target's mark; checkpoints before version 3 had none. `now_ns` is what durations of
+    filters are counted from.
     """
 
     version: int
@@ -106,6 +107,7 @@ class Header(msgspec.Struct, frozen=True):
     tokens: tuple[bytes, ...]
     large_bytes: int
     mark: bytes = b""
+    now_ns: int = 0
 
 
 def place(identities: Sequence[Identity], directory: bytes | None) -> tuple[bytes, bytes]:

@@ -13,6 +13,7 @@ from pcircle.ui.arguments import (
     SIZES,
     Bare,
     Parser,
+    add_attributes,
     add_filters,
     add_performance,
     add_said,
@@ -51,7 +52,7 @@ def parser() -> Parser:
     p = Parser("fcp", "fcp [OPTION]... SRC... DST", DESCRIPTION, EPILOG)
     p.add_argument("operands", nargs="*", metavar="SRC... DST", help=argparse.SUPPRESS)
     _add_what(p)
-    add_filters(p, "SRC")
+    add_attributes(add_filters(p, "SRC").add_argument, "SRC")
     _add_existing(p)
     _add_checkpoint(p)
     add = add_performance(p).add_argument

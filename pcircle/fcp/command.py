@@ -36,6 +36,7 @@ from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
+from pcircle.tool.filters import attributes_of, now_ns
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.options import Common, common
 from pcircle.tool.program import ToolProgram, run_tool
@@ -51,6 +52,7 @@ from pcircle.ui.values import (
     parse_number,
 )
 from pcircle.units import parse_size
+from pcircle.walk.attributes import ANY, Attributes
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
@@ -66,8 +68,8 @@ class Options(Common, frozen=True, kw_only=True):
     """A copy, as asked for: every option with its meaning.
 
     `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds. With `files_from` and `deep` what is in directories listed there is meant as
-    well. `links` are the symbolic links to follow: all, those
+    in seconds. `wanted` is what entries must be. With `files_from` and `deep` what is in
+    directories listed there is meant as well. `links` are the symbolic links to follow: all, those
     that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
     with operands that may be meant as their values, `words` the arguments as typed.
     """
@@ -79,6 +81,7 @@ class Options(Common, frozen=True, kw_only=True):
     keep: Keep = Keep()
     chunk_bytes: int | None = None
     dry: bool = False
+    wanted: Attributes = ANY
     links: Links = "none"
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
@@ -161,6 +164,8 @@ class CopyProgram(ToolProgram):
             sign=options.sign,
             striping=striping_of(options.stripe, kept, roots),
             threads=options.threads,
+            wanted=options.wanted,
+            now_ns=now_ns(),
         )
         if not self._wish.never and is_worth_it(plan):
             self._kept = keep(plan, self._wish)
@@ -283,6 +288,7 @@ def _resumed(plan: Plan, kept: Kept) -> Plan:
         journal=journal,
         large_bytes=kept.large_bytes,
         since_ns=journal.since_ns if journal.stale else None,
+        now_ns=journal.now_ns,
     )
 
 
@@ -358,6 +364,7 @@ def _options(typed: argparse.Namespace) -> Options:
         keep=_keep(typed),
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
+        wanted=attributes_of(typed),
         links=typed.links,
         bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
         operations_per_s=_limit("--ops-limit", typed.ops_limit, parse_number),

@@ -16,7 +16,7 @@ from pcircle.copying.precision import Precision
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import Done, Item, Notice, Remark, Singles
-from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides
+from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
 from pcircle.fcp.work.follow import below, refuse_cycle
 from pcircle.fcp.work.limits import ItemLimits, limits_of
 from pcircle.fcp.work.seeds import seed_listed
@@ -31,7 +31,7 @@ from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Scope, Walker
+from pcircle.walk.walker import Walker
 
 _IN_THE_WAY = "its place is taken by something that is neither a file nor a link"
 
@@ -49,7 +49,7 @@ class DryTask(Task[Item, Done]):
         self._limits = limits_of(plan, size)
         sides = self._sources, self._targets
         self._visitor = DryVisitor(plan, self.counters, *sides, self._limits)
-        scope = Scope(plan.rules, plan.one_file_system, plan.follow)
+        scope = scope_of(plan)
         # There need be no target: what is looked at there is the visitor's affair.
         self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
 

@@ -10,7 +10,9 @@ import msgspec
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.settings import Settings
 from pcircle.fs.directories import Directories, bases, capacity_of
+from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
+from pcircle.walk.walker import Scope
 
 DIRECTORY, FILE, LINK, SPECIAL = "directory", "file", "link", "special"
 
@@ -44,7 +46,8 @@ class Plan(Settings, frozen=True, kw_only=True):
     directory alone. `bytes_per_s` and `operations_per_s` hold over all ranks; None: no limit.
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
-    `threads` is how many worker threads each rank has, None: adaptive.
+    `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
+    must be, with times counted from `now_ns`.
     """
 
     roots: tuple[Root, ...]
@@ -61,6 +64,13 @@ class Plan(Settings, frozen=True, kw_only=True):
     verify: bool = False
     sign: str | None = None
     threads: int | None = None
+    wanted: Attributes = ANY
+    now_ns: int = 0
+
+
+def scope_of(plan: Plan) -> Scope:
+    """What is walked of the sources."""
+    return Scope(plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
 
 
 def is_in_copy(roots: Sequence[Root]) -> bool:

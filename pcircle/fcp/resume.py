@@ -80,6 +80,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "what is preserved": encode(plan.keep),
         "existing files": encode(plan.existing),
         "filters": encode(plan.rules),
+        "filters by attribute": encode(plan.wanted),
         "-L": encode(plan.follow),
         "-x": encode(plan.one_file_system),
         "--sparse": encode(plan.sparse),
@@ -110,7 +111,9 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         return None  # a source is gone: the copy will tell
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
-    job = Job(identities, options_of(plan), plan.token, plan.large_bytes, marked, LENGTHS)
+    job = Job(
+        identities, options_of(plan), plan.token, plan.large_bytes, marked, LENGTHS, plan.now_ns
+    )
     try:
         kept = resume.keep(job, wish)
     except Unusable as why:

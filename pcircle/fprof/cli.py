@@ -13,6 +13,7 @@ from pcircle.ui.arguments import (
     SIZES,
     Bare,
     Parser,
+    add_attributes,
     add_filters,
     add_performance,
     add_said,
@@ -89,7 +90,7 @@ def parser() -> Parser:
         help="estimate compression from SAMPLE pieces (default: 1024)",
     )
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
-    add_filters(p, "PATH")
+    add_attributes(add_filters(p, "PATH").add_argument, "PATH")
     add = p.add_argument_group("Report formats").add_argument
     add("--save", metavar="FILE", help="save the profile for --merge and --diff")
     add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")

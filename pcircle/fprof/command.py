@@ -19,6 +19,7 @@ from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
+from pcircle.tool.filters import attributes_of, now_ns
 from pcircle.tool.inputs import rules_of
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, run_tool
@@ -26,6 +27,7 @@ from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number, positive
 from pcircle.units import parse_size
+from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -74,6 +76,8 @@ class ProfileProgram(ToolProgram):
             edges=options.wishes.edges,
             threads=options.threads,
             pieces=options.wishes.pieces,
+            wanted=options.wanted,
+            now_ns=now_ns(),
         )
         if options.error_log is not None:  # last of all: a refused run leaves the old one alone
             self._log = LogFile(open_log(options.error_log))
@@ -112,6 +116,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
+        wanted=attributes_of(typed),
         csv=typed.csv,
         save=typed.save,
         html=typed.html,
@@ -121,7 +126,7 @@ def profile_typed(typed: argparse.Namespace) -> int:
         from pcircle.fprof.keeping import tell_kept
 
         return tell_kept(options)
-    if options.files_from is not None and options.filters:
+    if options.files_from is not None and (options.filters or options.wanted != ANY):
         raise UsageError("--files-from cannot be combined with filters")
     return _run(options)
 

@@ -18,6 +18,7 @@ from pcircle.tool.results import Results
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
+from pcircle.walk.attributes import ANY
 
 _OF_DIFF = {
     "diff",
@@ -37,7 +38,8 @@ def tell_kept(options: Options) -> int:
 
     `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
     """
-    others = (options.one_file_system, options.error_log is not None, options.filters)
+    filtered = bool(options.filters) or options.wanted != ANY
+    others = (options.one_file_system, options.error_log is not None, filtered)
     if any(others) or options.files_from is not None or options.threads is not None:
         raise UsageError(
             "--merge cannot be combined with filters, -x, --files-from, --threads or --error-log"

@@ -11,6 +11,7 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fs.directories import affordable_threads
 from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root, root_of
 
@@ -24,7 +25,8 @@ class Plan(msgspec.Struct, frozen=True):
     directory alone. `facets` are what is to be added up besides sizes, `top` how long lists of
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
     operations of a rank may be under way at once, None: adaptive; `pieces` how many pieces
-    of files are to be compressed.
+    of files are to be compressed. `wanted` is what entries must be, with times counted from
+    `now_ns`.
     """
 
     roots: tuple[Root, ...]
@@ -38,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True):
     edges: tuple[int, ...] = ()
     threads: int | None = None
     pieces: int = 0
+    wanted: Attributes = ANY
+    now_ns: int = 0
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:

@@ -74,7 +74,12 @@ class ProfileTask(PartedTask[Item, Done]):
         self._visitor = ProfileVisitor(plan, rank, size, means)
         # Of a mount point the visitor says whether it is entered.
         self._walker: Walker[Sum] = Walker(
-            self._visitor, Scope(plan.rules), self._directories, None, self.counters, rank
+            self._visitor,
+            Scope(plan.rules, wanted=plan.wanted, now_ns=plan.now_ns),
+            self._directories,
+            None,
+            self.counters,
+            rank,
         )
 
     def close(self) -> None:

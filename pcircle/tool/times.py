@@ -11,6 +11,7 @@ from pcircle.runtime import TimeLimit
 from pcircle.ui.values import interval_s, invalid
 from pcircle.units import format_duration
 
+_NS = 1_000_000_000
 _CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?"
 _DATE = r"\d{4}-\d\d-\d\d"
 _ZONE = r"(Z|[+-]\d\d:?\d\d)?"
@@ -51,14 +52,21 @@ def limit_of(stop: Stop) -> TimeLimit | None:
     return None
 
 
-def date_s(option: str, text: str, expected: str = TIMES) -> float:
+def date_s(option: str, text: str) -> float:
+    """As of `date_ns`, in seconds."""
+    return date_ns(option, text) / _NS
+
+
+def date_ns(option: str, text: str, expected: str = TIMES) -> int:
     """A date (local unless it has a zone), or `@` and seconds since the epoch. UsageError."""
     from datetime import datetime  # few runs name a date
 
     stripped = text.strip()
     try:
-        if re.fullmatch(r"@-?\d{1,18}(\.\d{1,9})?", stripped):
-            return float(stripped[1:])
+        if re.fullmatch(r"@-?\d{1,11}(\.\d{1,9})?", stripped):
+            whole, _, part = stripped[1:].partition(".")
+            part_ns = int(part.ljust(9, "0")) if part else 0
+            return int(whole) * _NS + (-part_ns if whole.startswith("-") else part_ns)
         if re.fullmatch(rf"{_DATE}(?:[T ]{_CLOCK}{_ZONE})?", stripped):
             if stripped.endswith("Z"):
                 stripped = f"{stripped[:-1]}+00:00"
@@ -66,7 +74,7 @@ def date_s(option: str, text: str, expected: str = TIMES) -> float:
             if zone:
                 stripped = f"{zone[1]}:{zone[2]}"
             found = datetime.fromisoformat(re.sub(r"([T ])(\d):", r"\g<1>0\2:", stripped))
-            return found.timestamp()
+            return int(found.timestamp()) * _NS
     except (ValueError, OverflowError, OSError):
         pass  # no such day, or one that this system can't count
     raise invalid(option, text, expected)

@@ -179,6 +179,28 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
     return group
 
 
+def add_attributes(add: Callable[..., object], root: str) -> None:
+    """The filters by what entries are, directories apart."""
+    add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
+    add("--older-than", metavar="T", help="changed at or before T")
+    add(
+        "--by-time",
+        choices=("mtime", "ctime", "atime"),
+        help="time that these compare (default: mtime)",
+    )
+    add("--min-size", metavar="SIZE", help="of at least SIZE")
+    add("--max-size", metavar="SIZE", help="of at most SIZE")
+    add("--owner", metavar="LIST", help="of one of these users, by name or number")
+    add("--group", metavar="LIST", help="of one of these groups, by name or number")
+    add("--kind", metavar="LIST", help="of these kinds: f, d, l, p, s, b, c, as of find")
+    add(
+        "--match",
+        metavar="REGEX",
+        action="append",
+        help=f"with a match of REGEX in the path below {root}",
+    )
+
+
 def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """How many processes there are, of which kind, and how much each has under way."""
     group = p.add_argument_group("Performance")

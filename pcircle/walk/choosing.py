@@ -1,6 +1,6 @@
-"""Which entries of a directory are meant: rules, applied to what was read of it.
+"""Which entries of a directory are meant: rules and filters, applied to what was read of it.
 
-What the rules leave out is never seen again, and a directory that is left out
+What they leave out is never seen again, and a directory that is left out
 is not entered.
 """
 
@@ -11,15 +11,36 @@ from collections.abc import Callable, Sequence
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
+from pcircle.walk.attributes import ANY, Attributes, chooser_of
 from pcircle.walk.globs import Chooser, Rule
 
+Choose = Callable[[Block, bytes, int], None]
 
-def choosing(rules: Sequence[Rule]) -> Callable[[Block, bytes], None]:
-    """A function that leaves out of a block of a directory, by its path, what the rules do."""
-    if not rules:
-        return lambda block, path: None
-    chooser = Chooser(rules)
-    return lambda block, path: _choose(block, path, chooser)
+
+def choosing(
+    rules: Sequence[Rule],
+    wanted: Attributes = ANY,
+    now_ns: int = 0,
+    *,
+    follow: bool = False,
+) -> Choose:
+    """A function that leaves out of a block of a directory, by its path, what the rules do.
+
+    Then what has not the attributes that are wanted, for which it gets the directory's descriptor;
+    `now_ns` is what times are counted from, and with `follow` links are what they lead to.
+    """
+    steps: list[Choose] = []
+    if rules:
+        chooser = Chooser(rules)
+        steps.append(lambda block, path, fd: _choose(block, path, chooser))
+    if wanted != ANY:
+        steps.append(chooser_of(wanted, now_ns, follow=follow))
+
+    def choose(block: Block, path: bytes, fd: int) -> None:
+        for step in steps:
+            step(block, path, fd)
+
+    return choose
 
 
 def _choose(block: Block, path: bytes, chooser: Chooser) -> None:

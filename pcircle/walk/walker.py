@@ -28,6 +28,7 @@ from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.guards import require
 from pcircle.runtime import Here
+from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
 from pcircle.walk.globs import Rule
@@ -57,6 +58,8 @@ class Scope(NamedTuple):
     rules: Sequence[Rule] = ()
     one_file_system: bool = False
     follow: bool = False
+    wanted: Attributes = ANY
+    now_ns: int = 0
 
 
 class _Held(Generic[P]):
@@ -146,8 +149,8 @@ class Walker(Generic[P]):
         self._tally = tally
         self._rank = rank
         self._lists = lists
-        self._choose = choosing(scope.rules)
-        self._takes_all = not scope.rules and not scope.follow
+        self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
+        self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
 
@@ -406,14 +409,14 @@ class Walker(Generic[P]):
         for block in found:
             if self._scope.follow:
                 follow(block, source.fd)
-            self._choose(block, opened.path)
+            self._choose(block, opened.path, source.fd)
             yield block
 
     def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
         from pcircle.fs.lists import Picked  # few runs have a list
 
         block: Block = Picked(fd, text, follow=self._scope.follow)
-        self._choose(block, path)
+        self._choose(block, path, fd)
         return block
 
     def _settle(self, opened: Open[P], above: Open[P], here: Gathering[P]) -> None:
@@ -452,7 +455,7 @@ class Walker(Generic[P]):
             block = Block()
             block.add_directory(part.name)
             block.last = True
-            self._choose(block, opened.path)
+            self._choose(block, opened.path, source.fd)
             (block,) = self._visitor.meant(opened, [block], source)
             if not block:
                 self._tally.weight += share

@@ -16,6 +16,7 @@ from pcircle.copying.settings import Striping
 from pcircle.fcp.plan import DIRECTORY, Plan, Root
 from pcircle.fcp.resume import options_of
 from pcircle.fs.metadata import Keep
+from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule
 
 PLAN = Plan(
@@ -35,6 +36,7 @@ COMPARED: dict[str, tuple[Any, str]] = {
     "follow": (True, "-L"),
     "striping": (Striping(target=True, layout=b"layout"), "--stripe"),
     "listed": (b"digest", "the list of paths"),
+    "wanted": (Attributes(min_bytes=1), "filters by attribute"),
     "rules": ((Rule(False, b"*.o"),), "filters"),
     "one_file_system": (True, "-x"),
     "verify": (True, "--verify"),
@@ -56,6 +58,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "reflink": ("never", "how, not what: the content is the same"),
     "bytes_per_s": (1.0, "how fast"),
     "operations_per_s": (1.0, "how fast"),
+    "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
     "say_each": (True, "what is said"),
 }
 STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given
@@ -86,9 +89,22 @@ def test_nothing_else_is_compared() -> None:
 
 def test_each_part_of_what_is_compared_counts() -> None:
     """Every attribute to keep, everything about existing files, every layout that is asked for."""
-    parts: list[tuple[str, Keep | Existing]] = []
+    parts: list[tuple[str, Keep | Existing | Attributes]] = []
     parts += [("keep", Keep(**{name: True})) for name in Keep.__struct_fields__]
     parts += [("existing", Existing(**{name: True})) for name in Existing.__struct_fields__]
+    some: tuple[Any, ...] = (
+        Moment(1),
+        Moment(1, ago=True),
+        "ctime",
+        1,
+        1,
+        (1,),
+        (1,),
+        "f",
+        (b"x",),
+    )
+    names = Attributes.__struct_fields__
+    parts += [("wanted", Attributes(**{n: v})) for n, v in zip(names, some, strict=True)]
     for field, value in parts:
         changed = msgspec.structs.replace(PLAN, **{field: value})
         assert _differing(changed) == {COMPARED[field][1]}, value

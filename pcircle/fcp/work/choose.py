@@ -14,6 +14,7 @@ from pcircle.copying.collisions import Siblings, afresh
 from pcircle.fcp.plan import Plan
 from pcircle.fs.directories import HOLDER, Directories
 from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.walk.attributes import ANY
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
 
@@ -22,15 +23,15 @@ Blocks = Callable[[bytes, int], Iterator[Block]]
 
 def chosen_blocks(plan: Plan) -> Blocks:
     """A function of a directory's path below its root, and its descriptor, as `scan.blocks`."""
-    if not plan.rules and not plan.follow:
+    if not plan.rules and not plan.follow and plan.wanted == ANY:
         return lambda path, directory_fd: blocks(directory_fd)
-    choose = choosing(plan.rules)
+    choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
 
     def read(path: bytes, directory_fd: int) -> Iterator[Block]:
         for block in blocks(directory_fd):
             if plan.follow:
                 follow(block, directory_fd)
-            choose(block, path)
+            choose(block, path, directory_fd)
             yield block
 
     return read

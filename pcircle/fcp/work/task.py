@@ -31,7 +31,7 @@ from pcircle.fcp.items import (
     Singles,
     Verify,
 )
-from pcircle.fcp.plan import DIRECTORY, Plan
+from pcircle.fcp.plan import DIRECTORY, Plan, scope_of
 from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.large import LargeFile, LargeFiles
 from pcircle.fcp.work.links import HardLinks
@@ -47,7 +47,7 @@ from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.opened import Gathering
-from pcircle.walk.walker import Scope, Walker
+from pcircle.walk.walker import Walker
 
 _BATCH_NAMES = 512  # of files that were given as SRC
 
@@ -90,7 +90,7 @@ class CopyTask(PartedTask[Item, Done]):
         site = self._site
         self._entries = Entries(site, self._links)
         self._visitor = CopyVisitor(site, self._entries)
-        scope = Scope(plan.rules, plan.one_file_system, plan.follow)
+        scope = scope_of(plan)
         sides = site.sources, site.targets
         self._walker: Walker[Part] = Walker(
             self._visitor, scope, *sides, site.counters, rank, lists

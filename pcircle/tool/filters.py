@@ -1,0 +1,112 @@
+"""Filters by what an entry is, as options say them. What is wrong is said by the option's name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import time
+from collections.abc import Callable
+
+from pcircle.errors import UsageError
+from pcircle.tool.times import date_ns
+from pcircle.ui.names import show
+from pcircle.ui.values import invalid, number
+from pcircle.units import parse_duration, parse_size
+from pcircle.walk.attributes import KINDS, Attributes, Moment
+
+_FILE = "file:"
+_MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
+
+
+def attributes_of(typed: argparse.Namespace) -> Attributes:
+    """What the options want of entries. UsageError if they make no sense."""
+    newer, older = typed.newer_than, typed.older_than
+    if typed.by_time is not None and newer is None and older is None:
+        raise UsageError("--by-time requires --newer-than or --older-than")
+    smallest = _size("--min-size", typed.min_size)
+    largest = _size("--max-size", typed.max_size)
+    if smallest is not None and largest is not None and smallest > largest:
+        raise UsageError("--min-size is larger than --max-size")
+    return Attributes(
+        newer=None if newer is None else moment_of("--newer-than", newer),
+        older=None if older is None else moment_of("--older-than", older),
+        by_time=typed.by_time or "mtime",
+        min_bytes=smallest,
+        max_bytes=largest,
+        owners=_numbers("--owner", typed.owner, _user),
+        groups=_numbers("--group", typed.group, _group),
+        kinds=_kinds(typed.kind),
+        match=tuple(map(_expression, typed.match or ())),
+    )
+
+
+def now_ns() -> int:
+    """What durations are counted from: asked once a job, on rank 0."""
+    return time.time_ns()
+
+
+def moment_of(option: str, text: str) -> Moment:
+    """A date, a duration before now, or the modification time of a file. UsageError."""
+    if text.startswith(_FILE):
+        path = os.fsencode(text[len(_FILE) :])
+        try:
+            return Moment(os.stat(path).st_mtime_ns)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise UsageError(f"{option}: cannot look up '{show(path)}': {reason}") from None
+    try:
+        ago_s = parse_duration(text)
+    except ValueError:
+        return Moment(date_ns(option, text, _MOMENTS))
+    return Moment(round(ago_s * 1e9), ago=True)
+
+
+def _size(option: str, text: str | None) -> int | None:
+    return None if text is None else int(number(option, text, parse_size))
+
+
+def _kinds(text: str | None) -> str | None:
+    if text is None:
+        return None
+    wanted = text.split(",")
+    for letter in wanted:
+        if len(letter) != 1 or letter not in KINDS:
+            raise invalid("--kind", text, f"must be a list of {', '.join(KINDS)}")
+    return "".join(sorted(set(wanted)))
+
+
+def _expression(text: str) -> bytes:
+    pattern = os.fsencode(text)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise invalid("--match", text, f"not a regular expression: {error}") from None
+    return pattern
+
+
+def _numbers(
+    option: str, text: str | None, number_of: Callable[[str], int]
+) -> tuple[int, ...] | None:
+    """The numbers of users or groups."""
+    if text is None:
+        return None
+    found = set()
+    for word in text.split(","):
+        try:
+            found.add(int(word) if word.isdecimal() else number_of(word))
+        except (KeyError, ValueError):
+            raise UsageError(f"{option}: unknown '{show(os.fsencode(word))}'") from None
+    return tuple(sorted(found))
+
+
+def _user(name: str) -> int:
+    import pwd  # few runs name one
+
+    return pwd.getpwnam(name).pw_uid
+
+
+def _group(name: str) -> int:
+    import grp  # as above
+
+    return grp.getgrnam(name).gr_gid

@@ -1,0 +1,139 @@
+"""Filters by what an entry is: its kind, path, size, owner and times. Cheap ones come first.
+
+They choose among what is no directory: directories are always entered, since what is meant may be
+in them. An entry is looked up only if a filter needs that, once for all of these, and only if the
+filters that need none have left it in. One that can't be looked up is left in: what the tool does
+with it will fail, and that is told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import Block
+
+KINDS = "fdlpsbc"
+_SPECIAL = "psbc"
+_LETTERS = {
+    stat.S_IFREG: "f",
+    stat.S_IFLNK: "l",
+    stat.S_IFIFO: "p",
+    stat.S_IFSOCK: "s",
+    stat.S_IFBLK: "b",
+    stat.S_IFCHR: "c",
+}
+
+Time = Literal["mtime", "ctime", "atime"]
+Test = Callable[[os.stat_result], bool]
+Names = list[str]
+
+
+class Moment(msgspec.Struct, frozen=True, array_like=True):
+    """A time in nanoseconds since the epoch, or with `ago` before the job's now."""
+
+    ns: int
+    ago: bool = False
+
+    def at_ns(self, now_ns: int) -> int:
+        """The time, since the epoch."""
+        return now_ns - self.ns if self.ago else self.ns
+
+
+class Attributes(msgspec.Struct, frozen=True, array_like=True):
+    """What an entry must be, where it is not None: all of it.
+
+    Changed (as `by_time` says) after `newer`, and no later than `older`; of `min_bytes` to
+    `max_bytes`; of one of these owners and groups; of one of the kinds, letters of `KINDS`; and
+    with a match of each regular expression in its path below the root.
+    """
+
+    newer: Moment | None = None
+    older: Moment | None = None
+    by_time: Time = "mtime"
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    owners: tuple[int, ...] | None = None
+    groups: tuple[int, ...] | None = None
+    kinds: str | None = None
+    match: tuple[bytes, ...] = ()
+
+
+ANY = Attributes()
+
+
+def chooser_of(
+    wanted: Attributes, now_ns: int, *, follow: bool
+) -> Callable[[Block, bytes, int], None]:
+    """A function that leaves out of a block of a directory, by its path and descriptor, the rest.
+
+    `follow` tells that links are what they lead to.
+    """
+    patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
+    tests = _tests(wanted, now_ns)
+    kinds = KINDS if wanted.kinds is None else wanted.kinds
+    among = [*tests, _is_of(kinds)] if set(_SPECIAL) - set(kinds) else tests
+
+    def some(names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int) -> Names:
+        if not (names and is_wanted):
+            return []
+        if patterns:
+            paths = ((name, join_path(path, os.fsencode(name))) for name in names)
+            names = [name for name, whole in paths if all(find(whole) for find in patterns)]
+        return [name for name in names if _passes(name, fd, tests, follow)] if tests else names
+
+    def choose(block: Block, path: bytes, fd: int) -> None:
+        block.files = some(block.files, "f" in kinds, tests, path, fd)
+        block.links = some(block.links, "l" in kinds, tests, path, fd)
+        any_special = not set(_SPECIAL).isdisjoint(kinds)
+        block.specials = some(block.specials, any_special, among, path, fd)
+
+    return choose
+
+
+def _passes(name: str, directory_fd: int, tests: Sequence[Test], follow: bool) -> bool:
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)
+    except OSError:
+        return True  # the tool will find out why
+    return all(test(status) for test in tests)
+
+
+def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
+    """What is asked of an entry that was looked up."""
+    tests: list[Test] = []
+    times: dict[Time, Callable[[os.stat_result], int]] = {
+        "mtime": lambda status: status.st_mtime_ns,
+        "ctime": lambda status: status.st_ctime_ns,
+        "atime": lambda status: status.st_atime_ns,
+    }
+    time_of = times[wanted.by_time]
+    if wanted.newer is not None:
+        after_ns = wanted.newer.at_ns(now_ns)
+        tests.append(lambda status: time_of(status) > after_ns)
+    if wanted.older is not None:
+        until_ns = wanted.older.at_ns(now_ns)
+        tests.append(lambda status: time_of(status) <= until_ns)
+    if wanted.min_bytes is not None:
+        min_bytes = wanted.min_bytes
+        tests.append(lambda status: status.st_size >= min_bytes)
+    if wanted.max_bytes is not None:
+        max_bytes = wanted.max_bytes
+        tests.append(lambda status: status.st_size <= max_bytes)
+    if wanted.owners is not None:
+        owners = frozenset(wanted.owners)
+        tests.append(lambda status: status.st_uid in owners)
+    if wanted.groups is not None:
+        groups = frozenset(wanted.groups)
+        tests.append(lambda status: status.st_gid in groups)
+    return tests
+
+
+def _is_of(kinds: str) -> Test:
+    return lambda status: _LETTERS.get(stat.S_IFMT(status.st_mode), "?") in kinds

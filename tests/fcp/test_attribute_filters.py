@@ -1,0 +1,141 @@
+"""Filters by kind, path, size, owner and time in a copy and in a profile.
+
+What they choose is judged by find in `tests/walk/test_attributes.py`; here it is that every rank
+obeys, what it costs in system calls, and what a resume compares and keeps.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from pcircle.checkpoint.resume import Wish
+from pcircle.errors import UsageError
+from pcircle.fcp.command import CopyProgram, Options
+from pcircle.fcp.plan import Plan
+from pcircle.walk.attributes import Attributes, Moment
+
+from ..fprof.running import profiled
+from .running import FOUR, ONE, Launcher, document, launchers, run_fcp, some_launchers
+from .test_syscalls import _calls
+from .trees import build_flat_tree, make_directory, write_file
+
+LOOK_UPS = ("newfstatat", "statx", "fstat", "fstatat64", "lstat", "stat")
+OPTIONS = ("--newer-than", "@1000000000", "--max-size", "2k", "--kind", "f,l", "--match", "[05]$")
+FIND = ("-newermt", "@1000000000", "!", "-size", "+2048c", "-type", "f,l", "-regex", ".*[05]")
+
+
+def _build(root: bytes) -> bytes:
+    for folder in range(12):
+        inner = make_directory(root, b"%d" % folder)
+        for number in range(100):
+            path = inner + b"/\xff%d" % number
+            if number % 7 == 0:
+                os.symlink(b"nowhere", path)
+            elif number % 11 == 0:
+                os.mkfifo(path)
+            else:
+                write_file(path, b"x" * (number * 40))
+            if number % 3 == 0:
+                os.utime(path, (0, 1_000_000_000 - folder % 2), follow_symlinks=False)
+    return root
+
+
+def _found(root: bytes, expression: Sequence[str]) -> list[bytes]:
+    """The directories, and what else find finds."""
+    wanted = ["(", "-type", "d", "-o", *expression, ")"]
+    command = ["find", ".", *wanted, "-printf", r"%P\0"]
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, env=environment)
+    return sorted(done.stdout.split(b"\0")[:-1])
+
+
+@some_launchers
+def test_a_copy_is_what_find_finds(launcher: Launcher, place: bytes) -> None:
+    source, target = _build(place + b"/source"), place + b"/copy"
+    result, expected = place + b"/result", _found(source, FIND)
+    assert 13 < len(expected) < 500
+    planned = run_fcp(launcher, "-a", "--dry-run", *OPTIONS, "--json", result, source, target)
+    assert planned.code == 0, planned.said
+    assert document(result)["entries"] == len(expected)
+    copied = run_fcp(launcher, "-a", *OPTIONS, "--json", result, source, target)
+    assert copied.code == 0, copied.said
+    assert _found(target, ("-true",)) == expected
+    assert document(result)["found"] == len(expected)
+
+
+@pytest.mark.parametrize("launcher", launchers([1, 4], []))
+def test_a_profile_is_of_what_find_finds(launcher: Launcher, place: bytes) -> None:
+    source = _build(place + b"/source")
+    counts = profiled(launcher, *OPTIONS, source)["counts"]
+    assert counts["directories"]["number"] == 13
+    for kind, letter in (("files", "f"), ("links", "l")):
+        expected = _found(source, ("-type", letter, *FIND))
+        assert counts[kind]["number"] == len(expected) - 13, kind
+    assert counts["special"]["number"] == 0
+
+
+def test_filters_hold_for_listed_paths(place: bytes) -> None:
+    source, target = _build(place + b"/source"), place + b"/copy"
+    write_file(place + b"/list", b"1/\xff5\n1/\xff8\n2\n")
+    done = run_fcp(
+        FOUR, "-r", "--match", "[05]$", "--kind", "f", "--files-from", place + b"/list",
+        "-T", source, target,
+    )  # fmt: skip
+    assert done.code == 0, done.said
+    assert sorted(os.listdir(target + b"/1")) == [b"\xff5"]
+    assert sorted(os.listdir(target)) == [b"1", b"2"]
+    found = _found(source + b"/2", ("-type", "f", "-regex", ".*[05]"))
+    assert _found(target + b"/2", ("-true",)) == found
+
+
+def _look_ups(place: bytes, name: bytes, files: int, options: list[str]) -> int:
+    source = place + b"/source %d" % files
+    if not os.path.exists(source):
+        build_flat_tree(source, 1, files, 100)
+    calls = _calls(place, source, place + b"/copy %b %d" % (name, files), options, ONE)
+    return sum(calls[name] for name in LOOK_UPS)
+
+
+def test_what_filters_cost_in_system_calls(place: bytes) -> None:
+    """A look-up for each entry if one needs it, however many do, and else none."""
+
+    def each(name: bytes, *options: str) -> float:
+        few, many = (_look_ups(place, name, files, list(options)) for files in (300, 600))
+        return (many - few) / 300
+
+    plain = each(b"plain")
+    needs_none = each(b"none", "--kind", "f,l", "--match", "0")
+    needs_some = each(b"some", "--min-size", "1", "--newer-than", "1d", "--owner", f"{os.getuid()}")
+    left_out = each(b"out", "--match", "nothing", "--min-size", "1")
+    assert needs_some == pytest.approx(plain + 1, abs=0.1)
+    # Of names that a pattern leaves out nothing is asked.
+    assert needs_none <= plain + 0.1
+    assert left_out <= 0.1
+
+
+def _prepared(place: bytes, wanted: Attributes, wish: Wish) -> Plan:
+    """The plan that a copy begins with; its checkpoint is left as after a crash."""
+    source, target = place + b"/source", place + b"/copy"
+    options = Options(sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish)
+    program = CopyProgram(options, 0o022)
+    plan = msgspec.msgpack.decode(program.prepare([0]), type=Plan)
+    assert program._kept is not None
+    program._kept.close()
+    return plan
+
+
+def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
+    make_directory(place, b"source")
+    month = Attributes(newer=Moment(30 * 86400 * 10**9, ago=True))
+    first = _prepared(place, month, Wish())
+    resumed = _prepared(place, month, Wish(resume=True))
+    assert resumed.now_ns == first.now_ns > 0
+    with pytest.raises(UsageError, match=r"other options \(filters by attribute\)"):
+        _prepared(place, Attributes(newer=Moment(1, ago=True)), Wish(resume=True))
+    restarted = _prepared(place, month, Wish(restart=True))
+    assert restarted.now_ns > first.now_ns
