@@ -1,10 +1,16 @@
-"""What is kept when the program itself is at fault: a file that can be sent in."""
+"""What is reported and kept when a program itself is at fault.
+
+Of a defect of the tools a file that can be sent in; of a bug in a task of the user's own its
+traceback, where he looks: on standard error, once, though every rank may have met it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
+from pcircle.errors import Defect
 from pcircle.writing import write_all
 
 
@@ -27,3 +33,52 @@ def write_report(error: BaseException, doing: str) -> str:
     except OSError as trouble:
         return f"{summary} (no report could be written: {trouble})\n{text}"
     return f"{summary}; a report is in {path}"
+
+
+class Mishaps:
+    """What is made of exceptions that nobody expects: a report in a file, which is named."""
+
+    def explain(self, error: BaseException, doing: str) -> str:
+        """The reason why the job ends, for rank 0 to tell."""
+        return write_report(error, doing)
+
+    def late(self, rank: int, reason: str, code: int) -> None:
+        """A reason that came up too late for rank 0; `code` is the job's so far as is known."""
+        print(f"rank {rank}: {reason}", file=sys.stderr)
+
+
+_MOST_DOING = 300  # characters: an item may be long
+_BEGIN = "Traceback (most recent call last):\n"
+
+
+class Tracebacks(Mishaps):
+    """A task of the user's own is at fault: he is to see the traceback."""
+
+    def explain(self, error: BaseException, doing: str) -> str:
+        """The traceback, below what was being done."""
+        import traceback
+
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        return f"exception while {_short(doing)}:\n{''.join(lines).rstrip()}"
+
+    def late(self, rank: int, reason: str, code: int) -> None:
+        """Tell of it, but not of what several ranks have met at the same time."""
+        if code != Defect.exit_code:
+            super().late(rank, reason, code)
+
+
+def once(reasons: Sequence[str]) -> list[str]:
+    """Reasons as they are told to who has written the task: of tracebacks the first, whole."""
+    whole = [reason for reason in reasons if _BEGIN in reason]
+    told = [reason for reason in reasons if reason not in whole]
+    if whole:
+        told.append(whole[0])
+    if len(whole) > 1:
+        ends = {reason.rpartition("\n")[2] for reason in whole}
+        what = "the same" if len(ends) == 1 else "another exception"
+        told.append(f"(and {what} on {len(whole) - 1} other ranks or items)")
+    return told
+
+
+def _short(doing: str) -> str:
+    return doing if len(doing) <= _MOST_DOING else doing[:_MOST_DOING] + "..."

@@ -20,15 +20,16 @@ import msgspec
 
 from pcircle.circle.settings import Settings
 from pcircle.circle.topology import Tree
-from pcircle.errors import Defect, PcircleError, StoppedEarly
-from pcircle.runtime.defect import write_report
+from pcircle.errors import Defect, PcircleError, StoppedEarly, UsageError
+from pcircle.runtime.defect import Mishaps, Tracebacks, once
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.loop import Rank
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
+from pcircle.runtime.wire import by_value
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.transport.launch import TransportOption, choose
-from pcircle.transport.start import start
+from pcircle.transport.start import is_importable, start
 
 R = TypeVar("R")
 
@@ -39,12 +40,18 @@ class Program(ABC):
     name = "pcircle"
     limit: TimeLimit | None = None
     """When rank 0 stops the job."""
+    again = False
+    """Whether the process may run further jobs when this one has ended, also under MPI."""
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends; for a front end with better means to replace."""
         # Nobody may be listening, which must not change the exit code.
         with suppress(OSError, ValueError, AttributeError):
             print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+    def mishaps(self) -> Mishaps:
+        """How exceptions that nobody expects are reported; asked on every rank."""
+        return Mishaps()
 
     @abstractmethod
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -87,14 +94,56 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     all return the agreed one. UsageError if options and launcher disagree.
     """
     choice = choose(transport, jobs, os.environ)
+    body = _Body(program)
     try:
-        return start(choice, lambda link: _body(program, link))
+        return start(choice, body, body.pickled, again=program.again)
     except Defect as error:  # its ranks have been ended
         program.complain(str(error))
         return error.exit_code
 
 
-def _body(program: Program, transport: Transport) -> int:
+class _Body:
+    """What a rank runs. Its fields are what a rank that is another program has to be told."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._by_value = False
+
+    def __call__(self, transport: Transport) -> int:
+        return _run(self._program, transport, by_value if self._by_value else None)
+
+    def pickled(self) -> bytes:
+        """For ranks that are programs of their own. UsageError if these could not make it out."""
+        import pickle
+
+        try:
+            if is_importable(sys.modules["__main__"]):
+                return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+            data = pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+            if b"__main__" not in data:
+                return data
+            self._by_value = True
+            return by_value(self)
+        except ImportError:
+            raise UsageError(_NO_CLOUDPICKLE) from None
+        except Exception as error:
+            text = f"{self._program.name}: cannot be given to other processes: {error}"
+            raise UsageError(f"{text}. {_PICKLED}") from error
+
+
+_NO_CLOUDPICKLE = """\
+the task is defined in a notebook or at a prompt, where other processes cannot import it. \
+Do one of these: pip install cloudpickle; put the task into a module, and import it; \
+run it with jobs=1"""
+
+_PICKLED = """\
+The processes are started anew, since this one has other threads: a task must then be one \
+that can be pickled (no lambdas, no open files), or jobs be 1"""
+
+
+def _run(
+    program: Program, transport: Transport, pickled: Callable[[Any], bytes] | None = None
+) -> int:
     with Signals(transport.wake) as signals:
         opening, early = _open(program, transport, signals)
         if opening.code:
@@ -102,8 +151,10 @@ def _body(program: Program, transport: Transport) -> int:
         task = program.task(opening.plan, transport.rank, transport.size)
         observer = program.observer(opening.plan) if transport.rank == 0 else None
         settings = program.settings(observer, task)
+        mishaps = program.mishaps()
         limit = program.limit if transport.rank == 0 else None
-        return Rank(transport, task, settings, observer, early, limit).run(signals)
+        rank = Rank(transport, task, settings, observer, early, limit, mishaps, pickled)
+        return rank.run(signals)
 
 
 def _open(
@@ -123,7 +174,8 @@ def _open(
             opening = _Opening(error.exit_code, b"")
         except Exception as error:
             program.withdraw()
-            program.complain(f"internal error: {write_report(error, 'preparing the job')}")
+            told = program.mishaps().explain(error, "preparing the job")
+            program.complain(f"internal error: {told}")
             opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     tree = Tree(transport.rank, transport.size, Settings().arity)
@@ -167,24 +219,30 @@ class _Keep(Observer[Any]):
 
     def conclude(self, outcome: Outcome[Any]) -> int:
         self.outcome = outcome
-        return super().conclude(outcome)
+        told = msgspec.structs.replace(outcome, reasons=tuple(once(outcome.reasons)))
+        return super().conclude(told)
 
 
 class _Library(Program):
-    """A user's task as a program; every rank has made its own, so nothing is to be told."""
+    """A user's task as a program; every rank has it, so nothing is to be told."""
 
-    def __init__(self, make: Callable[[], Task[Any, Any]], keep: _Keep) -> None:
-        self._make = make
-        self._keep = keep
+    again = True
+
+    def __init__(self, task: Task[Any, Any]) -> None:
+        self.keep = _Keep()
+        self._task = task
+
+    def mishaps(self) -> Mishaps:
+        return Tracebacks()
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         return b""
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        return self._make()
+        return self._task
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        return self._keep
+        return self.keep
 
 
 def run(
@@ -194,9 +252,16 @@ def run(
 
     Under mpirun or srun every rank of the program calls this and gets a
     result, with an outcome on rank 0 only. Otherwise `jobs` local processes
-    are forked (default: one per core, up to 8), which end in here, and only
-    the caller returns.
+    share the work (default: one per core, up to 8), and only the caller returns.
+
+    These are forked, in a process without other threads. Where there are some, as in a
+    notebook, fresh interpreters are started, which import the module of the task. If
+    that is the script itself, it must call `run` below `if __name__ == "__main__"`; if it is a
+    notebook, the package cloudpickle is required. The task is pickled for them.
+
+    A UsageError is raised for what is refused before it began. An exception that leaves a
+    method of the task ends the job with 70, and its traceback is on standard error.
     """
-    keep = _Keep()
-    code = run_program(_Library(lambda: task, keep), jobs, transport)
-    return Result(code, keep.outcome)
+    program = _Library(task)
+    code = run_program(program, jobs, transport)
+    return Result(code, program.keep.outcome)

@@ -25,7 +25,10 @@ KEPT_BYTES = 4 * PACK_BYTES
 
 
 class WorkerLine:
-    """The `Line` of one rank. `perform` carries out the engine's instructions."""
+    """The `Line` of one rank. `perform` carries out the engine's instructions.
+
+    `encode` makes the bytes of a notice and its line.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class WorkerLine:
         now_s: Callable[[], float],
         is_stopping: Callable[[], bool],
         line_of: Callable[[Any], bytes] | None,
+        encode: Callable[[tuple[Any, bytes]], bytes],
     ) -> None:
         self._pool = pool
         self._engine = engine
@@ -43,7 +47,7 @@ class WorkerLine:
         self.is_stopping = is_stopping
         self._outbox = engine.outbox
         self._line_of = line_of
-        self._encode = msgspec.msgpack.Encoder().encode
+        self._encode = encode
         self._main = threading.get_ident()
         self.is_hungry = engine.is_hungry
 

@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from random import Random
@@ -35,11 +35,11 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Account, Up
+from pcircle.circle.messages import Account, Message, Notice, Post, Results, Up
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.guards import require
-from pcircle.runtime.defect import write_report
+from pcircle.runtime.defect import Mishaps
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
@@ -57,7 +57,8 @@ _MOST_RECEIVERS = 256  # that a report tells apart
 class Rank:
     """One rank of a job, from its first item to the agreed exit code.
 
-    `observer` and `limit` are given on rank 0 only. Use: `Rank(...).run(signals)`, once.
+    `observer` and `limit` are given on rank 0 only; `mishaps` says how a defect is reported, and
+    `pickled` is as of `Codec`. Use: `Rank(...).run(signals)`, once.
     """
 
     def __init__(
@@ -68,19 +69,18 @@ class Rank:
         observer: Observer[Any] | None,
         early: Sequence[Delivery | Lost] = (),
         limit: TimeLimit | None = None,
+        mishaps: Mishaps | None = None,
+        pickled: Callable[[Any], bytes] | None = None,
     ) -> None:
-        item_type, result_type = wire_types(type(task))
-        self._transport = transport
-        self._task = task
-        self._observer = observer
+        self._transport, self._task, self._observer = transport, task, observer
         self._early, self._limit = list(early), limit
-        self._codec = Codec(item_type, result_type, task.notice_type)
+        self._mishaps = mishaps or Mishaps()
+        self._codec = Codec(*wire_types(type(task)), task.notice_type, pickled)
         self._pool = Pool(transport.wake, task.threads or settings.workers)
         self._syncer = Pool(transport.wake)  # a sync may take long, and work should go on
         self._spill = SpillFile()
-        self._stopping = False
+        self._stopping = self._unheard = False
         self._code: int | None = None
-        self._unheard = False
         self._message_bytes = 0
         self._sent_block = -(-transport.size // _MOST_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
@@ -102,8 +102,10 @@ class Rank:
         most = most_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
-        engine, stopping = self._engine, self._is_stopping
-        self._line = WorkerLine(self._pool, engine, self._perform, _now_s, stopping, task.line_of)
+        told = task.line_of, self._codec.encode_notice
+        self._line = WorkerLine(
+            self._pool, self._engine, self._perform, _now_s, self._is_stopping, *told
+        )
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -130,7 +132,7 @@ class Rank:
         except PcircleError:
             raise
         except Exception as error:
-            raise Defect(write_report(error, "running the job")) from error
+            raise Defect(self._mishaps.explain(error, "running the job")) from error
         finally:
             self._end()
         if self._unheard:
@@ -191,12 +193,22 @@ class Rank:
             self._engine.rank_lost(arrival.rank, cause, _now_s())
             return
         try:
-            message = self._codec.message(arrival.payload)
+            message = self._read(arrival.source, arrival.payload)
             self._engine.receive(arrival.source, message, _now_s())
         except Exception as error:
             self._fail(error, f"handling a message of rank {arrival.source}")
         # Messages are carried out one by one: an answer must not wait for the rest.
         self._perform()
+
+    def _read(self, source: int, payload: bytes) -> Message:
+        """A message. If a value in it is of no type that the task says, the job ends."""
+        try:
+            return self._codec.message(payload)
+        except msgspec.ValidationError as error:
+            name = type(self._task).__name__
+            text = f"{name} spawns, returns or notes what is not of the types it says: {error}"
+            self._fail(TypeError(text), f"handling a message of rank {source}")
+            return Notice(()) if msgspec.msgpack.decode(payload)[0] == "m" else Post(())
 
     def _ended(self, ticket: int, item: Any, phase: str, future: Future[Any]) -> None:
         error = future.error()
@@ -212,11 +224,17 @@ class Rank:
         self._perform()
 
     def _fail(self, error: BaseException, doing: str) -> None:
-        code, reason = _explain(error, doing)
+        code, reason = self._explain(error, doing)
         self._engine.abort(code, reason, _now_s())
         if reason not in self._engine.reasons:
             # The accounts are on their way without it.
-            print(f"rank {self._transport.rank}: {reason}", file=sys.stderr)
+            self._mishaps.late(self._transport.rank, reason, self._engine.code)
+
+    def _explain(self, error: BaseException, doing: str) -> tuple[int, str]:
+        """The exit code and the reason that an exception comes to."""
+        if isinstance(error, PcircleError):
+            return error.exit_code, str(error)
+        return Defect.exit_code, self._mishaps.explain(error, doing)
 
     def _merge(self, a: Any, b: Any) -> Any:
         try:
@@ -224,7 +242,7 @@ class Rank:
         except Exception as error:
             if self._engine.phase < GATHERING:
                 raise  # which stops the job
-            self._late.append(_explain(error, "merging the results of ranks"))
+            self._late.append(self._explain(error, "merging the results of ranks"))
             return a
 
     def _amended(self, account: Account[Any]) -> Account[Any]:
@@ -244,13 +262,26 @@ class Rank:
         message = send.message
         if isinstance(message, Up) and message.account is not None:
             message = msgspec.structs.replace(message, account=self._amended(message.account))
-        payload = self._codec.encode(message)
+        try:
+            payload = self._codec.encode(message)
+        except Exception as error:
+            payload = self._encode_failed(message, error)
         self._message_bytes += len(payload)
         block = send.dest // self._sent_block
         sent = self._sent.get(block) or self._sent.setdefault(block, [0, 0])
         sent[0] += 1
         sent[1] += len(payload)
         self._transport.send(send.dest, payload)
+
+    def _encode_failed(self, message: Message, error: Exception) -> bytes:
+        """What is sent instead of values that can't travel: the job ends for them."""
+        if isinstance(message, Up) and message.account is not None:
+            self._late.append(self._explain(error, "sending a result to another rank"))
+            account = self._amended(msgspec.structs.replace(message.account, value=None))
+            return self._codec.encode(msgspec.structs.replace(message, account=account))
+        what = "a result" if isinstance(message, Results) else "items"
+        self._fail(error, f"sending {what} to another rank")
+        return self._codec.encode(Post(()))  # which counts as the other one would have
 
     def _is_stopping(self) -> bool:
         return self._stopping
@@ -372,7 +403,7 @@ class Rank:
             return self._observer.conclude(outcome)
         except Exception as error:
             # The other ranks must still be told to stop, and nobody else would say why.
-            code, reason = _explain(error, "concluding the job")
+            code, reason = self._explain(error, "concluding the job")
             print(reason, file=sys.stderr)
             return worst((outcome.code, code))
 
@@ -398,11 +429,11 @@ class Rank:
             if not self._engine.reasons:
                 self._kept = self._task.finish()
         except Exception as error:
-            self._late.append(_explain(error, "finishing the work"))
+            self._late.append(self._explain(error, "finishing the work"))
         try:
             counts = self._task.measure().counts
         except Exception as error:
-            self._late.append(_explain(error, "counting what was done"))
+            self._late.append(self._explain(error, "counting what was done"))
         report = RankReport(
             rank=self._transport.rank,
             node=self._transport.nodes[self._transport.rank],
@@ -428,15 +459,8 @@ class Rank:
         try:
             return msgspec.msgpack.encode(report)
         except OverflowError as error:  # a count of more than 64 bits
-            self._late.append(_explain(error, "telling what was done"))
+            self._late.append(self._explain(error, "telling what was done"))
             return msgspec.msgpack.encode(msgspec.structs.replace(report, counts=()))
-
-
-def _explain(error: BaseException, doing: str) -> tuple[int, str]:
-    """The exit code and the reason that an exception comes to."""
-    if isinstance(error, PcircleError):
-        return error.exit_code, str(error)
-    return Defect.exit_code, write_report(error, doing)
 
 
 def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,10 @@ CODES = {
 
 
 class Signals:
-    """While entered, `pending` is the first stop signal that came, else None."""
+    """While entered, `pending` is the first stop signal that came, else None.
+
+    Entered on another thread than the main one, nothing is heard.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.pending: signal.Signals | None = None
@@ -42,6 +46,8 @@ class Signals:
         self._held: set[Any] = set()  # while not entered
 
     def __enter__(self) -> Signals:
+        if threading.current_thread() is not threading.main_thread():
+            return self  # which alone hears signals, and may do something else
         for number in CODES:
             # A command under nohup ignores SIGHUP: leave it so.
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -55,6 +61,8 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
         signal.pthread_sigmask(signal.SIG_SETMASK, self._held)
         for number, handler in self._former.items():
             signal.signal(number, handler)

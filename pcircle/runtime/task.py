@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, ForwardRef, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -26,6 +26,8 @@ from pcircle.circle import Sums
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
+
+_NAMELESS = (TypeVar, ForwardRef)  # for these a class says no type, or none that exists yet
 
 
 class Work(NamedTuple):
@@ -123,8 +125,13 @@ class Here(Generic[I]):
 class Task(ABC, Generic[I, R]):
     """The work of a job. Subclass as `Task[Item, Result]`.
 
-    Item and Result are types that msgspec can encode (numbers, bytes, tuples,
-    Structs, unions of tagged Structs). With `structured` each item has a
+    Item and Result say how these travel between ranks: types that msgspec can
+    encode (numbers, bytes, tuples, Structs, unions of tagged Structs) are
+    short on the way, and checked. What is of another type, or of a class that
+    says none (`class Walk(Task)`), is pickled. So are notices, unless
+    `notice_type` says what they are.
+
+    With `structured` each item has a
     join, so completion is known item by item; without, results merge rank by
     rank, which saves a message for every stolen item. An exception that
     leaves one of the methods ends the job: a `PcircleError` with its exit
@@ -132,7 +139,7 @@ class Task(ABC, Generic[I, R]):
     """
 
     structured: ClassVar[bool] = True
-    notice_type: ClassVar[Any] = str
+    notice_type: ClassVar[Any] = Any
     threads: int | None = 1
     """How many worker threads process items at once on a rank; None: adaptive.
 
@@ -222,13 +229,14 @@ class Task(ABC, Generic[I, R]):
 
 
 def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
-    """The Item and the Result that a task class was subclassed with."""
+    """The Item and the Result that a task class was subclassed with; Any where it does not say."""
     for ancestor in task.__mro__:
         for base in getattr(ancestor, "__orig_bases__", ()):
             arguments = get_args(base)
-            if len(arguments) == 2 and not any(isinstance(a, TypeVar) for a in arguments):
-                return arguments[0], arguments[1]
-    raise TypeError(f"{task.__name__} must be subclassed as Task[Item, Result]")
+            if len(arguments) == 2 and not all(isinstance(a, TypeVar) for a in arguments):
+                item, result = (Any if isinstance(a, _NAMELESS) else a for a in arguments)
+                return item, result
+    return Any, Any
 
 
 class RankReport(msgspec.Struct, frozen=True):

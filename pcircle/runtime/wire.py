@@ -1,14 +1,21 @@
-"""How messages become bytes: MessagePack by msgspec, checked against the task's own types."""
+"""How messages become bytes: MessagePack by msgspec, checked against the task's own types.
+
+What a task does not say the type of, or what MessagePack has no form for, is pickled: a program of
+one's own need not know of either. All ranks are one program of one user, so there is nobody to
+distrust. What is on disk longer than a job runs is never pickled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Union
 
 import msgspec
 
 from pcircle.circle.messages import (
     Abort,
+    Account,
     Ask,
     Down,
     Heard,
@@ -23,31 +30,50 @@ from pcircle.circle.messages import (
     Work,
 )
 
+_PICKLED = 1  # the code of what is pickled among MessagePack's own kinds of values
+
+
+def _pickle(value: Any) -> bytes:
+    import pickle  # tools say their types
+
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def by_value(value: Any) -> bytes:
+    """Pickled with the classes that no other process could import. ImportError if it can't be."""
+    data: bytes = import_module("cloudpickle").dumps(value)
+    return data
+
 
 class Codec:
     """Encodes and decodes messages and parcels whose items and results have the given types.
 
-    A notice travels with what the job's log has of it.
+    A notice travels with what the job's log has of it. `pickled` is for what has
+    no type, Any; None: pickle's own.
     """
 
-    def __init__(self, item_type: Any, result_type: Any, notice_type: Any) -> None:
-        union = Union[  # noqa: UP007 - its members are known only at run time
-            Ask,
-            Refuse,
-            Work[item_type],
-            Post[item_type],
-            Results[result_type],
-            Notice[tuple[notice_type, bytes]],
-            Heard,
-            Token,
-            Down,
-            Up[result_type],
-            Abort,
-        ]
-        encoder = msgspec.msgpack.Encoder()
-        self.encode = encoder.encode
-        self.decode: Any = msgspec.msgpack.Decoder(union).decode
-        self._parcels: Any = msgspec.msgpack.Decoder(tuple[Parcel[item_type], ...]).decode
+    def __init__(
+        self,
+        item_type: Any,
+        result_type: Any,
+        notice_type: Any,
+        pickled: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        types = item_type, result_type, notice_type
+        try:
+            self.decode, self._parcels = _decoders(*types)
+        except TypeError:  # msgspec has no use for one of them
+            types = tuple(map(_sent_as, types))
+            self.decode, self._parcels = _decoders(*types)
+        self._items, self._results, self._notices = (declared is not Any for declared in types)
+        self._pickled = pickled or _pickle
+        encoder = msgspec.msgpack.Encoder(enc_hook=self._whole)
+        self._encode: Callable[[Any], bytes] = encoder.encode
+        typed = Any not in types
+        self.encode: Callable[[Any], bytes] = self._encode if typed else self._encode_untyped
+        self.encode_notice: Callable[[tuple[Any, bytes]], bytes] = (
+            self._encode if self._notices else self._encode_notice
+        )
 
     def message(self, payload: bytes) -> Message:
         """Decode a message. msgspec.DecodeError if it is none."""
@@ -56,9 +82,79 @@ class Codec:
 
     def pack(self, parcels: Sequence[Parcel[Any]]) -> bytes:
         """Encode parcels for a spilled segment."""
-        return self.encode(tuple(parcels))
+        return self._encode(self._wrapped(parcels))
 
     def unpack(self, data: bytes) -> tuple[Parcel[Any], ...]:
         """Decode a spilled segment."""
         parcels: tuple[Parcel[Any], ...] = self._parcels(data)
         return parcels
+
+    # ---- what has no type ------------------------------------------------------
+
+    def _whole(self, value: Any) -> msgspec.msgpack.Ext:
+        return msgspec.msgpack.Ext(_PICKLED, self._pickled(value))
+
+    def _wrapped(self, parcels: Sequence[Parcel[Any]]) -> tuple[Parcel[Any], ...]:
+        if self._items:
+            return tuple(parcels)
+        return tuple(Parcel(self._whole(parcel.item), parcel.parent) for parcel in parcels)
+
+    def _encode_untyped(self, message: Message) -> bytes:
+        """Not the values as MessagePack has them: it makes lists of tuples."""
+        if isinstance(message, Work | Post):
+            return self._encode(type(message)(self._wrapped(message.parcels)))
+        if isinstance(message, Results) and not self._results:
+            return self._encode(Results(message.join, self._whole(message.value)))
+        if isinstance(message, Up) and message.account is not None and not self._results:
+            account: Account[Any] = message.account
+            if account.value is not None:
+                account = msgspec.structs.replace(account, value=self._whole(account.value))
+            return self._encode(msgspec.structs.replace(message, account=account))
+        return self._encode(message)
+
+    def _encode_notice(self, told: tuple[Any, bytes]) -> bytes:
+        notice, line = told
+        return self._encode((self._whole(notice), line))
+
+
+def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:
+    """Decoders of messages and of parcels. TypeError if msgspec has no use for a type."""
+    union = Union[  # noqa: UP007 - its members are known only at run time
+        Ask,
+        Refuse,
+        Work[item_type],
+        Post[item_type],
+        Results[result_type],
+        Notice[tuple[notice_type, bytes]],
+        Heard,
+        Token,
+        Down,
+        Up[result_type],
+        Abort,
+    ]
+    parcels = tuple[Parcel[item_type], ...]
+    return _decoder(union).decode, _decoder(parcels).decode
+
+
+def _decoder(declared: Any) -> Any:
+    return msgspec.msgpack.Decoder(declared, ext_hook=_unpickled, dec_hook=_checked)
+
+
+def _sent_as(declared: Any) -> Any:
+    """The type; Any if msgspec has no use for it."""
+    try:
+        _decoder(declared)
+    except TypeError:
+        return Any
+    return declared
+
+
+def _unpickled(code: int, data: memoryview) -> Any:
+    import pickle
+
+    return pickle.loads(data)
+
+
+def _checked(declared: type, value: Any) -> Any:
+    """A value of a type that only Python knows, which was pickled."""
+    return value

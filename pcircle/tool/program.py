@@ -11,11 +11,15 @@ from pcircle.ui.output import Output
 from pcircle.workers.starting import are_alive
 
 
+def _nothing() -> None:
+    """There is nothing to let go of."""
+
+
 class ToolProgram(Program):
     """A tool, for the runtime. `close` lets go of what this process's task holds."""
 
     def __init__(self) -> None:
-        self.close: Callable[[], None] = lambda: None
+        self.close: Callable[[], None] = _nothing
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends."""

@@ -6,7 +6,8 @@ behind: children that don't end by themselves are ended.  The children notice th
 by their sockets, as they notice anybody's.
 
 A child is forked with everything that the parent has imported, in a millisecond, and before any
-thread exists.  It never returns into its parent's code.
+thread exists.  It never returns into its parent's code.  Where threads exist, ``_fresh`` starts the
+children.
 
 The cost: waiting for children is a loop of short sleeps, because it has to be bounded.  What this
 is not: a supervisor.  A rank that dies isn't started again; the job ends, and can be resumed.
@@ -19,18 +20,27 @@ import resource
 import signal
 import socket
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
 from pcircle.transport._exit import explain_escape, flush_standard_streams, say
 from pcircle.transport._local import LocalTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pcircle.transport.contract import Body
 
-__all__ = ["launch_local"]
+__all__ = [
+    "HELD_SIGNALS",
+    "Child",
+    "Children",
+    "be_rank",
+    "begin",
+    "close_ends",
+    "job_of",
+    "launch_local",
+]
 
 # What a process needs beside its sockets while it starts: standard streams, epoll, wake pipe.
 _SPARE_DESCRIPTORS = 16
@@ -44,24 +54,44 @@ _EXPLAIN_DEADLINE_S = 1.0
 _FIRST_SLEEP_S = 0.0005
 _LONGEST_SLEEP_S = 0.02
 _LONGER = 1.25  # each sleep than the one before: what is missed is a part of what was waited for
-_HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Children:
-    """The forked ranks: who still runs, and how the others ended."""
+class Child(Protocol):
+    """A process that was started, as ``subprocess.Popen`` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it runs."""
+
+
+class _Forked:
+    """A child that is a copy of its parent."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        found, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if found else None
+
+
+class Children:
+    """The started ranks: who still runs, and how the others ended."""
 
     def __init__(self) -> None:
-        self._running: dict[int, int] = {}  # rank: pid
+        self._running: dict[int, Child] = {}  # by rank
         self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
 
-    def add(self, rank: int, pid: int) -> None:
-        self._running[rank] = pid
+    def add(self, rank: int, child: Child) -> None:
+        self._running[rank] = child
 
     def explain(self, rank: int) -> str:
         """Why the socket of *rank* ended, as far as that shows within a second."""
         self.reap(_EXPLAIN_DEADLINE_S, [rank])
         if rank not in self._ended:
-            return f"closed its connection (pid {self._running[rank]})"
+            return f"closed its connection (pid {self._running[rank].pid})"
         pid, code = self._ended[rank]
         if code >= 0:
             return f"ended with exit code {code} (pid {pid})"
@@ -85,8 +115,8 @@ class _Children:
     def kill(self) -> None:
         """End all that run: asked first, then forced."""
         for number, grace_s in ((signal.SIGTERM, _TERM_GRACE_S), (signal.SIGKILL, _KILL_GRACE_S)):
-            for pid in self._running.values():
-                os.kill(pid, number)  # not reaped yet, so the number is still its own
+            for child in self._running.values():
+                os.kill(child.pid, number)  # not reaped yet, so the number is still its own
             if self.reap(grace_s):
                 return
 
@@ -123,11 +153,11 @@ class _Children:
 
     def _look(self, rank: int) -> None:
         """Take note if *rank* has ended."""
-        pid = self._running[rank]
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        child = self._running[rank]
+        code = child.poll()
+        if code is not None:
             del self._running[rank]
-            self._ended[rank] = (pid, os.waitstatus_to_exitcode(status))
+            self._ended[rank] = (child.pid, code)
 
 
 def launch_local(size: int, body: Body) -> int:
@@ -142,11 +172,12 @@ def launch_local(size: int, body: Body) -> int:
 
     Raises UsageError where the system doesn't allow that many processes or descriptors.
     """
-    if size < 1:
-        raise UsageError(f"a job needs at least one process, not {size}")
-    _reserve_descriptors(size)
-    children = _Children()
-    ends = _start(size, body, children)
+    children = Children()
+    return job_of(size, body, children, begin(size, children, lambda ends: _fork(ends, body)))
+
+
+def job_of(size: int, body: Body, children: Children, ends: dict[int, int]) -> int:
+    """Be rank 0, with its *ends* of the mesh, until the children have ended; the job's code."""
     transport = LocalTransport(
         0, size, ends, explain_loss=children.explain, kill_others=children.kill
     )
@@ -175,27 +206,29 @@ def _reserve_descriptors(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _start(size: int, body: Body, children: _Children) -> dict[int, int]:
-    """Fork the children; rank 0's ends of the mesh, in the parent only.
+def begin(
+    size: int, children: Children, spawn: Callable[[list[dict[int, int]]], Iterator[Child]]
+) -> dict[int, int]:
+    """Start the children, which *spawn* yields one by one; rank 0's ends of the mesh.
 
     Signals are held back meanwhile, so that an interrupt finds either no child or all of them;
     in a child, until its body lets them in.
     """
+    if size < 1:
+        raise UsageError(f"a job needs at least one process, not {size}")
+    _reserve_descriptors(size)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         # Inherited from a parent that doesn't want to know: the kernel would reap our children
         # and their exit codes would be lost.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     flush_standard_streams()  # or each child would write out its copy of what is buffered
     ends = _mesh(size)
-    former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_SIGNALS)
+    former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
     try:
-        for rank in range(1, size):
-            pid = os.fork()
-            if pid == 0:
-                _run_child(rank, ends, body)
-            children.add(rank, pid)
+        for rank, child in enumerate(spawn(ends), 1):
+            children.add(rank, child)
     except OSError as error:
-        _close_ends(ends)
+        close_ends(ends)
         children.kill()
         raise UsageError(
             f"can't start {size} processes: {error.strerror} (see ulimit -u); use fewer"
@@ -203,8 +236,16 @@ def _start(size: int, body: Body, children: _Children) -> dict[int, int]:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
     mine = ends[0]
-    _close_ends(ends[1:])
+    close_ends(ends[1:])
     return mine
+
+
+def _fork(ends: list[dict[int, int]], body: Body) -> Iterator[Child]:
+    for rank in range(1, len(ends)):
+        pid = os.fork()
+        if pid == 0:
+            _run_child(rank, ends, body)
+        yield _Forked(pid)
 
 
 def _mesh(size: int) -> list[dict[int, int]]:
@@ -217,27 +258,36 @@ def _mesh(size: int) -> list[dict[int, int]]:
                 ends[low][high] = one.detach()
                 ends[high][low] = other.detach()
     except OSError as error:
-        _close_ends(ends)
+        close_ends(ends)
         raise UsageError(
             f"can't connect {size} processes: {error.strerror} (see ulimit -n); use fewer"
         ) from error
     return ends
 
 
-def _close_ends(ends: Iterable[dict[int, int]]) -> None:
+def close_ends(ends: Iterable[dict[int, int]]) -> None:
+    """Close descriptors of the mesh."""
     for of_rank in ends:
         for fd in of_rank.values():
             os.close(fd)
 
 
 def _run_child(rank: int, ends: list[dict[int, int]], body: Body) -> NoReturn:
+    def begun() -> Body:
+        _default_signals()
+        # The other ranks' ends as well: held open here, they would hide a rank's death.
+        close_ends(ends[:rank] + ends[rank + 1 :])
+        return body
+
+    be_rank(rank, len(ends), ends[rank], begun)
+
+
+def be_rank(rank: int, size: int, ends: dict[int, int], begin: Callable[[], Body]) -> NoReturn:
     """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
     code = Defect.exit_code
     try:
-        _default_signals()
-        # The other ranks' ends as well: held open here, they would hide a rank's death.
-        _close_ends(ends[:rank] + ends[rank + 1 :])
-        transport = LocalTransport(rank, len(ends), ends[rank])
+        body = begin()
+        transport = LocalTransport(rank, size, ends)
         code = int(body(transport))
         transport.close()
     except BaseException as error:

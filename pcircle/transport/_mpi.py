@@ -18,6 +18,7 @@ Importing this module loads the MPI library, but does not initialise it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from collections import deque
@@ -282,8 +283,11 @@ class MpiTransport:
             self._pool.give(buffer)
 
 
-def launch_mpi(launch: Launch, body: Body) -> int:
+def launch_mpi(launch: Launch, body: Body, *, again: bool = False) -> int:
     """Run *body* on this rank of MPI's world; the exit code of this process.
+
+    MPI can be started once in a process: with *again* it is ended with the process only, as it
+    may be needed for further jobs.
 
     An exception from *body* is printed and ends the job with its code: a rank that unwinds alone
     would leave the others hanging.
@@ -313,7 +317,10 @@ def launch_mpi(launch: Launch, body: Body) -> int:
     except BaseException as error:
         transport.abort(explain_escape(error, transport.rank))
     if starts_mpi:
-        MPI.Finalize()
+        if again:
+            atexit.register(MPI.Finalize)
+        else:
+            MPI.Finalize()
     return code
 
 

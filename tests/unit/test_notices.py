@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import msgspec
 import pytest
 
 from pcircle.circle import Engine
@@ -20,6 +21,8 @@ from pcircle.runtime import Here, Task, Work
 from pcircle.runtime.line import KEPT_BYTES, WorkerLine
 from pcircle.runtime.threads import WINDOW_S, Tuner
 from pcircle.workers.pool import Pool
+
+ENCODE = msgspec.msgpack.Encoder().encode
 
 
 def _packs(flow: Flow, now_s: float, *, hurry: bool = False) -> list[tuple[int, ...]]:
@@ -102,7 +105,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
     """A million notices, of which nobody takes any: what is held does not depend on how many."""
     pool = Pool(lambda: None)
     engine = _engine(1)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     told = 0
     waiting = threading.Event()
 
@@ -134,7 +137,7 @@ def test_a_worker_waits_while_rank_0_has_too_much_to_hear() -> None:
 def test_the_main_thread_never_waits() -> None:
     engine = _engine(1)
     pool = Pool(lambda: None)
-    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None)
+    line = WorkerLine(pool, engine, lambda: None, time.monotonic, lambda: False, None, ENCODE)
     for _ in range(3):
         line.note(["x" * KEPT_BYTES])
     assert len(engine.outbox) == 3

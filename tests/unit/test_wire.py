@@ -5,6 +5,7 @@ The items are fcp's own and, for a library's task, plain tuples; names in them a
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from pcircle.circle.messages import (
     JoinRef,
     Notice,
     Parcel,
+    Post,
     Refuse,
     Results,
     Sums,
@@ -148,9 +150,54 @@ def test_a_task_says_its_types(task: type[Task[Any, Any]]) -> None:
     assert wire_types(task) == (bytes, int)
 
 
-def test_a_task_without_types_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Untyped must be subclassed as Task\[Item, Result\]"):
-        wire_types(Untyped)  # type: ignore[type-abstract]
+class Late(Task["Later", int]):  # type: ignore[name-defined]  # of a class that comes later
+    pass
+
+
+@pytest.mark.parametrize(("task", "types"), [(Untyped, (Any, Any)), (Late, (Any, int))])
+def test_a_task_need_not_say_its_types(task: type[Task[Any, Any]], types: tuple[Any, Any]) -> None:
+    assert wire_types(task) == types
+
+
+class Own:
+    """Of a kind that MessagePack has no form for."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own) and other.number == self.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+VALUES = [(1, (2, 3)), {4, 5}, {(6, 7): b"8"}, Own(9), [Own(10), (11,)], Path("/12"), None, 1 << 70]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
+    """Tuples too, of which MessagePack makes lists."""
+    codec = Codec(Any, Any, Any)
+    parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
+    for message in (
+        Work(parcels),
+        Post(parcels),
+        Results(3, value),
+        Up(GATHER, 1, account=Account(value=value)),
+    ):
+        assert codec.message(codec.encode(message)) == message
+    assert codec.unpack(codec.pack(parcels)) == parcels
+    told = msgspec.Raw(codec.encode_notice((value, b"line")))
+    assert codec.message(codec.encode(Notice((told,)))) == Notice(((value, b"line"),))
+
+
+def test_types_that_only_python_knows_are_pickled() -> None:
+    """Alone, inside of others, and where msgspec refuses the type."""
+    codec = Codec(tuple[Path, int], Own | Path, Own)
+    parcel = Parcel((Path("/a"), 1), None)
+    for message in (Work((parcel,)), Results(3, Own(4)), Notice(((Own(5), b""),))):
+        assert codec.message(codec.encode(message)) == message
 
 
 def test_a_report_of_a_rank_survives() -> None:

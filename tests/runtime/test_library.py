@@ -1,0 +1,284 @@
+"""Programs of a user's own: `run`, called as people call it.
+
+Each is a script as one writes it who has read the front page only: without types, from a prompt,
+without a guard, in a process with threads, twice, and with a bug in it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.conftest import Run
+from tests.runtime.conftest import Ended, Ranks
+from tests.runtime.test_stopping import await_ranks, started
+
+RANKS = [Ranks(1), Ranks(3), pytest.param(Ranks(3, mpi=True), marks=pytest.mark.mpi)]
+SEVERAL = RANKS[1:]
+
+TASK = """\
+import os, sys, threading, time
+from pathlib import Path
+from pcircle.runtime import Task, run
+from tests.runtime.tasks import Meeting
+
+class Node:
+    def __init__(self, number, depth):
+        self.number, self.depth = number, depth
+
+class Numbers(Task):
+    def seed(self):
+        return [Node(number, (0, 1)) for number in range(4)]
+
+    def process(self, item, here):
+        if self.meeting is not None:
+            self.meeting.wait(here.is_stopping)  # so each rank has items of another one
+        self.mishap(item, here)
+        assert isinstance(item, Node) and isinstance(item.depth, tuple)
+        if item.depth[0] < 3:
+            here.spawn([Node(item.number, (item.depth[0] + 1, 1))] * 3)
+        here.note([("at", item.depth)] if (item.number, item.depth[0]) == (3, 0) else [])
+        return {"items": 1, "ranks": {os.getpid()}}
+
+    def merge(self, a, b):
+        return {"items": a["items"] + b["items"], "ranks": a["ranks"] | b["ranks"]}
+
+    meeting = None
+
+    def mishap(self, item, here):
+        pass
+"""
+THREAD = "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+WAITS = "        while not here.stopping: time.sleep(0.005)\n"
+RUN = """\
+task = Numbers()
+if len(sys.argv) > 2:
+    task.meeting = Meeting(sys.argv[2], int(sys.argv[3]))
+end = run(task, jobs=int(sys.argv[1]) or None)
+if end.outcome is not None and end.outcome.result is not None:
+    print(end.code, end.outcome.result["items"], len(end.outcome.result["ranks"]))
+"""
+END = "sys.exit(end.code)\n"
+GUARD = 'if __name__ == "__main__":\n'
+
+
+def guarded(text: str) -> str:
+    return GUARD + "".join(f"    {line}" for line in text.splitlines(keepends=True))
+
+
+class Script(Protocol):
+    def __call__(self, text: str, ranks: Ranks, *, meet: bool = True) -> Ended: ...
+
+
+@pytest.fixture
+def script(
+    run: Run, request: pytest.FixtureRequest, tmp_path: Path, environment: dict[str, str]
+) -> Script:
+    """Runs a script on ranks of which each gets an item; what it prints is before its errors."""
+
+    def start(text: str, ranks: Ranks, *, meet: bool = True) -> Ended:
+        path, folder = tmp_path / "script.py", tmp_path / "meeting"
+        path.write_text(text)
+        folder.mkdir()
+        line = [sys.executable, str(path), str(0 if ranks.mpi else ranks.size)]
+        line += [str(folder), str(ranks.size)] if meet else []
+        if ranks.mpi:
+            mpirun: Callable[[int], list[str]] = request.getfixturevalue("mpirun")
+            line = [*mpirun(ranks.size), *line]
+        done = run(line, env=environment)
+        said = done.stdout.decode() + done.stderr.decode()
+        return Ended(done.returncode, None, said, Path(environment["TMPDIR"]))
+
+    return start
+
+
+def assert_counted(ended: Ended, ranks: int) -> None:
+    assert ended.code == 0, ended.said
+    assert f"0 160 {ranks}\n" in ended.said
+    assert ended.said.count("('at', (0, 1))\n") == 1
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+@pytest.mark.parametrize("structured", [True, False])
+def test_a_task_that_says_no_types(script: Script, ranks: Ranks, structured: bool) -> None:
+    """Its items, results and notices come as they were made: of its own classes, with tuples."""
+    text = TASK + f"    structured = {structured}\n" + RUN + END
+    assert_counted(script(text, ranks), ranks.size)
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+def test_a_process_with_threads(script: Script, ranks: Ranks) -> None:
+    assert_counted(script(TASK + guarded(THREAD + RUN + END), ranks), ranks.size)
+
+
+def test_a_thread_that_is_not_the_main_one(script: Script) -> None:
+    text = f"def main():\n    global end\n{guarded(RUN).removeprefix(GUARD)}"
+    begin = "worker = threading.Thread(target=main)\nworker.start()\nworker.join()\n"
+    assert_counted(script(TASK + text + guarded(begin + END), Ranks(3)), 3)
+
+
+def test_a_module_that_is_run_by_name(
+    run: Run, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """And changes the path on which modules are found."""
+    folder = tmp_path / "package" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "program.py").write_text("from . import other\n" + TASK + guarded(THREAD + RUN))
+    (folder / "other.py").write_text("")
+    environment["PYTHONPATH"] = f"{tmp_path}:{environment['PYTHONPATH']}"
+    done = run([sys.executable, "-m", "package.inner.program", "2"], env=environment)
+    assert (done.returncode, done.stdout.split()[:2]) == (0, [b"0", b"160"]), done.stderr
+
+
+def test_a_script_with_threads_and_no_guard_is_told_what_to_do(script: Script) -> None:
+    ended = script(THREAD.join(["import threading\n", TASK]) + RUN + END, Ranks(3))
+    assert ended.code == 1
+    assert ended.said.count("UsageError: ") == 1
+    assert 'must stand below `if __name__ == "__main__":`' in ended.said
+    assert ended.reports == []
+
+
+def test_a_rank_that_can_not_begin_says_why_once(script: Script) -> None:
+    here = 'if __name__ != "__main__":\n    raise LookupError("not without me")\n'
+    ended = script(TASK + here + guarded(THREAD + RUN + END), Ranks(3))
+    assert ended.code == 1
+    assert ended.said.count("LookupError: not without me\n") == 1
+    assert "rank 1 of 3 could not be started:" in ended.said
+
+
+PROMPT = TASK + THREAD + "Numbers.mishap = Numbers.mishap\n" + RUN
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_task_from_a_prompt(
+    run: Run, tmp_path: Path, environment: dict[str, str], jobs: int
+) -> None:
+    """As in a notebook: threads, and classes that are in no file."""
+    pytest.importorskip("cloudpickle")
+    line = [sys.executable, "-c", PROMPT, str(jobs), str(tmp_path / "meeting"), str(jobs)]
+    (tmp_path / "meeting").mkdir()
+    done = run(line, env=environment)
+    said = done.stdout.decode() + done.stderr.decode()
+    assert_counted(Ended(done.returncode, None, said, tmp_path), jobs)
+
+
+def test_a_task_from_a_prompt_without_the_package_for_it(
+    run: Run, environment: dict[str, str]
+) -> None:
+    text = "import sys\nsys.modules['cloudpickle'] = None\n" + PROMPT
+    done = run([sys.executable, "-c", text, "3"], env=environment)
+    assert done.returncode == 1
+    assert b"pip install cloudpickle; put the task into a module" in done.stderr
+    assert run([sys.executable, "-c", text, "1"], env=environment).returncode == 0
+
+
+def test_a_notebook(run: Run, environment: dict[str, str]) -> None:
+    """A real kernel, where it is installed."""
+    pytest.importorskip("cloudpickle")
+    pytest.importorskip("ipykernel")
+    pytest.importorskip("jupyter_client")
+    cell = "import sys\nsys.argv = ['', '3']\n" + TASK + RUN
+    program = (
+        "import sys\n"
+        "from jupyter_client.manager import start_new_kernel\n"
+        "manager, client = start_new_kernel(kernel_name='python3')\n"
+        "try:\n"
+        "    client.execute_interactive(sys.argv[1], timeout=60)\n"
+        "finally:\n"
+        "    manager.shutdown_kernel(now=True)\n"
+    )
+    done = run([sys.executable, "-c", program, cell], env=environment)
+    assert b"0 160 " in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+def test_several_jobs_of_one_program(script: Script, ranks: Ranks) -> None:
+    ended = script(TASK + RUN * 3 + END, ranks, meet=False)
+    assert ended.code == 0, ended.said
+    assert ended.said.count("0 160 ") == 3
+
+
+# ---- mistakes ------------------------------------------------------------------------
+
+
+def assert_told_once(ended: Ended, line: str) -> None:
+    assert ended.code == 70, ended.said
+    assert ended.said.count("Traceback (most recent call last):\n") == 1, ended.said
+    assert f"\n{line}\n" in ended.said
+    assert ended.reports == []
+    assert list(ended.folder.glob("pcircle-*")) == []
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+@pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
+def test_a_bug_that_all_ranks_meet(script: Script, ranks: Ranks, threads: bool) -> None:
+    """At the same moment: its traceback is told once, with the line that is at fault."""
+    bug = "        return {}['no such key']\n"
+    text = TASK + bug + guarded(THREAD * threads + RUN + END)
+    ended = script(text, ranks)
+    assert_told_once(ended, "KeyError: 'no such key'")
+    assert f"\n    {bug.strip()}\n" in ended.said
+    assert "exception while processing <" in ended.said
+
+
+@pytest.mark.parametrize("ranks", RANKS, ids=str)
+@pytest.mark.parametrize("method", ["seed", "merge", "join", "finish"])
+def test_a_bug_elsewhere(script: Script, ranks: Ranks, method: str) -> None:
+    bug = f"    def {method}(self, *arguments):\n        return 1 // 0\n"
+    ended = script(TASK + bug + RUN + END, ranks)
+    assert_told_once(ended, "ZeroDivisionError: integer division or modulo by zero")
+    assert f", in {method}\n" in ended.said
+
+
+@pytest.mark.parametrize("ranks", SEVERAL, ids=str)
+@pytest.mark.parametrize("what", ["an item", "a result"])
+def test_what_can_not_travel(script: Script, ranks: Ranks, what: str) -> None:
+    """An item, a result: sent to another rank it ends the job, with the reason."""
+    if what == "an item":  # which others are out to steal from the one that keeps it
+        bug = "        if item.number: return\n        here.spawn([lambda: 0])\n" + WAITS
+    else:
+        bug = "    def process(self, item, here):\n        self.meeting.wait(here.is_stopping)\n"
+        bug += "        return {'items': 1, 'ranks': {lambda: 0}}\n"
+    ended = script(TASK + bug + RUN + END, ranks)
+    assert ended.code == 70, ended.said
+    assert ended.said.count("Traceback (most recent call last):\n") == 1, ended.said
+    assert "exception while sending" in ended.said
+    assert "lambda" in ended.said
+
+
+@pytest.mark.parametrize("ranks", SEVERAL, ids=str)
+def test_types_that_are_not_those(script: Script, ranks: Ranks) -> None:
+    wrong = TASK.replace("Task)", "Task[bytes, int])").replace(
+        "Node(number, (0, 1))", "str(number)"
+    )
+    ended = script(wrong + RUN + END, ranks)
+    assert_told_once(
+        ended,
+        "TypeError: Numbers spawns, returns or notes what is not of the types it says: "
+        "Expected `bytes`, got `str` - at `$[1][0][0]`",
+    )
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["alone", "threads"])
+def test_it_is_interrupted_as_a_whole(
+    tmp_path: Path, environment: dict[str, str], threads: bool
+) -> None:
+    """Ctrl-C reaches all processes: one code, and none is left."""
+    (tmp_path / "script.py").write_text(TASK + WAITS + guarded(THREAD * threads + RUN + END))
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    line = [sys.executable, str(tmp_path / "script.py"), "3", str(folder), "3"]
+    with started(line, environment) as process:
+        ranks = await_ranks(process, folder, 3)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert said.endswith(b"stopped by SIGINT\n")
+    assert b"Traceback" not in said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
