@@ -23,6 +23,7 @@ PACKAGE = ROOT / "pcircle"
 LEAVES = {
     "acls",
     "buffers",
+    "counting",
     "encoding",
     "errors",
     "guards",
@@ -55,6 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "acls": set(),
     "buffers": set(),
     "entry": {"transport"},  # of whom nobody knows but the commands
+    "counting": set(),
     "encoding": {"errors"},
     "errors": set(),
     "guards": set(),
@@ -82,6 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
     "copying": {
         "buffers",
+        "counting",
         "signature",
         "fs",
         "workers",

@@ -53,14 +53,12 @@ _RESERVE_BYTES = 256 << 10
 HASH_BYTES = 8
 
 Counts: TypeAlias = "tuple[int, ...]"
-"""What the tool counts, in a row."""
+"""What the tool counts, in a row: in memory, where all ranks are of one version."""
+Named: TypeAlias = "dict[str, int]"
+"""What the tool counts, by name, as it is on disk; what is not there is 0.
 
-
-class Lengths(NamedTuple):
-    """How many numbers the tool counts: of an item in a record, and of a rank in a commit."""
-
-    counts: int
-    sums: int
+Of names that are unknown the reader takes no notice: another version has counted more.
+"""
 
 
 class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
@@ -72,7 +70,7 @@ class Subtree(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """
 
     key: bytes
-    counts: tuple[int, ...]
+    counts: Named
     made: int
     changed: int
     digest: bytes = b""
@@ -87,7 +85,7 @@ class Names(msgspec.Struct, frozen=True, array_like=True, tag="n"):
 
     key: bytes
     hashes: bytes
-    counts: tuple[int, ...]
+    counts: Named
     made: int
     entries: bytes = b""
 
@@ -138,6 +136,11 @@ class Made(msgspec.Struct, frozen=True, array_like=True, tag="m"):
 
 
 Record: TypeAlias = Subtree | Names | Begun | Part | Inode | Made
+
+
+def add_named(a: Named, b: Named) -> Named:
+    """Counts of two parts together."""
+    return {name: a.get(name, 0) + b.get(name, 0) for name in a | b}
 
 
 def add_counts(a: Counts, b: Counts) -> Counts:
@@ -248,7 +251,7 @@ class Journal:
         with self._lock:
             self._flush()
 
-    def commit(self, epoch: int, counts: Counts) -> None:
+    def commit(self, epoch: int, counts: Named) -> None:
         """Mark that the epoch is committed, and bring it to disk. `counts` are this rank's."""
         with self._lock:
             self._flush()
@@ -374,10 +377,10 @@ def _is_written(fd: int, offset: int, size: int) -> bool:
 
 
 _decode_record = msgspec.msgpack.Decoder(Record).decode
-_decode_counts = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+_decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
-def read_records(payload: bytes, lengths: Lengths) -> Iterator[tuple[int, int, Record]]:
+def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
     """Offset and length in the payload, and the record, of each.
 
     ValueError if it holds something else.
@@ -388,20 +391,18 @@ def read_records(payload: bytes, lengths: Lengths) -> Iterator[tuple[int, int, R
         at += _LENGTH.size
         if at + length > len(payload):
             raise ValueError("a record is longer than its frame")
-        yield at, length, read_record(payload[at : at + length], lengths)
+        yield at, length, read_record(payload[at : at + length])
         at += length
 
 
-def read_record(data: bytes, lengths: Lengths) -> Record:
+def read_record(data: bytes) -> Record:
     """A record. ValueError if it is none, or has an impossible value."""
     record: Record = _decode_record(data)
     if len(record.key) != 16:
         raise ValueError("a key is not of 16 bytes")
     numbers: tuple[int, ...] = ()
     if isinstance(record, Subtree | Names):
-        if len(record.counts) != lengths.counts:
-            raise ValueError("there are other counts than there should be")
-        numbers = (*record.counts, record.made >> 1)  # an inode may have all 64 bits
+        numbers = (*record.counts.values(), record.made >> 1)  # an inode may have all 64 bits
         if isinstance(record, Subtree):
             numbers += (record.signed,)
         if isinstance(record, Names) and len(record.hashes) % HASH_BYTES:
@@ -424,10 +425,10 @@ def is_below(path: bytes, name: bytes) -> bool:
     return not odd and b"/" not in name
 
 
-def read_counts(payload: bytes, lengths: Lengths) -> Counts:
+def read_counts(payload: bytes) -> Named:
     """The counts of a commit. ValueError if they are none."""
-    counts: Counts = _decode_counts(payload)
+    counts: Named = _decode_counts(payload)
     # A rank may have fewer than none: it takes back what others have counted.
-    if len(counts) != lengths.sums or any(abs(number) >> 62 for number in counts):
+    if any(abs(number) >> 62 for number in counts.values()):
         raise ValueError("these are no counts")
     return counts

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from pcircle.checkpoint.disk import Disk
-from pcircle.checkpoint.journal import Counts, Journal, Keys, Made, Names, Part, Record
+from pcircle.checkpoint.journal import Journal, Keys, Made, Named, Names, Part, Record
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import journal_name
 
@@ -48,7 +48,7 @@ class Recorder(Disk):
         root: int,
         path: bytes,
         names: Sequence[bytes],
-        counts: Counts,
+        counts: Named,
         made: int,
         entries: bytes = b"",
     ) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.checkpoint.guard import Guard
-from pcircle.checkpoint.journal import Counts, Keys, Lengths
+from pcircle.checkpoint.journal import Keys, Named
 from pcircle.checkpoint.mark import Mark, new_mark
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import Entries, History, Trouble, read_history, write_index
@@ -31,7 +31,7 @@ from pcircle.checkpoint.store import (
     writable,
 )
 
-_NOTHING = History(0, False, (), ())
+_NOTHING = History(0, False, {}, ())
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -65,7 +65,6 @@ class Job(NamedTuple):
     token: bytes
     large_bytes: int
     marked: bytes
-    lengths: Lengths
     now_ns: int = 0
 
 
@@ -83,7 +82,7 @@ class Distrust(Enum):
 class Found(NamedTuple):
     """What earlier runs have left. `counts` None: nothing of it is resumed."""
 
-    counts: Counts | None = None
+    counts: Named | None = None
     trouble: tuple[Trouble, ...] = ()
     distrust: Distrust | None = None
 
@@ -216,7 +215,7 @@ def _go_on(
     history, entries = _NOTHING, Entries(bytearray(), {})
     mark = Mark(job.marked, was.mark)
     if was.version == VERSION:
-        history, entries = read_history(checkpoint, Keys(was.secret), job.lengths)
+        history, entries = read_history(checkpoint, Keys(was.secret))
     if not (wish.resume or wish.restart):
         raise Unusable(Why.INTERRUPTED, checkpoint.path, counts=history.counts)
     if not wish.restart and was.version == VERSION:

@@ -29,18 +29,17 @@ import msgspec
 from pcircle.checkpoint.journal import (
     COMMIT,
     Begun,
-    Counts,
     Damage,
     Frame,
     Inode,
     Keys,
-    Lengths,
     Made,
+    Named,
     Names,
     Part,
     Record,
     Subtree,
-    add_counts,
+    add_named,
     read_counts,
     read_frames,
     read_record,
@@ -97,7 +96,7 @@ class History(NamedTuple):
 
     run: int
     committed: bool
-    counts: Counts
+    counts: Named
     trouble: tuple[Trouble, ...]
 
 
@@ -108,12 +107,12 @@ class Entries(NamedTuple):
     commits: dict[int, int]
 
 
-def read_history(checkpoint: Checkpoint, keys: Keys, lengths: Lengths) -> tuple[History, Entries]:
+def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
     """Read all journals; the second value is what `write_index` wants. OSError."""
     entries = Entries(bytearray(), {})
-    counts: dict[int, list[Counts]] = {}
+    counts: dict[int, Named] = {}
     trouble: list[Trouble] = []
-    reader = _Reader(entries.seen, lengths)
+    reader = _Reader(entries.seen)
     names = sorted(map(os.fsencode, os.listdir(checkpoint.fd)))
     for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
         reader.begin(run, rank)
@@ -128,28 +127,32 @@ def read_history(checkpoint: Checkpoint, keys: Keys, lengths: Lengths) -> tuple[
         finally:
             os.close(fd)
         entries.commits[run] = max(entries.commits.get(run, 0), reader.committed)
-        counts.setdefault(run, []).append(reader.counts)
+        counts[run] = add_named(counts.get(run, {}), reader.counts)
         if reader.lost_bytes:
             trouble.append(Trouble(name.decode(), reader.lost_bytes))
-    # A rank that committed nothing has none.
-    sums = [tuple(map(sum, zip(*filter(None, each), strict=True))) for each in counts.values()]
     last = max(entries.commits, default=0)
     committed = any(entries.commits.values())
-    return History(last, committed, max(sums, default=()), tuple(trouble)), entries
+    return History(
+        last, committed, max(counts.values(), key=_extent, default={}), tuple(trouble)
+    ), entries
+
+
+def _extent(counts: Named) -> int:
+    """How far a run got, to compare it with others: all that it has counted."""
+    return sum(counts.values())
 
 
 class _Reader:
     """Takes in the frames of one journal after another."""
 
-    def __init__(self, seen: bytearray, lengths: Lengths) -> None:
+    def __init__(self, seen: bytearray) -> None:
         self._seen = seen
-        self._lengths = lengths
         self._total = 0
 
     def begin(self, run: int, rank: int) -> None:
         self.committed = 0
         self.lost_bytes = 0
-        self.counts: Counts = ()
+        self.counts: Named = {}
         self._run = run
         self._rank = rank
 
@@ -160,10 +163,10 @@ class _Reader:
         before = len(self._seen)
         try:
             if found.magic == COMMIT:
-                self.counts = read_counts(found.payload, self._lengths)
+                self.counts = read_counts(found.payload)
                 self.committed = max(self.committed, found.epoch)
                 return
-            for at, length, record in read_records(found.payload, self._lengths):
+            for at, length, record in read_records(found.payload):
                 self._see(record, found.offset + at, length, found.epoch)
         except (ValueError, msgspec.DecodeError):
             del self._seen[before:]
@@ -171,7 +174,7 @@ class _Reader:
 
     def _see(self, record: Record, offset: int, length: int, epoch: int) -> None:
         if isinstance(record, Subtree | Names):
-            total = self._total + sum(record.counts)
+            total = self._total + sum(record.counts.values())
             if total >> _TOTAL_BITS:
                 raise ValueError("there is no data set of so much")
             self._total = total
@@ -233,15 +236,15 @@ class Partial:
     def __init__(self, records: Iterable[Names]) -> None:
         import numpy as np
 
-        self.counts: Counts = ()
+        self.counts: Named = {}
         hashes: list[bytes] = []
         for record in records:
-            self.counts = add_counts(self.counts, record.counts)
+            self.counts = add_named(self.counts, record.counts)
             hashes.append(record.hashes)
         self._hashes = np.unique(np.frombuffer(b"".join(hashes), dtype="<u8"))
 
     def __bool__(self) -> bool:
-        return bool(self.counts)
+        return len(self._hashes) > 0
 
     def are_done(self, hashes: bytes) -> list[bool]:
         """Of hashes in a row, which are of names that are done."""
@@ -255,9 +258,8 @@ class Partial:
 class Resumed:
     """A rank's view of what was done. OSError if the index can't be read."""
 
-    def __init__(self, plan: JournalPlan, keys: Keys, lengths: Lengths) -> None:
+    def __init__(self, plan: JournalPlan, keys: Keys) -> None:
         self._keys = keys
-        self._lengths = lengths
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._journals: dict[tuple[int, int], int] = {}  # open ones, the one used last at the end
@@ -381,7 +383,7 @@ class Resumed:
         """A record; None, as if it were not there, if it can't be read any more."""
         try:
             data = os.pread(self._journal(run, rank), length, offset)
-            return read_record(data, self._lengths)
+            return read_record(data)
         except (OSError, ValueError, msgspec.DecodeError):
             return None
 

@@ -29,10 +29,11 @@ from hashlib import blake2b
 
 import msgspec
 
+from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.mark import remove_from
 from pcircle.writing import write_all
 
-VERSION = 3
+VERSION = 4
 _MAGIC = b"fcp checkpoint\n"
 _OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,13 +73,13 @@ class Unusable(Exception):
     """The checkpoint at `path` can't be used, or made. No text: the tool words it."""
 
     def __init__(
-        self, why: Why, path: bytes, detail: str = "", counts: tuple[int, ...] = ()
+        self, why: Why, path: bytes, detail: str = "", counts: Named | None = None
     ) -> None:
         super().__init__(why, path, detail, counts)
         self.why = why
         self.path = path
         self.detail = detail
-        self.counts = counts
+        self.counts = counts or {}
 
 
 class Identity(msgspec.Struct, frozen=True):

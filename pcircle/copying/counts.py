@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pcircle.counting import Counting
 from pcircle.fs.lustre import STRIPE
 from pcircle.fs.xattrs import ACL, FLAGS, XATTR
 
 HARD_LINKS = "hard links"
-KINDS = (XATTR, ACL, FLAGS, STRIPE, HARD_LINKS)
-
+_LOST = {
+    XATTR: "lost_xattr",
+    ACL: "lost_acl",
+    FLAGS: "lost_flags",
+    STRIPE: "lost_stripe",
+    HARD_LINKS: "lost_links",
+}
 _OF_ENTRY = ("files", "links", "special", "skipped", "sized", "bytes_found", "bytes_done")
 
 
-class Counts:
+class Counts(Counting):
     """Running counts of one thread's entries; any thread may read them.
 
-    `sized` are the entries whose size is known, `skipped` those that were left as they were, and
-    `weight` is the share of the work that is done. `not_kept` counts entries by what of them could
-    not be kept.
+    `sized` are the entries whose size is known, `skipped` those that were left as they were.
+    `lost_` are entries by what of them could not be kept.
     """
 
-    __slots__ = (
-        "bytes_done",
-        "bytes_found",
-        "files",
-        "links",
-        "not_kept",
-        "sized",
-        "skipped",
-        "special",
-        "weight",
-    )
-
-    def __init__(self) -> None:
-        self.sized = self.files = self.links = self.special = self.skipped = 0
-        self.bytes_found = self.bytes_done = 0
-        self.weight = 0.0
-        self.not_kept = dict.fromkeys(KINDS, 0)
+    sized: int
+    files: int
+    links: int
+    special: int
+    skipped: int
+    bytes_found: int
+    bytes_done: int
+    lost_xattr: int
+    lost_acl: int
+    lost_flags: int
+    lost_stripe: int
+    lost_links: int
 
     def lose(self, kinds: Iterable[str]) -> None:
         """Count an entry of which these could not be kept."""
         for kind in kinds:
-            self.not_kept[kind] += 1
+            setattr(self, _LOST[kind], getattr(self, _LOST[kind]) + 1)
+
+    @property
+    def not_kept(self) -> dict[str, int]:
+        """Entries by what of them could not be kept, as it is called."""
+        found = {kind: getattr(self, name) for kind, name in _LOST.items()}
+        return {kind: count for kind, count in found.items() if count}
 
     def copied(self) -> tuple[int, ...]:
         """What `take_back` wants to know of the time before an entry."""

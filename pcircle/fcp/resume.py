@@ -13,12 +13,12 @@ from contextlib import suppress
 import msgspec
 
 from pcircle.checkpoint import resume
-from pcircle.checkpoint.journal import Counts
+from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.resume import Distrust, Job, Kept, Wish
 from pcircle.checkpoint.resumed import Trouble, is_litter_of
 from pcircle.checkpoint.store import Identity, Unusable, Why, place
 from pcircle.errors import UsageError
-from pcircle.fcp.counters import LENGTHS, totals
+from pcircle.fcp.counters import totals
 from pcircle.fcp.items import Remark
 from pcircle.fcp.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
 from pcircle.trusted import Untrusted, place_of, refuse_pseudo
@@ -111,9 +111,7 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
         return None  # a source is gone: the copy will tell
     target = identities[0].target
     marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
-    job = Job(
-        identities, options_of(plan), plan.token, plan.large_bytes, marked, LENGTHS, plan.now_ns
-    )
+    job = Job(identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns)
     try:
         kept = resume.keep(job, wish)
     except Unusable as why:
@@ -175,7 +173,7 @@ def _distrust(distrust: Distrust, target: bytes) -> str:
     }[distrust]
 
 
-def how_far(counts: Counts) -> str:
+def how_far(counts: Named) -> str:
     """How much had been done when these counts were committed."""
     if not counts:
         return "nothing is committed yet"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.fsum.counters import Totals, add_up, totals
+from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Digest, Done
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.report import (
@@ -70,8 +70,8 @@ class Console(base.Console[Done]):
         self._differences: list[Difference] = []
         self._failed_roots: set[int] = set()
 
-    def counted(self, counts: tuple[int, ...]) -> Totals:
-        return totals(counts)
+    def counted(self, counts: tuple[int, ...]) -> Counters:
+        return Counters.of(counts)
 
     def remark(self, notice: Any) -> Iterable[str]:
         if isinstance(notice, Failure):
@@ -87,7 +87,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = add_up(outcome.reports)
+        total = Counters.total(report.counts for report in outcome.reports)
         texts: dict[int, str] = {}
         if not code:
             wrong = None if self._plan.whole else _account(total, outcome)
@@ -109,7 +109,7 @@ class Console(base.Console[Done]):
         return self._tell(self._report(code, total, tuple(reasons), texts, outcome))
 
     def _end_manifests(
-        self, code: int, total: Totals, outcome: Outcome[Done], reasons: list[str]
+        self, code: int, total: Counters, outcome: Outcome[Done], reasons: list[str]
     ) -> int:
         """Write the manifest that was asked for, or hold the root against the other one."""
         from pcircle.fsum.publishing import against_root, publish, root_of
@@ -119,7 +119,7 @@ class Console(base.Console[Done]):
         if plan.parts is not None:
             complete = root is not None and not total.failed
             try:
-                publish(plan, require(self._output), root if complete else None, total.signed)
+                publish(plan, require(self._output), root if complete else None, total.completed)
             except OSError as error:
                 reasons.append(f"cannot write the manifest: {error.strerror}")
                 return worst((code, StoppedEarly.exit_code))
@@ -146,7 +146,7 @@ class Console(base.Console[Done]):
     def _report(
         self,
         code: int,
-        total: Totals,
+        total: Counters,
         reasons: tuple[str, ...],
         texts: dict[int, str],
         outcome: Outcome[Done],
@@ -163,7 +163,7 @@ class Console(base.Console[Done]):
             exit_code=code,
             algorithm=self._plan.algorithm,
             signatures=signatures,
-            entries=total.signed,
+            entries=total.completed,
             files=total.files,
             directories=total.directories,
             links=total.links,
@@ -172,7 +172,7 @@ class Console(base.Console[Done]):
             failed=total.failed,
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
-            entries_per_s=round(total.signed / elapsed_s, 3),
+            entries_per_s=round(total.completed / elapsed_s, 3),
             reasons=tuple(dict.fromkeys(reasons)),
             failures=tuple(self.failures),
             ranks=tuple(map(share, outcome.reports)),
@@ -228,10 +228,10 @@ def _told(differences: Iterable[Told]) -> Iterator[bytes]:
     return (f"{each.what}  {each.path}\n".encode() for each in differences)
 
 
-def _account(total: Totals, outcome: Outcome[Done]) -> str | None:
+def _account(total: Counters, outcome: Outcome[Done]) -> str | None:
     """What is wrong with the counts of a job that ended well; None if nothing is."""
     signed = 0 if outcome.result is None else outcome.result.roots.signed
     text = base.unsettled(total)
-    if not text and not total.failed and total.signed != signed:
-        text = f"{total.signed} entries were read, but {signed} signed"
+    if not text and not total.failed and total.completed != signed:
+        text = f"{total.completed} entries were read, but {signed} signed"
     return base.miscounted(text, total) if text else None

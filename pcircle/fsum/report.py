@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pcircle.fsum.counters import totals
+from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference
 from pcircle.runtime import RankReport
 from pcircle.tool.console import rank_share
@@ -93,8 +93,8 @@ def bad_lines(count: int) -> str:
 
 def share(report: RankReport) -> RankShare:
     """A rank's share, of its report."""
-    counts = totals(report.counts)
-    return rank_share(report, counts.signed, counts.bytes_done)
+    counts = Counters.of(report.counts)
+    return rank_share(report, counts.completed, counts.bytes_done)
 
 
 def summary(report: Report) -> str:

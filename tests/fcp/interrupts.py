@@ -22,7 +22,6 @@ from pcircle.checkpoint.journal import (
     read_records,
 )
 from pcircle.checkpoint.store import Checkpoint
-from pcircle.fcp.counters import LENGTHS
 from tests.fcp.running import Launcher, Run
 
 # A copy of some thousand files, or of a file of 64 MiB, takes at least four seconds, of which the
@@ -138,4 +137,4 @@ def records_of(frames: list[Frame]) -> Iterator[object]:
     last = max((each.epoch for each in frames if each.magic == COMMIT), default=0)
     for frame in frames:
         if frame.magic != COMMIT and frame.epoch <= last:
-            yield from (record for _, _, record in read_records(frame.payload, LENGTHS))
+            yield from (record for _, _, record in read_records(frame.payload))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pcircle.errors import UsageError
-from pcircle.fcp.counters import Totals
+from pcircle.fcp.counters import Counters
 from pcircle.fcp.reports.errorlog import read_log
 from pcircle.fcp.reports.report import account
 from pcircle.ui.errorlog import decode, encode
@@ -372,17 +372,17 @@ def test_log_after_an_abort(launcher: Launcher, place: bytes, mount_tmpfs: Mount
 
 
 def test_accounts_that_agree() -> None:
-    total = Totals(found=9, files=3, directories=1, links=1, skipped=3, failed=1, bytes_found=5)
+    total = Counters(found=9, files=3, directories=1, links=1, skipped=3, failed=1, bytes_found=5)
     assert account(total, (), ()) is None
 
 
 @pytest.mark.parametrize(
     "total",
-    [Totals(found=2, files=1), Totals(found=1, files=1, bytes_found=5, bytes_done=4)],
+    [Counters(found=2, files=1), Counters(found=1, files=1, bytes_found=5, bytes_done=4)],
     ids=["entries", "bytes"],
 )
 def test_accounts_that_differ_name_a_report(
-    total: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    total: Counters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     said = account(total, (), ())

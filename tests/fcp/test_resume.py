@@ -28,7 +28,6 @@ from pcircle.checkpoint.journal import (
     read_records,
 )
 from pcircle.checkpoint.store import Checkpoint
-from pcircle.fcp.counters import LENGTHS
 from tests.fcp import kills
 from tests.fcp.interrupts import (
     SLOWLY,
@@ -307,7 +306,7 @@ def claimed(checkpoint: bytes, source: bytes) -> list[bytes]:
     for frame in frames:
         if frame.magic == COMMIT or frame.epoch > committed:
             continue
-        for _, _, record in read_records(frame.payload, LENGTHS):
+        for _, _, record in read_records(frame.payload):
             if isinstance(record, Subtree):
                 whole.add(record.key)
             elif isinstance(record, Names):

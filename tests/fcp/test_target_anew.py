@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pcircle.checkpoint.store import Checkpoint
+from pcircle.checkpoint.store import VERSION, Checkpoint
 from tests.fcp.interrupts import checkpoints, committed, interrupt
 from tests.fcp.judge import CONTENT, METADATA, differences
 from tests.fcp.running import ONE, TWO, copy, document, run_fcp, without_rights
@@ -245,8 +245,9 @@ def test_a_second_interruption_after_the_target_was_made_anew(
 
 
 @pytest.mark.parametrize("option", ["--resume", "--restart"])
-def test_a_checkpoint_of_an_older_version(option: str, place: bytes) -> None:
-    """It had no mark: nothing of it is trusted, and that is said. Its litter is swept up."""
+@pytest.mark.parametrize("version", [1, VERSION - 1])
+def test_a_checkpoint_of_an_older_version(version: int, option: str, place: bytes) -> None:
+    """Nothing of it is used, and that is said. Its litter is swept up. The first had no mark."""
     source, target = build_source(place), place + b"/copy"
     write_file(source + b"/large", content("large", 48 * MIB))
     stop_midway(place, "--chunksize", "4M", source, target)
@@ -255,11 +256,13 @@ def test_a_checkpoint_of_an_older_version(option: str, place: bytes) -> None:
     assert found is not None
     assert found.header is not None
     header = msgspec.to_builtins(found.header, builtin_types=(bytes,))
-    del header["mark"]
-    body = msgspec.msgpack.encode({**header, "version": 1, "options": {"others": b"then"}})
+    header |= {"version": version, "options": {"others": b"then"}}
+    if version == 1:
+        del header["mark"]
+    body = msgspec.msgpack.encode(header)
     found.write(b"header", [b"fcp checkpoint\n", blake2b(body, digest_size=16).digest(), body])
     found.close()
-    for name in marks_in(target):
+    for name in marks_in(target) if version == 1 else ():
         os.unlink(target + b"/" + name)
     refused = run_fcp(ONE, source, target)
     assert refused.code == 2

@@ -73,7 +73,7 @@ def _journal(folder: Path) -> None:
     journal = Journal(fd, b"journal", Keys(b"8 bytes!"))
     try:
         journal.add([Made(b"k" * 16)])
-        journal.commit(1, ())
+        journal.commit(1, {})
     finally:
         journal.close()
         os.close(fd)

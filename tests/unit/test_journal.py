@@ -39,12 +39,12 @@ from pcircle.checkpoint.journal import (
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import Resumed, journal_name, read_history, write_index
 from pcircle.checkpoint.store import Checkpoint, Header
-from pcircle.fcp.counters import LENGTHS
+from pcircle.fcp.counters import Counted, Counters, named, totals
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
-COUNTS = (1,) * LENGTHS.counts
-SUMS = (1,) * LENGTHS.sums
+COUNTS = dict.fromkeys(Counted.names, 1)
+SUMS = dict.fromkeys(Counters.names, 1)
 _EPOCHS = 300
 ALL: tuple[Record, ...] = (
     Subtree(b"k" * 16, COUNTS, 5, 10**18, b"digest", 12),
@@ -82,10 +82,10 @@ def _frames(path: str) -> list[Frame | Damage]:
 
 @contextmanager
 def _resumed(checkpoint: Checkpoint) -> Iterator[Resumed]:
-    history, entries = read_history(checkpoint, KEYS, LENGTHS)
+    history, entries = read_history(checkpoint, KEYS)
     write_index(checkpoint, entries)
     plan = JournalPlan(checkpoint.path, SECRET, history.run + 1, 1.0, 0, (b"01234567",), True)
-    resumed = Resumed(plan, KEYS, LENGTHS)
+    resumed = Resumed(plan, KEYS)
     yield resumed
     resumed.close()
 
@@ -99,7 +99,7 @@ def test_what_is_written_is_read_back(checkpoint: Checkpoint) -> None:
     assert isinstance(records, Frame)
     assert isinstance(commit, Frame)
     assert (records.magic, records.epoch) == (RECORDS, 3)
-    assert tuple(record for _, _, record in read_records(records.payload, LENGTHS)) == ALL
+    assert tuple(record for _, _, record in read_records(records.payload)) == ALL
     assert (commit.magic, commit.epoch) == (COMMIT, 3)
 
 
@@ -116,7 +116,7 @@ def test_commit_after_the_journal_was_closed(checkpoint: Checkpoint) -> None:
     assert isinstance(records, Frame)
     assert isinstance(commit, Frame)
     assert (records.magic, records.epoch, commit.magic, commit.epoch) == (RECORDS, 3, COMMIT, 3)
-    assert read_history(checkpoint, KEYS, LENGTHS)[0].trouble == ()
+    assert read_history(checkpoint, KEYS)[0].trouble == ()
 
 
 def test_a_record_has_the_epoch_of_its_rank_or_a_later_one(checkpoint: Checkpoint) -> None:
@@ -163,7 +163,7 @@ def test_what_an_epoch_claims_was_written_before_its_rank_answers(checkpoint: Ch
         record.key: (frame.epoch, frame.offset)
         for frame in _frames(_path(checkpoint))
         if isinstance(frame, Frame)
-        for _, _, record in read_records(frame.payload, LENGTHS)
+        for _, _, record in read_records(frame.payload)
     }
     assert set(claimed.values()) >= set(range(2, _EPOCHS))
     for key, epoch in claimed.items():
@@ -196,7 +196,7 @@ def test_reserved_space_is_no_damage(checkpoint: Checkpoint) -> None:
     journal.commit(1, SUMS)
     journal.close()
     assert os.stat(_path(checkpoint)).st_size > journal.bytes
-    history, _ = read_history(checkpoint, KEYS, LENGTHS)
+    history, _ = read_history(checkpoint, KEYS)
     assert history.committed
     assert history.trouble == ()
 
@@ -235,7 +235,37 @@ def test_damage_costs_what_it_covers(checkpoint: Checkpoint, seed: int) -> None:
     else:
         assert sum(found) >= len(names) - 4 - 200 // each * 2, (how, at)
     if how == "flip":
-        assert read_history(checkpoint, KEYS, LENGTHS)[0].trouble, "damage is reported"
+        assert read_history(checkpoint, KEYS)[0].trouble, "damage is reported"
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {**COUNTS, "counted_some_day": 7},
+        {name: 1 for name in COUNTS if name != "special_skipped"},
+        {},
+    ],
+    ids=["more", "fewer", "none"],
+)
+def test_counters_that_come_and_go_are_no_damage(
+    counts: dict[str, int], checkpoint: Checkpoint
+) -> None:
+    """Another version has recorded it: what is known of it is read, the rest is 0."""
+    journal = _journal(checkpoint)
+    names = Names(KEYS.directory(0, b"a"), KEYS.names([b"one"]), counts, 6)
+    journal.add([Subtree(KEYS.directory(0, b"b"), counts, 7, 8), names], 1)
+    journal.commit(1, counts)
+    journal.close()
+    history, _ = read_history(checkpoint, KEYS)
+    assert history.trouble == ()
+    assert history.counts == counts
+    known = {name: n for name, n in counts.items() if name in COUNTS}
+    with _resumed(checkpoint) as resumed:
+        (subtree,) = resumed.subtrees(0, b"b")
+        partial = resumed.partial(0, b"a")
+    assert partial is not None
+    for read in (subtree.counts, partial.counts):
+        assert totals(read) == Counters(**known)
 
 
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
@@ -244,7 +274,7 @@ def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> 
     journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
     journal.commit(1, SUMS)
     journal.close()
-    history, entries = read_history(checkpoint, KEYS, LENGTHS)
+    history, entries = read_history(checkpoint, KEYS)
     assert not history.committed
     assert not entries.seen
     assert history.trouble
@@ -254,12 +284,12 @@ HOSTILE = (
     b"",
     b"\xc1",
     msgspec.msgpack.encode(["d", b"short", COUNTS, 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, ["x"] * LENGTHS.counts, 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [-1] * LENGTHS.counts, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, dict.fromkeys(COUNTS, "x"), 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, dict.fromkeys(COUNTS, -1), 1, 1]),
     msgspec.msgpack.encode(["n", b"k" * 16, b"odd", COUNTS, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1], 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1] * (LENGTHS.counts + 1), 1, 1]),
-    msgspec.msgpack.encode(["d", b"k" * 16, [1 << 63] * LENGTHS.counts, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, {1: 1}, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, [1] * 18, 1, 1]),
+    msgspec.msgpack.encode(["d", b"k" * 16, dict.fromkeys(COUNTS, 1 << 63), 1, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", -4096, 1]),
     msgspec.msgpack.encode(["c", b"k" * 16, b".fcp-01234567-0-1", 1 << 63, 1]),
     msgspec.msgpack.encode(["i", b"k" * 16, 0, b"/etc", b"passwd", 1, [1, 2, 3, 4]]),
@@ -276,10 +306,10 @@ HOSTILE = (
 def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> None:
     """Each on its own, and with the checksum that only who has the secret can make."""
     with pytest.raises((ValueError, msgspec.DecodeError)):
-        read_record(data, LENGTHS)
+        read_record(data)
     good = frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
-    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x90"))
-    history, entries = read_history(checkpoint, KEYS, LENGTHS)
+    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x80"))
+    history, entries = read_history(checkpoint, KEYS)
     assert history.trouble
     assert not entries.seen
 
@@ -289,12 +319,12 @@ def test_no_more_is_believed_than_there_can_be(checkpoint: Checkpoint) -> None:
     journal = _journal(checkpoint)
     for number in range(8):
         journal.add(
-            [Subtree(KEYS.directory(0, b"%d" % number), (1 << 56,) * LENGTHS.counts, 1, 8)], 1
+            [Subtree(KEYS.directory(0, b"%d" % number), dict.fromkeys(COUNTS, 1 << 56), 1, 8)], 1
         )
         journal.flush()
     journal.commit(1, SUMS)
     journal.close()
-    history, entries = read_history(checkpoint, KEYS, LENGTHS)
+    history, entries = read_history(checkpoint, KEYS)
     assert history.trouble
     assert 0 < len(entries.seen) < 8 * 44
 
@@ -323,7 +353,7 @@ def test_names_that_a_later_run_has_recorded_again_count_once(checkpoint: Checkp
         if is_done
     ]
     assert done == [b"2", b"3", b"5", b"6"]
-    assert partial.counts == (3,) * LENGTHS.counts
+    assert partial.counts == dict.fromkeys(COUNTS, 3)
     assert asked == [KEYS.names([b"2", b"3"]), KEYS.names([b"6"]), KEYS.names([b"5"])]
 
 
@@ -343,7 +373,7 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
 
 def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
     head = RECORDS + (0xFFFFFFFF).to_bytes(4, "little") + bytes(16)
-    good = frame(KEYS, COMMIT, 1, b"\x90")
+    good = frame(KEYS, COMMIT, 1, b"\x80")
     Path(_path(checkpoint)).write_bytes(head + good)
     assert [type(found) for found in _frames(_path(checkpoint))] == [Damage, Frame]
 
@@ -351,7 +381,7 @@ def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
     with suppress(ValueError, msgspec.DecodeError):  # the only two that it may raise
-        list(read_records(data, LENGTHS))
+        list(read_records(data))
 
 
 def test_a_temporary_name_that_is_none_is_not_gone_on_with(checkpoint: Checkpoint) -> None:
@@ -404,14 +434,16 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     lines = re.findall(r"^    ([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+)", page, re.MULTILINE)
     example = b"".join(bytes.fromhex(data) for _, data in lines)
     assert [int(offset, 16) for offset, _ in lines] == [
-        *range(0, 0x5B, 16),
-        *range(0x5B, len(example), 16),
+        *range(0, 0x75, 16),
+        *range(0x75, len(example), 16),
     ]
     keys = Keys(bytes(range(8)))
-    counts = (2, 2, 0, 0, 2, 0, 0, 0, 10, 10, *(0,) * (LENGTHS.counts - 10))
+    done = Counters(found=2, sized=2, files=2, bytes_found=10, bytes_done=10)
+    counts = named(done.counts())
     names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
     journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
     journal.add([names], 3)
-    journal.commit(3, (2, 2, 1, 1, *counts[4:], 0, 0))
+    done.scans_due = done.scans_done = 1
+    journal.commit(3, named(done.row()))
     journal.close()
     assert Path(_path(checkpoint)).read_bytes()[: journal.bytes] == example

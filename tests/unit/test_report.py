@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pcircle.copying.counts import KINDS
-from pcircle.fcp.counters import Counters, Totals, add_up, totals
+from pcircle.fcp.counters import Counters, named, totals
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
@@ -20,11 +19,15 @@ from pcircle.ui.report import FailedEntry, shares
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 
 
-def rank_report(rank: int, totals: Totals, **changes: object) -> RankReport:
+def add_up(*reports: RankReport) -> Counters:
+    return Counters.total(report.counts for report in reports)
+
+
+def rank_report(rank: int, counted: Counters, **changes: object) -> RankReport:
     report = RankReport(
         rank=rank,
         node=rank // 2,
-        counts=msgspec.structs.astuple(totals),
+        counts=counted.row(),
         items=1200,
         spawned=5,
         steals_asked=7,
@@ -39,7 +42,7 @@ def rank_report(rank: int, totals: Totals, **changes: object) -> RankReport:
     return msgspec.structs.replace(report, **changes)
 
 
-ONE = Totals(
+ONE = Counters(
     found=10,
     sized=10,
     scans_due=2,
@@ -51,7 +54,7 @@ ONE = Totals(
     bytes_found=3 << 20,
     bytes_done=2 << 20,
 )
-TWO = Totals(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
+TWO = Counters(found=3, sized=2, scans_due=1, files=3, bytes_done=1 << 20)
 
 
 def make_report(**changes: object) -> Report:
@@ -87,31 +90,37 @@ def make_report(**changes: object) -> Report:
 
 
 def test_what_a_rank_counts_is_what_is_read() -> None:
-    counters = Counters()
-    for number, name in enumerate(
-        ("found", "sized", "scans_due", "scans_done", "files", "directories", "links", "failed"), 1
-    ):
-        setattr(counters, name, number)
-    counters.bytes_found, counters.bytes_done, counters.weight = 9, 10, 0.25
-    counters.special = 11
-    counters.not_kept.update(zip(KINDS, (12, 13, 14, 15, 16), strict=True))
-    counters.skipped, counters.special_skipped = 17, 18
+    counters = Counters(**{name: number for number, name in enumerate(Counters.names, 1)})
+    counters.weight = 0.25
     sums = counters.sums()
-    assert totals(sums.counts) == Totals(*range(1, 19))
+    assert totals(sums.counts) == counters
+    assert totals(named(sums.counts)) == counters
     assert (sums.weight, sums.ranks) == (0.25, 1)
 
 
+def test_what_is_recorded_is_not_what_was_resumed() -> None:
+    counters = Counters(found=3, files=3, resumed=2, resumed_bytes=5)
+    assert named(counters.counts()) == {"found": 3, "files": 3}
+
+
+def test_counts_of_another_version_are_those_that_are_known() -> None:
+    assert totals({"found": 3, "unheard_of": 7}) == Counters(found=3)
+    counters = Counters(found=1)
+    counters.resume({"found": 3, "files": 3, "bytes_done": 5, "unheard_of": 7})
+    assert counters == Counters(found=4, files=3, bytes_done=5, resumed=3, resumed_bytes=5)
+
+
 def test_ranks_add_up() -> None:
-    total = add_up([rank_report(0, ONE), rank_report(1, TWO)])
+    total = add_up(rank_report(0, ONE), rank_report(1, TWO))
     assert (total.found, total.files, total.bytes_done) == (13, 9, 3 << 20)
-    assert (total.copied, total.settled) == (12, 13)
+    assert (total.completed, total.settled) == (12, 13)
     assert not total.known(0.0).scanned
     assert ONE.known(0.0).scanned
 
 
 def test_ranks_that_count_differently_are_not_added() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        add_up([rank_report(0, ONE), rank_report(1, TWO, counts=(1, 2))])
+        add_up(rank_report(0, ONE), rank_report(1, TWO, counts=(1, 2)))
 
 
 def test_a_rank_s_share_is_what_it_copied() -> None:
@@ -171,7 +180,7 @@ def test_more_is_told_when_asked_twice() -> None:
 
 
 def test_nothing_copied_is_no_division_by_zero() -> None:
-    report = make_report(entries=0, ranks=(share(rank_report(0, Totals())),))
+    report = make_report(entries=0, ranks=(share(rank_report(0, Counters())),))
     assert "0%" in shares(report.ranks, report.entries, 1)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.fcp.counters import Totals, add_up, totals
+from pcircle.fcp.counters import Counters, totals
 from pcircle.fcp.items import VERIFYING, Done, Remark, Skipped
 from pcircle.fcp.reports.report import (
     SCHEMA,
@@ -65,7 +65,7 @@ class Console(base.Console[Done]):
 
     # ---- while it runs ---------------------------------------------------------
 
-    def counted(self, counts: tuple[int, ...]) -> Totals:
+    def counted(self, counts: tuple[int, ...]) -> Counters:
         return totals(counts)
 
     def remark(self, notice: Any) -> Iterable[str]:
@@ -94,14 +94,14 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = add_up(outcome.reports)
+        total = Counters.total(report.counts for report in outcome.reports)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
             code = Defect.exit_code
             reasons.append(missing)
         if self._signatures is not None and code in (0, EntriesFailed.exit_code):
             try:
-                settled = total.copied + total.skipped
+                settled = total.completed + total.skipped
                 failures = total.failed + len(self.by_kind)
                 self._signed = self._signatures.results(
                     outcome.result, failures=failures, entries=settled
@@ -125,7 +125,7 @@ class Console(base.Console[Done]):
                 self.note(line)
         return self._tell(report)
 
-    def _end_checkpoint(self, code: int, total: Totals) -> None:
+    def _end_checkpoint(self, code: int, total: Counters) -> None:
         """Remove the checkpoint if there is nothing to go on with; else say that it is there."""
         if self._kept is None:
             if code == StoppedEarly.exit_code and not self.quiet and not self._dry:
@@ -154,7 +154,7 @@ class Console(base.Console[Done]):
         return f"to {'continue' if add else 'start over'}, run: {text}"
 
     def _report(
-        self, code: int, total: Totals, reasons: tuple[str, ...], outcome: Outcome[Done]
+        self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
     ) -> Report:
         elapsed_s = self.elapsed_s
         return Report(
@@ -165,7 +165,7 @@ class Console(base.Console[Done]):
             dry_run=self._dry,
             sources=tuple(map(show, self._sources)),
             target=show(self._target),
-            entries=total.copied,
+            entries=total.completed,
             files=total.files,
             directories=total.directories,
             links=total.links,
@@ -178,7 +178,7 @@ class Console(base.Console[Done]):
             special_skipped=total.special_skipped,
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round((total.bytes_done - total.resumed_bytes) / elapsed_s, 3),
-            entries_per_s=round(max(0, total.copied - total.resumed) / elapsed_s, 3),
+            entries_per_s=round(max(0, total.completed - total.resumed) / elapsed_s, 3),
             resumed=total.resumed,
             resumed_bytes=total.resumed_bytes,
             reasons=reasons,

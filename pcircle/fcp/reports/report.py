@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.copying.counts import HARD_LINKS
-from pcircle.fcp.counters import Totals, totals
+from pcircle.fcp.counters import Counters, totals
 from pcircle.fcp.items import Remark
 from pcircle.runtime import RankReport
 from pcircle.tool.console import miscounted, rank_share, unsettled
@@ -85,11 +85,11 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
 def share(report: RankReport) -> RankShare:
     """A rank's share, of its report."""
     counts = totals(report.counts)
-    return rank_share(report, counts.copied, counts.bytes_done)
+    return rank_share(report, counts.completed, counts.bytes_done)
 
 
 def account(
-    total: Totals, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
+    total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
 ) -> str | None:
     """What is wrong with the counts of a job that ended well; None if nothing is.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pcircle.checkpoint.journal import Counts
 from pcircle.copying.files import COPIED, LARGE, LINKED
-from pcircle.fcp.counters import of_names
+from pcircle.fcp.counters import named, of_names
 from pcircle.fcp.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.work.links import HardLinks, Linked
@@ -162,7 +162,7 @@ class Entries:
                 made = site.copy_mark(root, path)
                 for names, before, after, entries in each:
                     counts = of_names(len(names), before, after)
-                    recorder.names(root, path, names, counts, made, entries)
+                    recorder.names(root, path, names, named(counts), made, entries)
 
     # ---- roots -----------------------------------------------------------------
 

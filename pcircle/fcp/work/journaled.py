@@ -22,7 +22,7 @@ from pcircle.checkpoint.journal import Counts, Inode
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resume import Kept
 from pcircle.copying.settings import Stamp
-from pcircle.fcp.counters import FOUND
+from pcircle.fcp.counters import FOUND, named
 from pcircle.fcp.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.work.links import is_copy_of
@@ -77,7 +77,7 @@ class JournaledCopy(CopyTask):
         where = item.root, item.path
         made_in = self._site.copy_mark(*where)
         counts, entries = _of_one(part.counts), b"".join(part.runs)
-        self._recorder.names(*where, [item.name], counts, made_in, entries)
+        self._recorder.names(*where, [item.name], named(counts), made_in, entries)
 
     def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
         key = self._recorder.keys.inode(place.file_system, copied.inode)
@@ -103,7 +103,7 @@ class JournaledCopy(CopyTask):
     def commit(self, epoch: int) -> None:
         if self._kept is not None:
             self._kept.guard.check()
-        self._recorder.journal.commit(epoch, self.measure().counts)
+        self._recorder.journal.commit(epoch, named(self.measure().counts))
         super().commit(epoch)
 
 

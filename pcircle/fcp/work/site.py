@@ -23,7 +23,7 @@ from pcircle.copying.hashing import Hasher
 from pcircle.copying.observing import Signing
 from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
-from pcircle.fcp.counters import LENGTHS, Counters
+from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Item
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
 from pcircle.fcp.work.choose import siblings_of
@@ -62,7 +62,7 @@ class Site:
             self.recorder = Recorder(journal, rank, first)
         self.resumed: Resumed | None = None
         if journal is not None and self.recorder is not None and journal.stale:
-            self.resumed = Resumed(journal, self.recorder.keys, LENGTHS)
+            self.resumed = Resumed(journal, self.recorder.keys)
         shared: Disk | None = None if beside is None else beside.disk
         self.disk: Disk | None = self.recorder or (Disk(shared) if plan.verify else None)
         opened = None if self.disk is None else self.disk.opened

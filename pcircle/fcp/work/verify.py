@@ -27,7 +27,7 @@ from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
 from pcircle.copying.hashing import DIGEST_BYTES, Hasher, Rereader, Seen, Stopped
 from pcircle.errors import NoSpace
-from pcircle.fcp.counters import Counters
+from pcircle.fcp.counters import Counters, named
 from pcircle.fcp.items import (
     NOTHING,
     VERIFYING,
@@ -116,7 +116,7 @@ class Verifier:
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
             made_in = self._site.copy_mark(item.root, item.path)
-            recorder.names(item.root, item.path, done, item.counts, made_in, item.entries)
+            recorder.names(item.root, item.path, done, named(item.counts), made_in, item.entries)
         return msgspec.structs.replace(again, cause=cause)
 
     def _file(self, item: Copied, name: bytes, seen: Seen, here: Here[Item]) -> Done:

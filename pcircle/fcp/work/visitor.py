@@ -25,7 +25,7 @@ from pcircle.checkpoint.resumed import (
 )
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
-from pcircle.fcp.counters import FAILED, SPECIAL_SKIPPED, totals
+from pcircle.fcp.counters import FAILED, named, totals
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
 from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.follow import below, refuse_cycle
@@ -159,7 +159,7 @@ class CopyVisitor(Visitor[Part]):
             runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
             part = Part(runs=runs, signed=record.signed)
         site.counters.resume(record.counts)
-        if record.counts[SPECIAL_SKIPPED]:
+        if totals(record.counts).special_skipped:
             here.note([Skipped(opened.path, "", opened.root)])
         return part
 
@@ -439,7 +439,9 @@ class CopyVisitor(Visitor[Part]):
         recorder = require(site.recorder)
         key = recorder.keys.directory(opened.root, opened.path)
         digest = b"" if site.signer is None else site.signer.digest_of(part)
-        recorder.add(Subtree(key, counts, copy.st_ino, copy.st_ctime_ns, digest, part.signed))
+        recorder.add(
+            Subtree(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
+        )
 
     def _finish(self, opened: Open[Part]) -> None:
         """Give a directory its attributes, and have it on disk if that is wanted. OSError."""

@@ -1,0 +1,83 @@
+"""What the counters of all tools that walk are for: progress, the number of threads, accounts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pcircle.circle import Sums
+from pcircle.runtime import Work
+from pcircle.ui.pace import Known
+
+_AS_ONE_BYTES = 256 << 10
+
+
+class Walked(Protocol):
+    """The counters that every walk has.
+
+    `found` are the entries seen. `scans_due` are the directories found, `scans_done` those read.
+    """
+
+    found: int
+    scans_due: int
+    scans_done: int
+    files: int
+    directories: int
+    links: int
+    special: int
+    failed: int
+    weight: float
+
+    def row(self) -> tuple[int, ...]: ...
+    @property
+    def completed(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+
+
+class Sized(Walked, Protocol):
+    """The counters of a walk that reads what is in files."""
+
+    sized: int
+    bytes_found: int
+    bytes_done: int
+
+
+class Measured:
+    """What follows from these counters."""
+
+    __slots__ = ()
+
+    @property
+    def completed(self: Walked) -> int:
+        """Entries with which all went well."""
+        return self.files + self.directories + self.links + self.special
+
+    @property
+    def settled(self: Walked) -> int:
+        """Entries that have come to an end."""
+        return self.completed + self.failed
+
+    @property
+    def troubles(self: Walked) -> int:
+        """Entries with which something went wrong."""
+        return self.failed
+
+    def sums(self: Walked) -> Sums:
+        """The counts for a progress round."""
+        return Sums(self.row(), self.weight, 1)
+
+    def work(self: Sized) -> Work:
+        """What was done so far, in names; so many bytes count as one."""
+        return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
+
+    def known(self: Sized, weight: float) -> Known:
+        """What is known of the work, for how long it will take."""
+        return Known(
+            found=self.found,
+            sized=self.sized,
+            done=self.settled,
+            bytes_found=self.bytes_found,
+            bytes_done=self.bytes_done,
+            scanned=self.scans_due == self.scans_done,
+            weight=weight,
+        )
