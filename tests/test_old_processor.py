@@ -125,7 +125,7 @@ def test_fcp(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
 
 def test_fcp_resumes(run: Run, old: list[str], tmp_path: Path) -> None:
     """What is done is looked up by numpy."""
-    source = build_flat_tree(bytes(tmp_path / "flat"), 4, 250, 1000)
+    source = build_flat_tree(bytes(tmp_path / "flat"), 8, 250, 1000)
     copied = tmp_path / "copied"
     interrupt(ONE, bytes(tmp_path), source, bytes(copied))
     done = run([*old, "-X", "importtime", "-m", "pcircle.fcp", "--resume", source, copied])

@@ -14,8 +14,9 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pytest
 
@@ -26,6 +27,7 @@ METADATA = frozenset({"mode", "owner", "times"})
 
 # A file system counts its own maps (extent blocks) as blocks of the file: 64 KiB of grace.
 BLOCKS_GRACE = 128
+_BLOCK_BYTES = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -51,13 +53,32 @@ def _substance(visit: Visit) -> bytes:
     if kind != stat.S_IFREG:
         return b""
     digest = hashlib.blake2b()
-    with open(os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=visit.parent), "rb") as file:
-        while data := file.read(1 << 20):
+    with _opened(visit) as file:
+        while data := file.read(_BLOCK_BYTES):
             digest.update(data)
     return digest.digest()
 
 
-def _entry(visit: Visit, keep: frozenset[str]) -> Entry:
+def _opened(visit: Visit) -> BinaryIO:
+    fd = os.open(visit.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=visit.parent)
+    return open(fd, "rb", buffering=0)
+
+
+def _is_same_content(left: Visit, right: Visit) -> bool:
+    """Whether two regular files of one size have the same bytes."""
+    with _opened(left) as one, _opened(right) as other:
+        while data := one.read(_BLOCK_BYTES):
+            if data != other.read(_BLOCK_BYTES):
+                return False
+        return not other.read(1)
+
+
+def _is_regular(visit: Visit) -> bool:
+    return stat.S_ISREG(visit.status.st_mode)
+
+
+def _entry(visit: Visit, keep: frozenset[str], *, whole: bool = True) -> Entry:
+    """The entry; if not `whole`, without the content of a regular file."""
     status = visit.status
     regular = stat.S_ISREG(status.st_mode)
     # A link has no mode of its own on Linux.
@@ -67,7 +88,7 @@ def _entry(visit: Visit, keep: frozenset[str]) -> Entry:
         name=visit.name,
         kind=stat.S_IFMT(status.st_mode),
         size_bytes=status.st_size if regular else 0,
-        substance=_substance(visit),
+        substance=_substance(visit) if whole or not regular else b"",
         mode=stat.S_IMODE(status.st_mode) if with_mode else 0,
         owner=(status.st_uid, status.st_gid) if "owner" in keep else (0, 0),
         modified_ns=status.st_mtime_ns if "times" in keep else 0,
@@ -76,24 +97,37 @@ def _entry(visit: Visit, keep: frozenset[str]) -> Entry:
 
 def snapshot(root: bytes, keep: frozenset[str] = METADATA) -> list[Entry]:
     """The tree as a list, parents first; `root` itself comes first, under the empty name."""
+    top, *below = (_entry(visit, keep) for visit in _visits(root))
+    return [top._replace(name=b""), *below]
+
+
+def _visits(root: bytes) -> Iterator[Visit]:
+    """`root` itself, and all below it."""
     status = os.lstat(root)
     parent = os.open(os.path.dirname(root) or b".", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        top = _entry(Visit(0, os.path.basename(root), status, parent), keep)
+        yield Visit(0, os.path.basename(root), status, parent)
     finally:
         os.close(parent)
-    entries = [top._replace(name=b"")]
     if stat.S_ISDIR(status.st_mode):
-        entries.extend(_entry(visit, keep) for visit in walk(root))
-    return entries
+        yield from walk(root)
 
 
 def differences(source: bytes, target: bytes, keep: frozenset[str] = METADATA) -> list[str]:
-    """What the walker finds different, at most ten lines; empty for equal trees."""
+    """What the walker finds different, at most ten lines; empty for equal trees.
+
+    It walks both at a time and compares the bytes of files: that takes a fraction of the time in
+    which they are hashed.
+    """
     found = []
-    for left, right in zip_longest(snapshot(source, keep), snapshot(target, keep)):
+    for number, visits in enumerate(zip_longest(_visits(source), _visits(target))):
+        left, right = (visit and _entry(visit, keep, whole=False) for visit in visits)
+        if left and right and not number:
+            left, right = left._replace(name=b""), right._replace(name=b"")
         if left != right:
             found.append(f"{left} is not {right}")
+        elif all(map(_is_regular, visits)) and not _is_same_content(*visits):
+            found.append(f"{left} has another content")
         if len(found) == 10:
             break
     return found
