@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], said: str) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> None:
     mounted = fuse()
-    mounted.rules(Rule(ops=("write",), delay_s=0.02))
+    mounted.rules(Rule(ops=("write",), delay_s=0.5))  # of which there are some dozens
     with Run(TWO, *SMALL, "--case", "random", mounted.path, program=FBENCH) as run:
         deadline_s = time.monotonic() + 60
         while not _inside(mounted.backing):

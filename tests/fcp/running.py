@@ -205,7 +205,7 @@ class Run:
                 found.append(int(entry))
         return sorted(found)
 
-    def wait_until_gone(self, timeout_s: float = 15.0) -> list[int]:
+    def wait_until_gone(self, timeout_s: float = HANG_S) -> list[int]:
         """Processes of this run that outlive it by `timeout_s`; none is the expected answer."""
         deadline = time.monotonic() + timeout_s
         while (left := self.processes()) and time.monotonic() < deadline:

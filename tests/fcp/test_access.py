@@ -27,6 +27,7 @@ from .access import (
     OTHER,
     USERS,
     Access,
+    drawn_seed,
     exceeds,
     give,
     random_list,
@@ -143,7 +144,7 @@ def test_as_with_cp(kind: str, place: bytes, mount: Callable[..., bytes]) -> Non
     """Over random trees and random targets; hard links are among what -a copies."""
     cp = the_cp()
     home = mount(kind, 320 * MIB) if kind else place
-    seed = random.randrange(1 << 32)
+    seed = drawn_seed()
     wrong = []
     for number, (asked, options, umask) in enumerate(WAYS[::2] if kind else WAYS):
         archive, keeps = asked == "-a", asked != "-r"
@@ -175,7 +176,7 @@ LATER = (("-a", "--verify"), ("-p", "--resume"), ("-p", "--retry-from"))
 @pytest.mark.parametrize("options", LATER, ids=lambda options: options[1][2:])
 def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> None:
     """What is copied in a second run, or read back, is as what is copied at once."""
-    rng = random.Random(seed := random.randrange(1 << 32))
+    rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
     build(source, rng, "sl")
     occupy(source, target, rng)
@@ -206,7 +207,7 @@ def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> Non
 @pytest.mark.parametrize("options", [("-a",), ("-p", "--inplace"), (), ("--inplace",)])
 def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
     """Than the end, but to its owner. What still has its old content may have more."""
-    rng = random.Random(seed := random.randrange(1 << 32))
+    rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
     build(source, rng, "ssslf" if "-a" in options else "sssl")
     occupy(source, target, rng)
@@ -247,7 +248,7 @@ def test_where_no_lists_are_held(
     kind: str, place: bytes, mount: Callable[..., bytes], request: pytest.FixtureRequest
 ) -> None:
     """Nobody gets more than he had, and it is said; asked for by name it is a failure."""
-    rng = random.Random(seed := random.randrange(1 << 32))
+    rng = random.Random(seed := drawn_seed())
     source = make_directory(place, b"source")
     build(source, rng, "sslf")
     if kind == "fuse":

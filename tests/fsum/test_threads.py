@@ -119,7 +119,7 @@ def test_an_interrupt_before_the_work_begins_leaves_nothing(place: bytes, fuse: 
     """A slow file system gives it time: what the manifest would have become is there by then."""
     mounted = fuse()
     make_directory(mounted.backing, b"tree")
-    mounted.rules(Rule(delay_s=0.3))
+    mounted.rules(Rule(delay_s=1.0))
     output = make_directory(place, b"output")
     with Run(TWO, "-o", output + b"/m", mounted.path + b"/tree", program=FSUM) as run:
         assert run.wait_for(output)

@@ -107,13 +107,17 @@ def in_order(notices: Sequence[str]) -> int:
 
 @EVERY
 def test_many_notices_travel_in_few_messages(job: Job, ranks: Ranks) -> None:
-    """Answers, stealing and the rounds of the job are counted as well."""
+    """Answers, stealing and the rounds of the job are counted as well.
+
+    Packs that are full are some 70; those that leave by their age, and thieves' requests, are the
+    more the longer the job takes: 630 messages where it had a tenth of the processors.
+    """
     ended = job(ranks, "flood", 400, 100)
     assert (ended.code, ended.known.result) == (0, 40_000)
     assert len(ended.known.notices) == 40_000
     assert tuple(ended.known.log.splitlines()) == ended.known.notices
     assert 1 <= in_order(ended.known.notices) <= ranks.size
-    assert sum(ended.known.messages) < 40_000 / 50
+    assert sum(ended.known.messages) < 40_000 / 20
 
 
 @EVERY

@@ -16,7 +16,7 @@ import pytest
 from pcircle.aio import Files
 from pcircle.fsum.publishing import place_for
 from pcircle.ui.jsonout import put
-from tests.fcp.access import ACCESS, DEFAULT, access_of, give, random_list
+from tests.fcp.access import ACCESS, DEFAULT, access_of, drawn_seed, give, random_list
 
 
 def _document(path: Path) -> None:
@@ -39,7 +39,7 @@ def _copy(path: Path) -> None:
 def test_access_is_what_it_was(
     replace: Callable[[Path], None], listed: bool, tmp_path: Path
 ) -> None:
-    rng = random.Random(seed := random.randrange(1 << 32))
+    rng = random.Random(seed := drawn_seed())
     for number in range(20):
         path = tmp_path / str(number) / "file"
         path.parent.mkdir()
