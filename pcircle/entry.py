@@ -51,3 +51,13 @@ def enter(run: Callable[[], int]) -> int:
         flush_standard_streams()
         os._exit(code)
     return code
+
+
+def command(tool: str) -> Callable[[], int]:
+    """The program of a tool, on the arguments of the command line: see `enter`."""
+
+    def run() -> int:
+        code: int = __import__(f"pcircle.{tool}.cli", fromlist=["main"]).main()
+        return code
+
+    return lambda: enter(run)

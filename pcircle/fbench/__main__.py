@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from pcircle.entry import enter
+from pcircle.entry import command
 
-
-def _run() -> int:
-    from pcircle.fbench.cli import main
-
-    return main()
-
-
-def main() -> int:
-    """Run fbench on the command line's arguments; ends the process, or returns its exit code."""
-    return enter(_run)
-
+main = command("fbench")
 
 if __name__ == "__main__":
     sys.exit(main())

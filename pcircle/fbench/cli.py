@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Sequence
 
-from pcircle import __version__
 from pcircle.fbench.plan import BACKENDS, CASES
-from pcircle.transport.launch import detect
-from pcircle.ui.arguments import Parser, add_transport, add_version, run
+from pcircle.tool.shell import Shell
+from pcircle.ui.arguments import Parser, add_transport, add_version
 
 USAGE = "fbench [OPTION]... DIR"
 
@@ -38,10 +35,7 @@ Examples:
   mpirun -np 8 fbench --json result.json /scratch"""
 
 
-def parser() -> Parser:
-    """The options of fbench."""
-    p = Parser("fbench", USAGE, DESCRIPTION, EPILOG)
-    p.add_argument("operands", nargs="*", metavar="DIR", help=argparse.SUPPRESS)
+def _add(p: Parser) -> None:
     add = p.add_argument_group("Measurement").add_argument
     add(
         "--case",
@@ -62,20 +56,27 @@ def parser() -> Parser:
     add("--files", metavar="N", default="4", help="files per client (default: 4)")
     add("--blocks", metavar="N", default="64", help="blocks per file (default: 64)")
     add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
-    add = p.add_argument_group("Output").add_argument
+    output = p.add_argument_group("Output")
+    add = output.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
     add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
-    add_version(add, f"fbench {__version__}")
-    return p
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run fbench; returns the exit code."""
-    return run(parser, arguments, {}, _carry_out, speaks=not detect(os.environ).rank)
+    add_version(output, p.prog)
 
 
 def _carry_out(typed: argparse.Namespace) -> int:
     from pcircle.fbench.command import bench_typed
 
     return bench_typed(typed)
+
+
+_SHELL = Shell(
+    "fbench",
+    "DIR",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+)
+parser, main = _SHELL.parser, _SHELL.main

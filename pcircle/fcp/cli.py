@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 
-from pcircle import __version__
-from pcircle.transport.launch import detect
+from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
-    LAUNCH,
-    SIZES,
     Bare,
     Parser,
     add_attributes,
     add_filters,
+    add_output,
     add_performance,
-    add_said,
     add_stop,
-    run,
+    notes,
 )
 
 BARE_PRESERVE = "mode,ownership,timestamps"
@@ -31,11 +27,9 @@ becomes the copy; several sources need an existing directory. Directories are
 copied recursively. Existing files are replaced atomically, each when its copy
 is complete."""
 
-EPILOG = f"""\
-{SIZES}
-
-{LAUNCH.format(tool="fcp")}
-
+EPILOG = notes(
+    "fcp",
+    """\
 Exit codes: 0 success; 1 some entries failed, each one named; 2 refused before
 anything was touched; 3 --verify found a copy that differs; 4 stopped early
 (no space, a time limit, a lost rank); 70 internal error; 130, 143 interrupted.
@@ -44,13 +38,11 @@ Examples:
   fcp data /scratch/data
   mpirun -np 8 fcp -p --resume -T data /scratch/data
   fcp -a --verify data /archive/data
-  fcp -p --exclude '*.tmp' --error-log errors.json data /backup"""
+  fcp -p --exclude '*.tmp' --error-log errors.json data /backup""",
+)
 
 
-def parser() -> Parser:
-    """The options of fcp."""
-    p = Parser("fcp", "fcp [OPTION]... SRC... DST", DESCRIPTION, EPILOG)
-    p.add_argument("operands", nargs="*", metavar="SRC... DST", help=argparse.SUPPRESS)
+def _add(p: Parser) -> None:
     _add_what(p)
     add_attributes(add_filters(p, "SRC").add_argument, "SRC")
     _add_existing(p)
@@ -82,16 +74,13 @@ def parser() -> Parser:
         metavar="N",
         help="metadata operations per second, all processes together",
     )
-    add = p.add_argument_group("Output").add_argument
-    add_said(add, f"fcp {__version__}")
-    add(
+    add_output(p).add_argument(
         "-s",
         "--signature",
         action=Bare,
         metavar="ALGORITHM",
         help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",
     )
-    return p
 
 
 class _BareList(Bare, argparse._AppendAction):
@@ -203,12 +192,6 @@ _BARE = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run fcp; returns the exit code."""
-    speaks = not detect(os.environ).rank
-    return run(parser, arguments, _BARE, _carry_out, speaks=speaks, joined=_joined)
-
-
 def _joined(arguments: Sequence[str]) -> Sequence[str]:
     """The arguments, with `--stripe` and a value of its own made one: -1 is like an option."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -222,3 +205,17 @@ def _carry_out(typed: argparse.Namespace) -> int:
     from pcircle.fcp.command import copy_typed
 
     return copy_typed(typed)
+
+
+_SHELL = Shell(
+    "fcp",
+    "SRC... DST",
+    "fcp [OPTION]... SRC... DST",
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+    _BARE,
+    _joined,
+)
+parser, main = _SHELL.parser, _SHELL.main

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Sequence
 
-from pcircle import __version__
-from pcircle.transport.launch import detect
+from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
-    LAUNCH,
-    SIZES,
     Bare,
     Parser,
     add_attributes,
     add_filters,
+    add_output,
     add_performance,
-    add_said,
-    run,
+    notes,
 )
 
 USAGE = """\
@@ -33,11 +28,9 @@ owner, extension and directory, and estimate the space they need elsewhere.
 Hard-linked files count once in bytes. A symbolic link given as PATH is
 followed; others are not."""
 
-EPILOG = f"""\
-{SIZES}
-
-{LAUNCH.format(tool="fprof")}
-
+EPILOG = notes(
+    "fprof",
+    """\
 Exit codes: 0 success; 1 some entries could not be examined, each one named;
 2 refused; 4 stopped early (no space, a lost rank); 70 internal error;
 130 and 143 interrupted.
@@ -46,7 +39,8 @@ Examples:
   fprof --by age,ext --top 10 /data
   fprof --html data.html --save data.profile /data
   mpirun -np 8 fprof --json data.json /data
-  fprof --diff last.profile data.profile"""
+  fprof --diff last.profile data.profile""",
+)
 
 BARE = {
     "--compress": "--compress=1024",
@@ -54,10 +48,7 @@ BARE = {
 """Options whose value may be left out, and what that means."""
 
 
-def parser() -> Parser:
-    """The options of fprof."""
-    p = Parser("fprof", USAGE, DESCRIPTION, EPILOG)
-    p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
+def _add(p: Parser) -> None:
     add = p.add_argument_group("Report").add_argument
     add(
         "--bins",
@@ -100,16 +91,23 @@ def parser() -> Parser:
     add("--merge", action="store_true", help="report on saved profiles together")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="report what has grown and shrunk")
     add_performance(p)
-    add_said(p.add_argument_group("Output").add_argument, f"fprof {__version__}")
-    return p
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run fprof; returns the exit code."""
-    return run(parser, arguments, BARE, _carry_out, speaks=not detect(os.environ).rank)
+    add_output(p)
 
 
 def _carry_out(typed: argparse.Namespace) -> int:
     from pcircle.fprof.command import profile_typed
 
     return profile_typed(typed)
+
+
+_SHELL = Shell(
+    "fprof",
+    "PATH...",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+    BARE,
+)
+parser, main = _SHELL.parser, _SHELL.main

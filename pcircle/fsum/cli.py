@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Sequence
 
-from pcircle import __version__
-from pcircle.transport.launch import detect
+from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
-    LAUNCH,
-    SIZES,
     Parser,
     add_filters,
+    add_output,
     add_performance,
-    add_said,
-    run,
+    notes,
 )
 
 USAGE = """\
@@ -31,11 +26,9 @@ Equal trees have equal signatures, whatever the number of processes; owners,
 times and holes do not count. fcp -s prints the same signature for a copy.
 A symbolic link given as PATH is followed; others are signed as links."""
 
-EPILOG = f"""\
-{SIZES}
-
-{LAUNCH.format(tool="fsum")}
-
+EPILOG = notes(
+    "fsum",
+    """\
 Exit codes: 0 success; 1 some entries could not be read, each one named, and
 their PATH has no signature; 2 refused; 3 a check found differences; 4 stopped
 early (no space, a lost rank); 70 internal error; 130 and 143 interrupted.
@@ -44,13 +37,11 @@ Examples:
   fsum data /archive/data
   mpirun -np 8 fsum -o data.manifest /archive/data
   fsum --check data.manifest
-  fsum --format coreutils -a sha256 data"""
+  fsum --format coreutils -a sha256 data""",
+)
 
 
-def parser() -> Parser:
-    """The options of fsum."""
-    p = Parser("fsum", USAGE, DESCRIPTION, EPILOG)
-    p.add_argument("operands", nargs="*", metavar="PATH...", help=argparse.SUPPRESS)
+def _add(p: Parser) -> None:
     add = p.add_argument_group("Signature").add_argument
     add(
         "-a",
@@ -87,16 +78,22 @@ def parser() -> Parser:
     )
     add = add_performance(p).add_argument
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
-    add_said(p.add_argument_group("Output").add_argument, f"fsum {__version__}")
-    return p
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run fsum; returns the exit code."""
-    return run(parser, arguments, {}, _carry_out, speaks=not detect(os.environ).rank)
+    add_output(p)
 
 
 def _carry_out(typed: argparse.Namespace) -> int:
     from pcircle.fsum.command import sum_typed
 
     return sum_typed(typed)
+
+
+_SHELL = Shell(
+    "fsum",
+    "PATH...",
+    USAGE,
+    DESCRIPTION,
+    EPILOG,
+    _add,
+    _carry_out,
+)
+parser, main = _SHELL.parser, _SHELL.main

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
-from pcircle import encoding
+from pcircle import __version__, encoding
 from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
 from pcircle.writing import write_stream
 
@@ -227,8 +227,10 @@ def add_transport(add: Callable[..., object]) -> None:
     )
 
 
-def add_said(add: Callable[..., object], version: str) -> None:
+def add_output(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """The options for output."""
+    group = p.add_argument_group("Output")
+    add = group.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("-v", "--verbose", action="count", default=0, help="per-process statistics (-vv: more)")
     add(
@@ -240,12 +242,19 @@ def add_said(add: Callable[..., object], version: str) -> None:
     add("--interval", metavar="T", default="10", help="time between progress lines (default: 10 s)")
     add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
     add("--error-log", metavar="FILE", help="write a line of JSON for each failed entry")
-    add_version(add, version)
+    add_version(group, p.prog)
+    return group
 
 
-def add_version(add: Callable[..., object], version: str) -> None:
+def add_version(group: argparse._ArgumentGroup, name: str) -> None:
     """The option that shows the version."""
-    add("--version", action="version", version=version, help="show the version")
+    version = f"{name} {__version__}"
+    group.add_argument("--version", action="version", version=version, help="show the version")
+
+
+def notes(name: str, text: str) -> str:
+    """What stands below the options of a tool that walks: sizes, how it starts, and the rest."""
+    return f"{SIZES}\n\n{LAUNCH.format(tool=name)}\n\n{text}"
 
 
 def run(

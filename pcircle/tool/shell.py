@@ -1,0 +1,47 @@
+"""The shell of a command: name, texts and options, from which its parser and program follow.
+
+What the options mean is imported once they are known to be well formed, so that `--help` and a
+mistyped option answer at once: this module imports as little as `pcircle.ui.arguments`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pcircle.transport.launch import detect
+from pcircle.ui.arguments import Parser, run
+
+
+class Shell(NamedTuple):
+    """A command. `operands` are shown as its usage does; `add` adds options to a parser.
+
+    `carry_out` does what was typed; it imports what it needs. `bare` and `joined` as of
+    `pcircle.ui.arguments.run`.
+    """
+
+    name: str
+    operands: str
+    usage: str
+    description: str
+    epilog: str
+    add: Callable[[Parser], None]
+    carry_out: Callable[[argparse.Namespace], int]
+    bare: Mapping[str, str] = {}
+    joined: Callable[[Sequence[str]], Sequence[str]] = list
+
+    def parser(self) -> Parser:
+        """The options of the command."""
+        p = Parser(self.name, self.usage, self.description, self.epilog)
+        p.add_argument("operands", nargs="*", metavar=self.operands, help=argparse.SUPPRESS)
+        self.add(p)
+        return p
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the command; returns the exit code. Of many ranks the first one speaks."""
+        speaks = not detect(os.environ).rank
+        return run(
+            self.parser, arguments, self.bare, self.carry_out, speaks=speaks, joined=self.joined
+        )
