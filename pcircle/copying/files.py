@@ -175,7 +175,7 @@ class Copier:
             return COPIED
         if isinstance(outcome, int):
             return outcome
-        self._watch.copied(source)
+        self._watch.copied(source, outcome.st_size)
         counts = self._counts
         counts.files += 1
         counts.sized += 1

@@ -106,7 +106,7 @@ class Hasher(Observer):
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
         self.digest = self._stream.end(end)
 
-    def copied(self, name: bytes) -> None:
+    def copied(self, name: bytes, size: int) -> None:
         self._seen[name] = self._last
 
 

@@ -52,7 +52,7 @@ class LinkCopier:
             if not self._copy(text, *names):
                 means.skip(target_fd, name)
                 return None
-        means.watch.link(text)
+        means.watch.link(name, text)
         means.counts.links += 1
         means.counts.sized += 1
         return None

@@ -58,14 +58,14 @@ class Observer:
     def end_range(self, begin: int, end: int, *, stopped: bool) -> None:
         """The range ends here; the job may have stopped before it had to."""
 
-    def copied(self, name: bytes) -> None:
-        """The file that was seen last is in place; its name in the source."""
+    def copied(self, name: bytes, size: int) -> None:
+        """The file that was seen last is in place; its name in the source, and its size."""
 
     def settled(self, name: bytes) -> None:
         """Of a directory this name is done: copied, or left as it was."""
 
-    def link(self, text: bytes) -> None:
-        """A symbolic link was copied."""
+    def link(self, name: bytes, text: bytes) -> None:
+        """A symbolic link was copied, under this name."""
 
     def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
         """Something is left as it is. OSError if it must be read and can't be, or `stop`."""
@@ -99,7 +99,7 @@ class Signing(Observer):
     def settled(self, name: bytes) -> None:
         self._signer.add(name)
 
-    def link(self, text: bytes) -> None:
+    def link(self, name: bytes, text: bytes) -> None:
         self._signer.link(text)
 
     def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
@@ -136,9 +136,9 @@ class Watch:
     see: Callable[[int, Data], None]
     end_file: Callable[[int], None]
     end_range: Callable[..., None]
-    copied: Callable[[bytes], None]
+    copied: Callable[[bytes, int], None]
     settled: Callable[[bytes], None]
-    link: Callable[[bytes], None]
+    link: Callable[[bytes, bytes], None]
     stays: Callable[[int, bytes, Callable[[], bool]], None]
 
     def plain(self, copy: Copy) -> Copy:
@@ -152,7 +152,7 @@ class Watch:
             size = copy(name, source_fd, target_fd)
             if size != NOT_PLAIN:
                 due(size)
-                copied(name)
+                copied(name, size)
                 settled(name)
             return size
 

@@ -74,7 +74,9 @@ def _add(p: Parser) -> None:
         metavar="N",
         help="metadata operations per second, all processes together",
     )
-    add_output(p).add_argument(
+    add = add_output(p).add_argument
+    add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
+    add(
         "-s",
         "--signature",
         action=Bare,

@@ -94,6 +94,7 @@ class Options(Common, frozen=True, kw_only=True):
     verify: bool = False
     sign: str | None = None
     stripe: str | None = None
+    json_lines: str | None = None
     stop: Stop = Stop()
     unjoined: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
@@ -109,6 +110,7 @@ class CopyProgram(ToolProgram):
         self._options = options
         self._umask = umask
         self._log: LogFile | None = None
+        self._actions: LogFile | None = None
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
@@ -166,14 +168,21 @@ class CopyProgram(ToolProgram):
             threads=options.threads,
             wanted=options.wanted,
             now_ns=now_ns(),
+            acts=options.json_lines is not None,
         )
         if not self._wish.never and is_worth_it(plan):
             self._kept = keep(plan, self._wish)
             if self._kept is not None:
                 plan = _resumed(plan, self._kept)
-        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = LogFile(open_log(options.error_log))
+        self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
+
+    def _open_logs(self) -> None:
+        options = self._options
+        if options.error_log is not None:
+            self._log = LogFile(open_log(options.error_log))
+        if options.json_lines is not None:
+            self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
 
     def withdraw(self) -> None:
         if self._kept is not None:
@@ -252,6 +261,7 @@ class CopyProgram(ToolProgram):
             kept=self._kept,
             signatures=signatures,
             words=options.words,
+            actions=self._actions,
         )
 
 
@@ -377,6 +387,7 @@ def _options(typed: argparse.Namespace) -> Options:
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,
+        json_lines=typed.json_lines,
         stop=stop_of(typed.stop_after, typed.stop_at),
         unjoined=tuple(typed.unjoined),
         words=typed.words,

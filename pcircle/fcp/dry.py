@@ -13,6 +13,7 @@ from pcircle.circle import Sums
 from pcircle.copying.collisions import Collision
 from pcircle.copying.existing import Existing, file_stays, is_same_special
 from pcircle.copying.precision import Precision
+from pcircle.fcp.acting import Acting, letter_of
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import Done, Item, Notice, Remark, Singles
@@ -47,8 +48,9 @@ class DryTask(Task[Item, Done]):
         self._plan = plan
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
+        self._acting = Acting(rank, planned=True) if plan.acts else None
         sides = self._sources, self._targets
-        self._visitor = DryVisitor(plan, self.counters, *sides, self._limits)
+        self._visitor = DryVisitor(plan, self.counters, *sides, self._limits, self._acting)
         scope = scope_of(plan)
         # There need be no target: what is looked at there is the visitor's affair.
         self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
@@ -73,6 +75,15 @@ class DryTask(Task[Item, Done]):
         ]
 
     def process(self, item: Item, here: Here[Item]) -> Any:
+        own = self._do(item, here)
+        self._tell_actions(here)
+        return own
+
+    def _tell_actions(self, here: Here[Item]) -> None:
+        if self._acting is not None:
+            self._acting.actions.tell(here)
+
+    def _do(self, item: Item, here: Here[Item]) -> Any:
         if self._limits is not None:
             self._limits.begin(item, here.is_stopping)
         if isinstance(item, Tree):
@@ -93,6 +104,7 @@ class DryTask(Task[Item, Done]):
     def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
         if isinstance(own, list):
             self._walker.join(own, {}, here)
+            self._tell_actions(here)
         return Done()
 
     def merge(self, a: Done, b: Done) -> Done:
@@ -114,6 +126,7 @@ class DryVisitor(Visitor[None]):
         sources: Directories,
         targets: Directories,
         limits: ItemLimits | None,
+        acting: Acting | None,
     ) -> None:
         self.counters = counters
         self._skipper = Skipper(plan, counters)
@@ -123,6 +136,7 @@ class DryVisitor(Visitor[None]):
         self._targets = targets
         self._foretold = Foretold(plan, sources, targets)
         self._limits = limits
+        self._acting = acting
         self._here: Here[Any] | None = None  # of the item at hand
         self._entered = False  # whether the directory at hand could be opened
 
@@ -191,6 +205,8 @@ class DryVisitor(Visitor[None]):
     def leave(self, opened: Open[None], here: Here[Any]) -> None:
         """See `Visitor`."""
         self.counters.directories += 1
+        if self._acting is not None:
+            self._acting.directory(opened.root, opened.path)
 
     def failed(self, opened: Open[None], error: OSError, here: Here[Any]) -> None:
         """See `Visitor`."""
@@ -262,10 +278,12 @@ class DryVisitor(Visitor[None]):
     def _skip_special(self, where: Where, name: bytes, source_fd: int, here: Here[Any]) -> None:
         path = join_path(where.path, name)
         try:
-            self._skipper.skip(where.root, where.path, name, source_fd, here)
+            mode = self._skipper.skip(where.root, where.path, name, source_fd, here)
         except OSError as error:
             self._fail(where.root, path, error, here)
         else:
+            if self._acting is not None:
+                self._acting.actions.skipped(where.root, path, letter_of(mode))
             self._say(where.root, path, "would be skipped", here)
 
     def single(self, number: int, here: Here[Any]) -> None:
@@ -312,6 +330,8 @@ class DryVisitor(Visitor[None]):
         stays = same or (alike and existing.decides)
         if in_place is not None and (stays or file_stays(existing, status, in_place, is_kept)):
             self.counters.skipped += 1
+            if self._acting is not None:
+                self._acting.actions.skipped(root, path, letter_of(in_place.st_mode))
             self._say(root, path, "would be skipped", here)
             return
         if stat.S_ISLNK(status.st_mode):
@@ -322,6 +342,10 @@ class DryVisitor(Visitor[None]):
             self.counters.files += 1
             self.counters.bytes_found += status.st_size
             self.counters.bytes_done += status.st_size
+        if self._acting is not None:
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+            letter = letter_of(status.st_mode)
+            self._acting.actions.done("copy", root, path, letter, size)
         what = "would be copied" if in_place is None else "would replace what is there"
         self._say(root, path, what, here)
 
@@ -340,7 +364,10 @@ class DryVisitor(Visitor[None]):
     def _tell_failure(self, root: int, path: bytes, error: OSError, here: Here[Any]) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)
-        here.note([Failure(shown, "copy", *told(error), root, entry, kind_of(error))])
+        failure = Failure(shown, "copy", *told(error), root, entry, kind_of(error))
+        if self._acting is not None:
+            self._acting.failed(failure)
+        here.note([failure])
 
     def _shown(self, root: int, path: bytes) -> bytes:
         shown = self._plan.roots[root].source_shown

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.copying.settings import Stamp
+from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
@@ -202,7 +203,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 VERIFYING = "verify"
 """What was tried, of a failure whose copy is not what was copied."""
 
-Notice: TypeAlias = Failure | Remark | Skipped
+Notice: TypeAlias = Failure | Remark | Skipped | Lines
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -47,7 +47,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
-    must be, with times counted from `now_ns`.
+    must be, with times counted from `now_ns`. With `acts` each action is told.
     """
 
     roots: tuple[Root, ...]
@@ -66,6 +66,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     threads: int | None = None
     wanted: Attributes = ANY
     now_ns: int = 0
+    acts: bool = False
 
 
 def scope_of(plan: Plan) -> Scope:

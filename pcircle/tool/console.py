@@ -17,6 +17,7 @@ from pcircle.circle import Sums
 from pcircle.errors import Defect, StoppedEarly, worst
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
+from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
@@ -48,13 +49,17 @@ class Console(Observer[R]):
 
     tool: str
 
-    def __init__(self, options: Common, log: LogFile | None) -> None:
+    def __init__(
+        self, options: Common, log: LogFile | None, actions: LogFile | None = None
+    ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
         self.failures: list[FailedEntry] = []  # the first of them
         self.by_kind: Counter[tuple[int | None, str]] = Counter()
         self.log_failed = False
+        self._unwritable: set[str] = set()  # of the logs
         self._log = log
+        self._actions = actions
         self._began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -91,19 +96,27 @@ class Console(Observer[R]):
                 if len(self.failures) < FAILURES_KEPT:
                     self.failures.append(value.reported())
                 said.append(value.said(self.tool))
-            said += self.remark(value)
+            if isinstance(value, Lines):
+                self._write(self._actions, value.text, "actions")
+            else:
+                said += self.remark(value)
         progress.note_all(self._progress, said)
 
     def log(self, lines: bytes) -> None:
-        if self._log is not None and not self.log_failed:
-            try:
-                self._log.append(lines)
-            except OSError as error:
-                self._fail_log(error)
+        self._write(self._log, lines, "error log")
 
-    def _fail_log(self, error: OSError) -> None:
+    def _write(self, log: LogFile | None, lines: bytes, what: str) -> None:
+        """Add lines to one of the logs, as long as that can be done."""
+        if log is not None and what not in self._unwritable:
+            try:
+                log.append(lines)
+            except OSError as error:
+                self._fail_log(what, error)
+
+    def _fail_log(self, what: str, error: OSError) -> None:
+        self._unwritable.add(what)
         self.log_failed = True
-        self.note(f"{self.tool}: cannot write the error log: {error.strerror}")
+        self.note(f"{self.tool}: cannot write the {what}: {error.strerror}")
 
     def show(self, sums: Sums) -> None:
         now = self.counted(sums.counts)
@@ -121,11 +134,12 @@ class Console(Observer[R]):
     def end(self, outcome: Outcome[R]) -> tuple[int, list[str]]:
         """Take the progress away and end the log; returns the exit code so far, and its reasons."""
         self._progress.close()
-        if self._log is not None:
-            try:
-                self._log.close()
-            except OSError as error:
-                self._fail_log(error)
+        for log, what in ((self._log, "error log"), (self._actions, "actions")):
+            if log is not None:
+                try:
+                    log.close()
+                except OSError as error:
+                    self._fail_log(what, error)
         code, reasons = outcome.code, list(outcome.reasons)
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))

@@ -56,7 +56,7 @@ class LogFile:
             os.close(self._fd)
 
 
-def open_log(path: str) -> int:
+def open_log(path: str, option: str = "--error-log") -> int:
     """Open FILE for a new log; UsageError if it can't be written."""
     try:
         fd = writing(os.fsencode(path), os.O_APPEND)
@@ -64,9 +64,7 @@ def open_log(path: str) -> int:
             os.ftruncate(fd, 0)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(
-            f"--error-log: cannot write '{show(os.fsencode(path))}': {reason}"
-        ) from None
+        raise UsageError(f"{option}: cannot write '{show(os.fsencode(path))}': {reason}") from None
     return fd
 
 

@@ -53,7 +53,7 @@ class Recorder(Observer):
             content[offset : offset + len(part)] = part
         self._data = bytes(content)
 
-    def copied(self, name: bytes) -> None:
+    def copied(self, name: bytes, size: int) -> None:
         self.contents[name] = self._data
 
     def settled(self, name: bytes) -> None:

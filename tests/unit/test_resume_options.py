@@ -59,6 +59,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "bytes_per_s": (1.0, "how fast"),
     "operations_per_s": (1.0, "how fast"),
     "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
+    "acts": (True, "what is told"),
     "say_each": (True, "what is said"),
 }
 STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given

@@ -49,8 +49,9 @@ class Console(base.Console[Done]):
         kept: Kept | None = None,
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
+        actions: LogFile | None = None,
     ) -> None:
-        super().__init__(options, log)
+        super().__init__(options, log, actions)
         self._dry = dry
         self._differs = False
         self._skipped: set[str] = set()  # kinds of special files

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pcircle.checkpoint.journal import Counts
 from pcircle.copying.files import COPIED, LARGE, LINKED
+from pcircle.fcp.acting import letter_of
 from pcircle.fcp.counters import named, of_names
 from pcircle.fcp.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
@@ -115,9 +116,13 @@ class Entries:
         for name in names:
             site.counters.weight += where.weight
             try:
-                site.skipper.skip(where.root, where.path, name, source_fd, here)
+                mode = site.skipper.skip(where.root, where.path, name, source_fd, here)
             except OSError as error:
                 site.fail(where.root, join_path(where.path, name), "copy", error, here)
+            else:
+                if site.acting is not None:
+                    path = join_path(where.path, name)
+                    site.acting.actions.skipped(where.root, path, letter_of(mode))
 
     def _large_of(self, where: Where, name: bytes) -> Large:
         place = require(where.place)

@@ -271,9 +271,12 @@ class LargeFiles:
             cause = self._site.failure(item.root, path, None, error)
         if cause is not None:
             self._site.counters.failed += 1
-            here.note([cause])
+            self._site.note_failure(cause, here)
             return Done(cause=cause)
         self._site.counters.files += 1
+        if self._site.acting is not None:
+            self._site.acting.at(item.root, item.path)
+            self._site.acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
         if self._site.signer is not None:
             self._site.signer.large(own.source.st_size, own.blocks, own.known + blocks)
         copied = self._site.plan.stamp(own.source) if item.linked else None

@@ -514,6 +514,9 @@ class HardLinks:
             site.signer.add_at(one.root, one.path, one.name)
         site.counters.weight += one.weight
         site.counters.sized += 1
+        if site.acting is not None:
+            site.acting.at(one.root, one.path)
+            site.acting.done("link", mode, one.name)
         if stat.S_ISREG(mode):
             site.counters.files += 1
         elif stat.S_ISLNK(mode):

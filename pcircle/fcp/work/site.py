@@ -23,6 +23,7 @@ from pcircle.copying.hashing import Hasher
 from pcircle.copying.observing import Signing
 from pcircle.copying.special import copy_special
 from pcircle.copying.target import Names as TemporaryNames
+from pcircle.fcp.acting import Acting
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Item
 from pcircle.fcp.plan import DIRECTORY, Plan, is_in_copy, open_sides
@@ -78,7 +79,11 @@ class Site:
             self.signer = Signer(plan.sign, HOLDER, first=of_first)
         hasher = Hasher() if plan.verify else None
         signing = None if self.signer is None else Signing(self.signer)
-        observers = [each for each in (hasher, signing, self.limits) if each is not None]
+        self.acting: Acting | None = None
+        if plan.acts:
+            self.acting = Acting(rank, None if beside is None else beside.acting)
+        wanted = (hasher, signing, self.limits, self.acting)
+        observers = [each for each in wanted if each is not None]
         self.copier = Copier(plan, self.counters, self.extras, observers)
         self.takings = Takings(self.counters, self.signer, counted=journal is not None)
         self.waiting: Waiting | None = None
@@ -110,6 +115,8 @@ class Site:
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
         """Names that follow are in the copy of this directory, which this run has `made` or not."""
         self.copier.names.collisions.enter(self.sources, root, path, made=made)
+        if self.acting is not None:
+            self.acting.at(root, path)
 
     def partial(self, root: int, path: bytes, listing: Listing | None = None) -> Partial | None:
         """What an earlier run has done of a directory; if it is signed, its entries are the item's.
@@ -219,6 +226,8 @@ class Site:
                 self.signer.node(made.st_mode, made.st_rdev)
             self.counters.special += 1
             self.counters.sized += 1
+            if self.acting is not None:
+                self.acting.special(target_fd, name)
         return status
 
     def fail(
@@ -235,7 +244,18 @@ class Site:
         self.counters.failed += 1
         if not sized:
             self.counters.sized += 1
-        here.note([self.failure(root, path, doing, error)])
+        self.note_failure(self.failure(root, path, doing, error), here)
+
+    def note_failure(self, failure: Failure, here: Here[Any]) -> None:
+        """Have a failure told."""
+        if self.acting is not None:
+            self.acting.failed(failure)
+        here.note([failure])
+
+    def tell_actions(self, here: Here[Any]) -> None:
+        """Have rank 0 told of what was done."""
+        if self.acting is not None:
+            self.acting.actions.tell(here)
 
     def sync_holder(self, path: bytes, lease: Lease) -> None:
         """With --fsync, bring to disk the name of a root; directories see to what is in them."""

@@ -24,8 +24,8 @@ class Skipper:
         self._counters = counters
         self._told: set[tuple[int, str]] = set()
 
-    def skip(self, root: int, above: bytes, name: bytes, source_fd: int, here: Here[Item]) -> None:
-        """Leave out a special file in a directory. OSError if it is no such thing any more."""
+    def skip(self, root: int, above: bytes, name: bytes, source_fd: int, here: Here[Item]) -> int:
+        """Leave out a special file in a directory; its mode. OSError if it is none any more."""
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
         if not kind:
@@ -37,6 +37,7 @@ class Skipper:
             self._told.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
             here.note([Skipped(path, kind, root)])
+        return status.st_mode
 
 
 def not_copied(source_fd: int, name: bytes) -> OSError:

@@ -137,6 +137,7 @@ class CopyTask(PartedTask[Item, Done]):
                 return self._walked(item, self._walker.portion(item, here))
             return self._other(item, here)
         except NoSpace as error:
+            self._site.tell_actions(here)
             number = _root(item)
             shown = show(self._site.plan.roots[number].target_shown)
             raise NoSpace(f"{shown}: destination full: {error}") from error

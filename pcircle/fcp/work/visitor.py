@@ -91,6 +91,7 @@ class CopyVisitor(Visitor[Part]):
     def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`: what was done is recorded, claimed, and to be verified."""
         self._entries.end(here)
+        self._site.tell_actions(here)
         if opens and self._began:
             self._share(opens)
         recorder = self._site.recorder
@@ -412,6 +413,8 @@ class CopyVisitor(Visitor[Part]):
                 site.fail(*where, "sign directory", why, here, sized=True)
                 return self.lost(opened)
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
+        if site.acting is not None:
+            site.acting.directory(*where)
         if site.recorder is None:
             return part
         if self._in_place:
