@@ -130,7 +130,7 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
     ("arguments", "said"),
     [
         ("fcp --threads 0 a b", "--threads: invalid value '0': must be a positive integer"),
-        ("fcp --threads 65 a b", "--threads: invalid value '65': must be at most 64"),
+        ("fcp --threads 1025 a b", "--threads: invalid value '1025': must be at most 1,024"),
         ("fcp -j -1 a b", "--jobs requires a value"),
         ("fcp --jobs=-1 a b", "--jobs: invalid value '-1': must be a positive integer"),
         ("fcp --interval 0 a b", "--interval: invalid value '0': must be greater than 0"),

@@ -70,13 +70,5 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return bench_typed(typed)
 
 
-_SHELL = Shell(
-    "fbench",
-    "DIR",
-    USAGE,
-    DESCRIPTION,
-    EPILOG,
-    _add,
-    _carry_out,
-)
+_SHELL = Shell("fbench", "DIR", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
 parser, main = _SHELL.parser, _SHELL.main

@@ -20,7 +20,7 @@ from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import TransportOption
 from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
-from pcircle.ui.values import invalid, number, number_of_jobs, positive
+from pcircle.ui.values import invalid, number, number_of_jobs, number_of_threads, positive
 from pcircle.units import parse_size
 
 _MOST = 1 << 20
@@ -107,7 +107,7 @@ def bench_typed(typed: argparse.Namespace) -> int:
     options = _options(typed)
     program = BenchProgram(options)
     try:
-        return run_tool(program, options.jobs, options.transport)
+        return run_tool(program, options)
     finally:
         program.tidy()
 
@@ -124,7 +124,7 @@ def _options(typed: argparse.Namespace) -> Options:
         folder=os.fsencode(typed.operands[0]),
         cases=tuple(dict.fromkeys(typed.case or CASES)),
         backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
-        threads=None if typed.threads is None else positive("--threads", typed.threads, _MOST),
+        threads=None if typed.threads is None else number_of_threads(typed.threads),
         files=positive("--files", typed.files, _MOST),
         blocks=positive("--blocks", typed.blocks, _MOST),
         block_bytes=int(size),

@@ -209,15 +209,6 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return copy_typed(typed)
 
 
-_SHELL = Shell(
-    "fcp",
-    "SRC... DST",
-    "fcp [OPTION]... SRC... DST",
-    DESCRIPTION,
-    EPILOG,
-    _add,
-    _carry_out,
-    _BARE,
-    _joined,
-)
+_USAGE = "fcp [OPTION]... SRC... DST"
+_SHELL = Shell("fcp", "SRC... DST", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, _joined)
 parser, main = _SHELL.parser, _SHELL.main

@@ -285,7 +285,7 @@ def _run(options: Options) -> int:
     os.umask(umask & ~0o700)
     program = CopyProgram(options, umask)
     try:
-        return run_tool(program, options.jobs, options.transport)
+        return run_tool(program, options)
     finally:
         os.umask(umask)
 

@@ -100,14 +100,5 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return profile_typed(typed)
 
 
-_SHELL = Shell(
-    "fprof",
-    "PATH...",
-    USAGE,
-    DESCRIPTION,
-    EPILOG,
-    _add,
-    _carry_out,
-    BARE,
-)
+_SHELL = Shell("fprof", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, BARE)
 parser, main = _SHELL.parser, _SHELL.main

@@ -193,7 +193,7 @@ def _block(text: str) -> tuple[int, int]:
 
 def _run(options: Options) -> int:
     program = ProfileProgram(options)
-    return run_tool(program, options.jobs, options.transport)
+    return run_tool(program, options)
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:

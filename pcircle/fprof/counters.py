@@ -6,35 +6,23 @@ import time
 from collections.abc import Sequence
 
 from pcircle.circle import Sums
-from pcircle.counting import Counting
 from pcircle.runtime import RankReport, Work
-from pcircle.tool.counters import Measured
+from pcircle.tool.counters import Entries
 from pcircle.ui.pace import Known
 
 _HIGH_BITS = 48
 
 
-class Totals(Measured, Counting):
+class Totals(Entries):
     """Counts of a rank, or of all. Times in microseconds.
 
-    `found` are the entries seen, each of which ends as exactly one of files,
-    directories, links, special or failed; `unreadable` are directories that are
-    counted as such, but whose entries nobody knows. `scans_due` are the directories
-    found, `scans_done` those read.
+    `unreadable` are directories that are counted as such, but whose entries nobody knows.
     `bytes_high` are bytes in units of 2**48: on their way they are apart, since sparse
     files may have more than 64 bits tell.
     The worker's time goes to reading directories, to looking names up, and to adding
     up (`work_us`: all of it); `protocol_us` is what the engine took of the processor.
     """
 
-    found: int
-    scans_due: int
-    scans_done: int
-    files: int
-    directories: int
-    links: int
-    special: int
-    failed: int
     unreadable: int
     bytes: int
     bytes_high: int

@@ -14,23 +14,12 @@ from pcircle.fprof.profile import diffing, saved
 from pcircle.fprof.profile.model import merge
 from pcircle.fprof.reports.outputs import tell
 from pcircle.fprof.reports.report import Run, make
+from pcircle.tool.options import refuse_others
 from pcircle.tool.results import Results
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
 from pcircle.walk.attributes import ANY
-
-_OF_DIFF = {
-    "diff",
-    "json",
-    "quiet",
-    "verbose",
-    "progress",
-    "interval",
-    "jobs",
-    "transport",
-    "words",
-}
 
 
 def tell_kept(options: Options) -> int:
@@ -63,11 +52,7 @@ def tell_kept(options: Options) -> int:
 
 def diff(typed: argparse.Namespace) -> int:
     """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
-    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
-    default = {"progress": "auto", "transport": "auto", "interval": "10"}
-    given -= {name for name, value in default.items() if getattr(typed, name) == value}
-    if given - _OF_DIFF:
-        raise UsageError("--diff takes two saved profiles and no other option")
+    refuse_others(typed, "two saved profiles")
     if detect(os.environ).rank:
         return 0
     if typed.json is not None:

@@ -87,13 +87,5 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return sum_typed(typed)
 
 
-_SHELL = Shell(
-    "fsum",
-    "PATH...",
-    USAGE,
-    DESCRIPTION,
-    EPILOG,
-    _add,
-    _carry_out,
-)
+_SHELL = Shell("fsum", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
 parser, main = _SHELL.parser, _SHELL.main

@@ -19,7 +19,7 @@ from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
 from pcircle.tool.failures import line_of
 from pcircle.tool.inputs import rules_of
-from pcircle.tool.options import Common, common, refuse_idle_null
+from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
@@ -36,17 +36,6 @@ if TYPE_CHECKING:
 
 
 _WHOLE_CHUNKS = "--chunksize cannot be combined with digests of whole files"
-_OF_DIFF = {
-    "diff",
-    "json",
-    "quiet",
-    "verbose",
-    "progress",
-    "interval",
-    "jobs",
-    "transport",
-    "words",
-}
 
 
 class Options(Common, frozen=True, kw_only=True):
@@ -275,11 +264,7 @@ def _listed(options: Options, name: str, plan: Plan, note: Callable[[str], None]
 
 def _diff(typed: argparse.Namespace) -> int:
     """Compare two manifests; rank 0 of a launched job does, the others have nothing to do."""
-    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
-    default = {"format": "pcsig", "progress": "auto", "transport": "auto", "interval": "10"}
-    given -= {name for name, value in default.items() if getattr(typed, name) == value}
-    if given - _OF_DIFF:
-        raise UsageError("--diff takes two manifests and no other option")
+    refuse_others(typed, "two manifests", format="pcsig")
     if detect(os.environ).rank:
         return 0
     from pcircle.fsum.diffing import differences
@@ -302,7 +287,7 @@ def _run(options: Options) -> int:
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     program = SumProgram(options)
-    return run_tool(program, options.jobs, options.transport)
+    return run_tool(program, options)
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:

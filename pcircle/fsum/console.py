@@ -28,6 +28,7 @@ from pcircle.runtime import Outcome
 from pcircle.signature import algorithm, entries_of, text_of
 from pcircle.signature.digests import BESIDE
 from pcircle.tool import console as base
+from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
@@ -164,12 +165,8 @@ class Console(base.Console[Done]):
             algorithm=self._plan.algorithm,
             signatures=signatures,
             entries=total.completed,
-            files=total.files,
-            directories=total.directories,
-            links=total.links,
-            special=total.special,
             bytes=total.bytes_done,
-            failed=total.failed,
+            **reported(Report, total),
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round(total.bytes_done / elapsed_s, 3),
             entries_per_s=round(total.completed / elapsed_s, 3),

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from pcircle.counting import Counting
-from pcircle.tool.counters import Measured
+from pcircle.tool.counters import Entries
 
 
-class Counters(Measured, Counting):
+class Counters(Entries):
     """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
 
-    Each of the entries `found` ends as exactly one of files, directories, links, special or
-    failed. `sized` are those whose size is known.
+    `sized` are the entries whose size is known.
     """
 
-    found: int
     sized: int
-    scans_due: int
-    scans_done: int
-    files: int
-    directories: int
-    links: int
-    special: int
-    failed: int
     bytes_found: int
     bytes_done: int

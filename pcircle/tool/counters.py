@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from pcircle.circle import Sums
+from pcircle.counting import Counting
 from pcircle.runtime import Work
 from pcircle.ui.pace import Known
 
@@ -12,10 +15,7 @@ _AS_ONE_BYTES = 256 << 10
 
 
 class Walked(Protocol):
-    """The counters that every walk has.
-
-    `found` are the entries seen. `scans_due` are the directories found, `scans_done` those read.
-    """
+    """What such counters have, whichever class they are of: see `Entries`."""
 
     found: int
     scans_due: int
@@ -81,3 +81,25 @@ class Measured:
             scanned=self.scans_due == self.scans_done,
             weight=weight,
         )
+
+
+class Entries(Measured, Counting):
+    """The counters of a walk: entries found, and how each came to an end.
+
+    Each of those `found` ends as exactly one of files, directories, links, special or failed.
+    `scans_due` are the directories found, `scans_done` those read.
+    """
+
+    found: int
+    scans_due: int
+    scans_done: int
+    files: int
+    directories: int
+    links: int
+    special: int
+    failed: int
+
+
+def reported(report: type[msgspec.Struct], total: Counting) -> dict[str, int]:
+    """The fields of a report that are counters, with their counts."""
+    return {name: getattr(total, name) for name in report.__struct_fields__ if name in total.names}

@@ -13,6 +13,10 @@ from pcircle.transport.launch import TransportOption
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number_of_jobs, number_of_threads
 
+_OF_DIFF = frozenset(
+    ("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words")
+)
+
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
     """What every tool that walks is asked, and how it reports.
@@ -54,6 +58,18 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
         "json": typed.json,
         "error_log": typed.error_log,
     }
+
+
+def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> None:
+    """UsageError if `--diff` was typed with options that would do nothing. It `takes` this.
+
+    `defaults` are those of options that are never empty.
+    """
+    given = {name for name, value in vars(typed).items() if value not in (None, False, [])}
+    defaults |= {"progress": "auto", "transport": "auto", "interval": "10"}
+    given -= {name for name, value in defaults.items() if getattr(typed, name) == value}
+    if given - _OF_DIFF:
+        raise UsageError(f"--diff takes {takes} and no other option")
 
 
 def refuse_idle_null(typed: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption
@@ -26,10 +27,19 @@ class ToolProgram(Program):
         Output(sys.stderr).line(f"{self.name}: {text}")
 
 
-def run_tool(program: ToolProgram, jobs: int | None, transport: TransportOption) -> int:
-    """Run a tool on its ranks; returns its exit code. As of `run_program`."""
+class Ranks(Protocol):
+    """What options say of the ranks, as of `run_program`."""
+
+    @property
+    def jobs(self) -> int | None: ...
+    @property
+    def transport(self) -> TransportOption: ...
+
+
+def run_tool(program: ToolProgram, ranks: Ranks) -> int:
+    """Run a tool on its ranks; returns its exit code."""
     try:
-        return run_program(program, jobs, transport)
+        return run_program(program, ranks.jobs, ranks.transport)
     finally:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.
         if not are_alive():

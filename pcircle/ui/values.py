@@ -12,7 +12,7 @@ from pcircle.units import parse_duration, parse_size
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
-MOST_THREADS = 64
+MOST_THREADS = 1024
 _MOST_DIGITS = 30  # int() has a limit of its own
 
 

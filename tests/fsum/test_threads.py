@@ -105,7 +105,7 @@ def test_few_descriptors_are_enough(place: bytes) -> None:
     ("number", "expected"),
     [
         ("0", "must be a positive integer"),
-        ("65", "must be at most 64"),
+        ("1025", "must be at most 1,024"),
         ("many", "must be a positive integer"),
     ],
 )

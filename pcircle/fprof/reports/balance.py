@@ -13,7 +13,9 @@ import msgspec
 
 from pcircle.fprof.counters import totals
 from pcircle.runtime import RankReport
+from pcircle.tool.console import rank_share
 from pcircle.ui import table
+from pcircle.ui.report import RankShare
 from pcircle.units import format_count, format_size
 
 
@@ -25,7 +27,7 @@ class Sent(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class RankWork(msgspec.Struct, frozen=True):
+class RankWork(RankShare, frozen=True, kw_only=True):
     """What one rank did. Times in seconds.
 
     `threads` is how many workers it came to. Their time is `readdir_s`, `stat_s`, `adding_s` (all
@@ -33,25 +35,12 @@ class RankWork(msgspec.Struct, frozen=True):
     that has the engine.
     """
 
-    rank: int
-    node: int
-    entries: int
-    bytes: int
-    items: int
-    steals_asked: int
-    steals_got: int
-    messages: int
-    message_bytes: int
-    spilled_items: int
     readdir_s: float
     stat_s: float
     adding_s: float
     protocol_s: float
     idle_s: float
-    cpu_s: float
-    peak_rss_bytes: int
     sent: tuple[Sent, ...]
-    threads: int = 1
 
 
 def rank_work(report: RankReport) -> RankWork:
@@ -59,25 +48,13 @@ def rank_work(report: RankReport) -> RankWork:
     counts = totals(report.counts)
     adding_us = counts.work_us - counts.readdir_us - counts.stat_us
     return RankWork(
-        rank=report.rank,
-        node=report.node,
-        entries=counts.settled,
-        bytes=counts.bytes,
-        items=report.items,
-        steals_asked=report.steals_asked,
-        steals_got=report.steals_got,
-        messages=report.messages,
-        message_bytes=report.message_bytes,
-        spilled_items=report.spilled,
+        **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
         readdir_s=counts.readdir_us / 1e6,
         stat_s=counts.stat_us / 1e6,
         adding_s=max(0, adding_us) / 1e6,
         protocol_s=counts.protocol_us / 1e6,
         idle_s=counts.idle_us / 1e6,
-        cpu_s=round(report.cpu_s, 3),
-        peak_rss_bytes=report.peak_rss_bytes,
         sent=tuple(Sent(*row) for row in report.sent),
-        threads=report.threads,
     )
 
 
