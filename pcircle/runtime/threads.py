@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.runtime.task import Task, Work
-from pcircle.workers.climb import Climb, Window
+from pcircle.workers.climb import WORTH_WAITING, Climb, Window
 from pcircle.workers.pool import Pool
-from pcircle.workers.spent import others, spent_s
+from pcircle.workers.spent import others, runnable, spent_s
 
 METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
 _CHANGES = 3  # so many times as much of the other kind of work, and that is what is at hand
+_MANY = 4  # one of so many threads that are ready to run is enough to wait for its account
 _MOST_OF_A_RANK = 64
 _MOST_OF_A_NODE = 128
 
@@ -64,6 +65,7 @@ class Tuner:
         self._climbs = {kind: Climb(most) for kind in (METADATA, DATA)}
         self._kind = METADATA
         self._since_s = time.monotonic()
+        self._not_before_s = 0.0
         self._before = Work()
         self._spent = (0.0, 0.0, 0.0)
         self._starved = True
@@ -77,7 +79,7 @@ class Tuner:
         # With threads that have nothing to do there is nothing to judge by.
         self._starved = self._starved or held or pool.in_flight < pool.threads
         elapsed_s = now_s - self._since_s
-        if elapsed_s < WINDOW_S:
+        if elapsed_s < WINDOW_S or now_s < self._not_before_s:
             return pool.threads
         done = self._task.work()
         if done == self._before and not self._starved:
@@ -86,10 +88,26 @@ class Tuner:
             pairs = zip(self._spend(), self._spent, strict=True)
             used = (max(0.0, now - before) for now, before in pairs)
             work = Work(*(now - then for now, then in zip(done, self._before, strict=True)))
-            self._judge(work, Window(work.all, elapsed_s, *used))
+            window = Window(work.all, elapsed_s, *used)
+            if self._is_delay_unknown(window):
+                self._not_before_s = now_s + WINDOW_S  # the window goes on
+                return pool.threads
+            self._judge(work, window)
         self._since_s, self._before, self._starved = now_s, done, False
         self._spent = self._spend()
         return pool.threads
+
+    def _is_delay_unknown(self, window: Window) -> bool:
+        """Whether threads may have waited for a processor all the time, and still do.
+
+        The kernel books how long a thread has waited for one when it gets one. Until then that
+        looks like waiting for the file system.
+        """
+        threads = self._pool.threads
+        waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads)
+        if waiting < WORTH_WAITING:
+            return False
+        return _MANY * runnable(self._pool.native_ids[:threads]) >= threads
 
     def _judge(self, work: Work, window: Window) -> None:
         """Let the search for the kind of work at hand know, or the other one take over."""

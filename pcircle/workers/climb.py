@@ -16,7 +16,8 @@ threads for the next one. It starts at one. Three things are looked at:
   anybody once the lock is held nearly all the time.
 - *Being kept from running.* Where threads are ready and have no processor for
   a good part of the time, nothing is learnt of the file system, and a step
-  down is taken.
+  down is taken. The kernel books such a wait when it ends, so no window ends
+  while it lasts (`pcircle.runtime.threads`).
 - *Throughput* per second in which the threads were not kept from running. Each
   step up must pay by a good part of what it could; else it is taken back, and
   tried again after a time that doubles. From time to time a step down is tried
@@ -35,7 +36,7 @@ from pcircle.guards import require
 LEVELS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of threads that are tried."""
 
-_WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
+WORTH_WAITING = 0.35  # the least share of waiting at which one more thread is tried
 _HELD_UP = 0.3  # the share of time kept from running above which nothing is learnt
 _NEARLY_ALL = 0.7  # the share of both above which two steps are taken at once
 _LOCK_TO_SPARE = 0.2  # the least share of time without the interpreter lock, as well
@@ -105,7 +106,7 @@ class Climb:
         own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
         waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
         spare = 1.0 - own - others
-        worth = waiting >= _WORTH_WAITING and spare >= _LOCK_TO_SPARE
+        worth = waiting >= WORTH_WAITING and spare >= _LOCK_TO_SPARE
         # The first step wants two windows: most of those who never need it never take it.
         sure, self._seen_worth = worth and (self._at > 0 or self._seen_worth), worth
         self.history.append((threads, rate))
@@ -169,7 +170,7 @@ class Climb:
         elif steps and self._at + 1 < len(self._levels):
             self._trial = min(steps, len(self._levels) - 1 - self._at)
             self._at += self._trial
-        elif self._at and waiting < _WORTH_WAITING:
+        elif self._at and waiting < WORTH_WAITING:
             self._at, self._trial = self._at - 1, -1
         elif self._at or not self._seen_worth:
             self._rest()

@@ -17,6 +17,18 @@ def others(threads: Collection[int | None]) -> list[int | None]:
     ]
 
 
+def runnable(threads: Iterable[int | None]) -> int:
+    """How many threads run or wait for a processor at this moment."""
+    number = 0
+    for thread in threads:
+        try:
+            with open(f"/proc/self/task/{thread}/stat", "rb") as file:
+                number += file.read().rpartition(b")")[2].split()[0] == b"R"
+        except OSError:
+            continue  # it has ended
+    return number
+
+
 def spent_s(threads: Iterable[int | None]) -> tuple[float, float]:
     """Seconds that threads have run so far, and have waited for a processor."""
     cpu_ns = delay_ns = 0

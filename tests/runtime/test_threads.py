@@ -14,6 +14,7 @@ import pytest
 from pcircle.runtime.task import Work
 from pcircle.runtime.threads import DATA, METADATA, Tuner
 from pcircle.workers.pool import Pool
+from pcircle.workers.spent import runnable
 from tests.runtime.tasks import Grow
 
 
@@ -70,3 +71,46 @@ def test_names_and_content_have_a_number_each(busy: Pool) -> None:
     kinds = {kind for kind, _, _ in tuner.rates}
     assert kinds == {METADATA, DATA}
     assert tuner.settled == 64
+
+
+def test_who_waits_for_a_processor_is_no_reason_for_more(
+    busy: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its delay is not in the kernel's account yet; once it is, more may pay."""
+    task = Said()
+    tuner = Tuner(task, busy, 64)
+    now_s = time.monotonic()
+
+    def most_of(windows: int) -> int:
+        nonlocal now_s
+        most = 0
+        for _ in range(windows):
+            now_s += 100.0
+            task.done = Work(task.done.metadata + 100 * busy.threads, 0)
+            most = max(most, tuner.look(now_s))
+        return most
+
+    with monkeypatch.context() as starving:
+        starving.setattr("pcircle.runtime.threads.runnable", lambda threads: 1)
+        assert most_of(20) == 1
+    assert most_of(20) > 1
+
+
+def test_a_thread_that_waits_for_something_else_is_not_runnable() -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        gate.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        assert begun.wait(60.0)
+        hangs_s = time.monotonic() + 60.0
+        while runnable([thread.native_id]):  # on its way into the wait
+            assert time.monotonic() < hangs_s
+        assert runnable([thread.native_id, threading.get_native_id()]) == 1
+    finally:
+        gate.set()
+        thread.join()
