@@ -34,6 +34,7 @@ from pcircle.checkpoint.mark import remove_from
 from pcircle.writing import write_all
 
 VERSION = 4
+PREFIX = b".fcp-checkpoint-"
 _MAGIC = b"fcp checkpoint\n"
 _OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,7 +115,7 @@ class Header(msgspec.Struct, frozen=True):
 def place(identities: Sequence[Identity], directory: bytes | None) -> tuple[bytes, bytes]:
     """Where the checkpoint is, and where it is if it can't be made there."""
     whole = b"\0".join(part for each in identities for part in (each.source, each.target))
-    name = b".fcp-checkpoint-" + blake2b(whole, digest_size=8).hexdigest().encode()
+    name = PREFIX + blake2b(whole, digest_size=8).hexdigest().encode()
     copy = identities[0].target
     beside = directory if directory is not None else os.path.dirname(copy)
     return os.path.join(beside, name), os.path.join(copy, name)

@@ -271,7 +271,8 @@ class Copier:
     def _held(self, fd: int, creation: Creation) -> Held | None:
         """What the copy of an open source is to have beyond its mode, owner and times."""
         extras = self._extras
-        return extras.of_file(fd, alone=creation.rewritten) if extras.any else None
+        with trying("read the attributes of"):
+            return extras.of_file(fd, alone=creation.rewritten) if extras.any else None
 
     def _settle(self, creation: Creation, source: os.stat_result, target_fd: int) -> None:
         refused = target.settle(creation, source, self._settings)

@@ -26,8 +26,9 @@ from pcircle.fcp.plan import (
 )
 from pcircle.fcp.reports.console import Console
 from pcircle.fcp.reports.errorlog import Failed, Lines, read_log, select, sides
+from pcircle.fcp.reports.report import described
 from pcircle.fcp.reports.signing import Signatures
-from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, reached
+from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, left_behind, none_found, reached
 from pcircle.fcp.work.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
@@ -174,6 +175,8 @@ class CopyProgram(ToolProgram):
             self._kept = keep(plan, self._wish)
             if self._kept is not None:
                 plan = _resumed(plan, self._kept)
+        if not options.quiet:
+            self._say_what_is_found(roots)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
 
@@ -183,6 +186,17 @@ class CopyProgram(ToolProgram):
             self._log = LogFile(open_log(options.error_log))
         if options.json_lines is not None:
             self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
+
+    def _say_what_is_found(self, roots: Sequence[Root]) -> None:
+        """Say whether --resume has found nothing, and which checkpoints are of other copies."""
+        kept = self._kept
+        if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
+            if self._wish.resume:
+                shown = self._options.target
+                exact = self._options.into or self._options.exact
+                self.complain(none_found(roots, roots[0].target_shown if exact else shown))
+            for remark in () if kept is None else left_behind(kept):
+                self.complain(described(remark))
 
     def withdraw(self) -> None:
         if self._kept is not None:
@@ -249,8 +263,8 @@ class CopyProgram(ToolProgram):
     def observer(self, plan: bytes) -> Observer[Any]:
         options = self._options
         signatures = None
+        roots = msgspec.msgpack.decode(plan, type=Plan).roots
         if options.sign is not None:
-            roots = msgspec.msgpack.decode(plan, type=Plan).roots
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         return Console(
             options,
@@ -258,6 +272,7 @@ class CopyProgram(ToolProgram):
             dry=options.dry,
             sources=options.sources,
             target=options.target,
+            roots=roots,
             kept=self._kept,
             signatures=signatures,
             words=options.words,

@@ -7,8 +7,9 @@ temporary files of earlier runs are swept up on the way.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 import msgspec
 
@@ -16,14 +17,17 @@ from pcircle.checkpoint import resume
 from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.resume import Distrust, Job, Kept, Wish
 from pcircle.checkpoint.resumed import Trouble, is_litter_of
-from pcircle.checkpoint.store import Identity, Unusable, Why, place
+from pcircle.checkpoint.store import PREFIX, Checkpoint, Identity, Unusable, Why, place
 from pcircle.errors import UsageError
 from pcircle.fcp.counters import totals
 from pcircle.fcp.items import Remark
 from pcircle.fcp.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
+from pcircle.guards import require
 from pcircle.trusted import Untrusted, place_of, refuse_pseudo
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
+
+_LOOKED_AT_MOST = 10_000  # names beside a checkpoint
 
 
 def is_worth_it(plan: Plan) -> bool:
@@ -121,6 +125,51 @@ def keep(plan: Plan, wish: Wish) -> Kept | None:
     return kept
 
 
+def none_found(roots: Sequence[Root], target: bytes) -> str:
+    """That nothing is resumed; and where the copy goes, where that may not be what was meant."""
+    root, *others = roots
+    goes = root.target_shown
+    if others or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
+        return "no checkpoint found: starting"
+    return (
+        f"no checkpoint found: starting; '{show(target)}' exists, so the copy goes to "
+        f"'{show(goes)}': add -T to make '{show(target)}' the copy"
+    )
+
+
+def left_behind(kept: Kept) -> Iterator[Remark]:
+    """Remarks of the checkpoints of other copies to the same place, which are of no use here.
+
+    They are named by source and destination, so that a copy does not find those of others.
+    """
+    mine = kept.checkpoint
+    targets = {copy.target for copy in require(mine.header).copies}
+    holder, name = os.path.split(mine.path)
+    for found in islice(_names_in(holder), _LOOKED_AT_MOST):
+        if found == name or not found.startswith(PREFIX):
+            continue
+        try:
+            other = Checkpoint.find(os.path.join(holder, found))
+        except Unusable:
+            continue
+        if other is None:
+            continue
+        copies = () if other.header is None else other.header.copies
+        other.close()
+        for copy in copies:
+            if copy.target in targets:
+                sides = f"'{show(copy.source)}' to '{show(copy.target)}'"
+                text = f"is of an interrupted copy of {sides}: resume that one, or remove it"
+                yield Remark(other.path, text)
+                break
+
+
+def _names_in(directory: bytes) -> Iterator[bytes]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.name
+
+
 def words_of(error: Unusable) -> str:
     """Why a checkpoint can't be used, and what to do."""
     path, detail = show(error.path), error.detail
@@ -174,11 +223,14 @@ def _distrust(distrust: Distrust, target: bytes) -> str:
 
 
 def how_far(counts: Named) -> str:
-    """How much had been done when these counts were committed."""
+    """How much had been done when these counts were committed.
+
+    An item that was at work is in them, and not in the records: it is done again.
+    """
     if not counts:
         return "nothing is committed yet"
     done = totals(counts)
-    return f"{format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
+    return f"up to {format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
 
 
 def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:

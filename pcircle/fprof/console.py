@@ -56,6 +56,7 @@ class Console(base.Console[Done]):
             elapsed_s=self.elapsed_s,
             reasons=tuple(reasons),
             failures=tuple(self.failures),
+            failures_omitted=self.failures_omitted,
             reports=outcome.reports,
         )
         if profile is None:

@@ -172,6 +172,7 @@ class Console(base.Console[Done]):
             entries_per_s=round(total.completed / elapsed_s, 3),
             reasons=tuple(dict.fromkeys(reasons)),
             failures=tuple(self.failures),
+            failures_omitted=self.failures_omitted,
             ranks=tuple(map(share, outcome.reports)),
             differences=describe(self._differences),
             bad_lines=self._bad_lines,

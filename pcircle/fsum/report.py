@@ -69,6 +69,7 @@ class Report(msgspec.Struct, frozen=True):
     ranks: tuple[RankShare, ...]
     differences: tuple[Told, ...] = ()
     bad_lines: int = 0
+    failures_omitted: int = 0
 
 
 def describe(found: Sequence[Difference]) -> tuple[Told, ...]:

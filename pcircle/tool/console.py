@@ -22,6 +22,7 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
 from pcircle.ui import progress
+from pcircle.ui.capping import Capped
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.pace import Known, Pace
 from pcircle.ui.report import FAILURES_KEPT, FailedEntry, RankShare, by_kind, failures_by_kind
@@ -60,6 +61,7 @@ class Console(Observer[R]):
         self._unwritable: set[str] = set()  # of the logs
         self._log = log
         self._actions = actions
+        self._capped = Capped(self.tool, sys.stderr, options.error_log)
         self._began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -74,6 +76,11 @@ class Console(Observer[R]):
         """The time since the beginning, more than 0."""
         return max(time.monotonic() - self._began_s, 1e-6)
 
+    @property
+    def failures_omitted(self) -> int:
+        """How many failures are not among the first ones."""
+        return self.by_kind.total() - len(self.failures)
+
     # ---- while it runs ---------------------------------------------------------
 
     @abstractmethod
@@ -84,23 +91,29 @@ class Console(Observer[R]):
         """The bytes to show where they are no work, so that none are known of; else None."""
         return None
 
+    def refused(self, failure: Failure) -> Failure:
+        """The failure with the path that refused, where that may be another than the entry's."""
+        return failure
+
     def remark(self, notice: Any) -> Iterable[str]:
         """What there is to say of a notice; of a failure, besides that it is one."""
         return ()
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         said: list[str] = []
+        failed: list[str] = []
         for value in values:
             if isinstance(value, Failure):
                 self.by_kind[value.errno, value.kind] += 1
+                failure = self.refused(value)
                 if len(self.failures) < FAILURES_KEPT:
-                    self.failures.append(value.reported())
-                said.append(value.said(self.tool))
+                    self.failures.append(failure.reported())
+                failed.append(failure.said(self.tool))
             if isinstance(value, Lines):
                 self._write(self._actions, value.text, "actions")
             else:
                 said += self.remark(value)
-        progress.note_all(self._progress, said)
+        progress.note_all(self._progress, [*self._capped.take(failed), *said])
 
     def log(self, lines: bytes) -> None:
         self._write(self._log, lines, "error log")

@@ -12,7 +12,7 @@ from pcircle.ui import table
 from pcircle.units import format_count, format_size
 
 FAILURES_KEPT = 1000
-"""Failures that the report lists; all are counted, and all were named when they came."""
+"""Failures that the report lists; how many more there were it says in `failures_omitted`."""
 
 
 class FailedEntry(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ import pytest
 
 from pcircle.fbench.plan import BACKENDS, CASES
 from tests.conftest import ROOT
-from tests.fcp.running import TWO, Finished, Launcher, Run, launchers
+from tests.fcp.running import TWO, Finished, Launcher, Run, clean_environment, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
@@ -90,6 +90,22 @@ def test_a_case_that_fails(fuse: Mount) -> None:
     assert f"stream: [Errno {errno.EIO}]" in finished.said
     assert b"operations on names" in finished.out
     assert os.listdir(mounted.backing) == []
+
+
+@pytest.mark.parametrize("option", ["--json", "table"])
+def test_a_result_that_cannot_be_written_is_a_failure(option: str, place: bytes) -> None:
+    options = ["-q", "--json", "/dev/full"] if option == "--json" else []
+    with open("/dev/full", "wb") as full:
+        words = [*SMALL, "--case", "metadata", *options, place]
+        finished = subprocess.run(
+            [sys.executable, "-m", "pcircle.fbench", *words],
+            stdout=None if options else full,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=clean_environment(),
+        )
+    assert finished.returncode == 1
+    assert b": No space left on device" in finished.stderr
 
 
 @pytest.mark.parametrize(

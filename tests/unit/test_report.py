@@ -143,9 +143,23 @@ def test_a_failure_is_one_printable_line() -> None:
 def test_the_summary_says_what_was_done() -> None:
     text = summary(make_report())
     assert text == (
-        "copied 12 entries (9 files, 2 directories, 1 link), 3.0 MiB in 2.00s: 1.5 MiB/s, "
+        "copied 12 entries (9 files, 2 directories, 1 link), 3.0 MiB to 'b' in 2.00s: 1.5 MiB/s, "
         "6 entries/s"
     )
+    text = summary(make_report(resumed=3, resumed_bytes=1024), "c")
+    rates = "1.5 MiB/s, 6 entries/s; of these, 3 entries and 1.0 KiB by an earlier run"
+    assert text.endswith(f" to 'c' in 2.00s: {rates}")
+
+
+def test_nothing_to_do_is_said() -> None:
+    idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0}
+    assert summary(make_report(**idle, skipped=10)) == (
+        "nothing to do: 10 entries skipped, 2 directories checked in 'b' in 2.00s"
+    )
+    nothing = {"entries": 0, "files": 0, "directories": 0, "links": 0, "bytes": 0}
+    assert summary(make_report(**nothing)) == "nothing to do in 2.00s"
+    for changes in ({"failed": 1}, {"exit_code": 4}, {"dry_run": True}):
+        assert "nothing to do" not in summary(make_report(**nothing, **changes))
 
 
 def test_one_is_not_many() -> None:

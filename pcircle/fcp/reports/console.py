@@ -10,6 +10,8 @@ from pcircle.checkpoint.resume import Kept
 from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
 from pcircle.fcp.counters import Counters, totals
 from pcircle.fcp.items import VERIFYING, Done, Remark, Skipped
+from pcircle.fcp.plan import Root
+from pcircle.fcp.reports.refused import with_path
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
@@ -46,6 +48,7 @@ class Console(base.Console[Done]):
         dry: bool,
         sources: Sequence[bytes],
         target: bytes,
+        roots: Sequence[Root],
         kept: Kept | None = None,
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
@@ -57,6 +60,8 @@ class Console(base.Console[Done]):
         self._skipped: set[str] = set()  # kinds of special files
         self._sources = sources
         self._target = target
+        self._roots = roots
+        self._error_log = options.error_log
         self._kept = kept
         self._signatures = signatures
         self._words = words
@@ -68,6 +73,9 @@ class Console(base.Console[Done]):
 
     def counted(self, counts: tuple[int, ...]) -> Counters:
         return totals(counts)
+
+    def refused(self, failure: Failure) -> Failure:
+        return with_path(failure, self._roots)
 
     def remark(self, notice: Any) -> Iterable[str]:
         if isinstance(notice, Failure):
@@ -111,6 +119,8 @@ class Console(base.Console[Done]):
                 code = Defect.exit_code
                 reasons.append(str(error))
         self.tell_failures()
+        if self.by_kind and not (self.quiet or self._dry) and code in (0, EntriesFailed.exit_code):
+            self.note(f"fcp: {self._retry()}")
         unsigned = self._signatures is not None and self._signatures.is_lacking
         if total.failed or unsigned or self.log_failed:
             code = worst((code, EntriesFailed.exit_code))
@@ -142,6 +152,20 @@ class Console(base.Console[Done]):
         elif not self.quiet:
             self.note(f"fcp: checkpoint kept in '{path}'; {self._next('--resume')}")
         self._kept.close()
+
+    def _retry(self) -> str:
+        """How to copy once more what has failed."""
+        if self._error_log is None or not self._words or self._signatures is not None:
+            return "to retry only what failed, use --error-log FILE and then --retry-from FILE"
+        # A log that is read can't be written meanwhile, and is the list of what is copied.
+        text = command(
+            "fcp",
+            self._words,
+            add=f"--retry-from={self._error_log}",
+            drop=("--resume", "--restart"),
+            drop_valued=("--error-log", "--retry-from", "--files-from", "--stop-at"),
+        )
+        return f"to retry only what failed, run: {text}"
 
     def _next(self, add: str | None) -> str:
         """What to do to go on, or to begin again."""
@@ -184,9 +208,14 @@ class Console(base.Console[Done]):
             resumed_bytes=total.resumed_bytes,
             reasons=reasons,
             failures=tuple(self.failures),
+            failures_omitted=self.failures_omitted,
             ranks=tuple(map(share, outcome.reports)),
             signatures=tuple(Signed(show(path), text) for path, text in self._signed),
         )
+
+    def _shown_target(self) -> str:
+        """What became of DST: the copy itself if there is one, else what holds the copies."""
+        return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
     def _tell(self, report: Report) -> int:
         """Write what was asked for; a result that can't be written is a failure as well."""
@@ -199,7 +228,7 @@ class Console(base.Console[Done]):
                 why = "" if self._signatures is None else self._signatures.why(root)
                 self.note(f"fcp: no signature of '{each.path}': {why}")
         if not self.quiet:
-            text = summary(report) + "\n"
+            text = summary(report, self._shown_target()) + "\n"
             if self.verbose:
                 text = shares(report.ranks, report.entries, self.verbose) + text
             Output(self.results.stream).write(text)  # said about the copy: no result

@@ -22,6 +22,7 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fcp.items import Notice
 from pcircle.fcp.plan import DIRECTORY, Root
+from pcircle.fcp.reports.refused import with_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces, sorted_records
 from pcircle.tool.failures import Failure, LogLine, log_line
@@ -46,6 +47,7 @@ class Lines:
     """Makes the lines of failures, on the rank on which they happen."""
 
     def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
+        self._roots = roots
         self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
 
     def of(self, notice: Notice) -> bytes:
@@ -54,7 +56,7 @@ class Lines:
 
     def _line(self, failure: Failure) -> bytes:
         source, target = self._sides[failure.root]
-        plain = msgspec.structs.asdict(log_line(failure))
+        plain = msgspec.structs.asdict(log_line(with_path(failure, self._roots)))
         line = Line(**plain, source=source, target=target)
         return msgspec.json.encode(line) + b"\n"
 

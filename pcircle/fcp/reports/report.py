@@ -30,6 +30,7 @@ class Signed(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A copy's result. Times in seconds; `entries` counts what was copied.
 
+    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed.
     `not_kept` counts entries by what of them could not be kept.
     `special_skipped` are special files, left out without -a, which are not in `skipped`.
     `resumed` counts the entries, copied or skipped, that an earlier run has
@@ -63,6 +64,7 @@ class Report(msgspec.Struct, frozen=True):
     failures: tuple[FailedEntry, ...]
     ranks: tuple[RankShare, ...]
     signatures: tuple[Signed, ...] = ()
+    failures_omitted: int = 0
 
 
 def described(remark: Remark) -> str:
@@ -106,8 +108,37 @@ def account(
     return miscounted(text, "\n".join(known)) if text else None
 
 
-def summary(report: Report) -> str:
-    """The last line of a run: entries, bytes, time, rates."""
+def summary(report: Report, target: str | None = None) -> str:
+    """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST."""
+    there = report.target if target is None else target
+    took = f"in {format_duration(report.elapsed_s)}"
+    if _was_idle(report):
+        done = f"nothing to do {took}"
+        if report.skipped:
+            skipped = plural(report.skipped, "entry", "entries")
+            checked = plural(report.directories, "directory", "directories")
+            done = f"nothing to do: {skipped} skipped, {checked} checked in '{there}' {took}"
+    else:
+        done = f"{_copied(report)} to '{there}' {took}"
+        if not report.dry_run:
+            rate = format_count(round(report.entries_per_s))
+            done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
+        if report.skipped:
+            done = f"{plural(report.skipped, 'entry', 'entries')} skipped; {done}"
+    if report.special_skipped:
+        left_out = plural(report.special_skipped, "special file", "special files")
+        done = f"{left_out} skipped; {done}"
+    if report.failed:
+        done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
+    if report.resumed:
+        size = format_size(report.resumed_bytes)
+        earlier = plural(report.resumed, "entry", "entries")
+        done = f"{done}; of these, {earlier} and {size} by an earlier run"
+    return done
+
+
+def _copied(report: Report) -> str:
+    """What was copied, or would be."""
     kinds = [
         plural(report.files, "file", "files"),
         plural(report.directories, "directory", "directories"),
@@ -116,20 +147,13 @@ def summary(report: Report) -> str:
     if report.special:
         kinds.append(plural(report.special, "special file", "special files"))
     verb = "would copy" if report.dry_run else "copied"
-    done = (
-        f"{verb} {plural(report.entries, 'entry', 'entries')} ({', '.join(kinds)}), "
-        f"{format_size(report.bytes)} in {format_duration(report.elapsed_s)}"
-    )
-    if report.skipped:
-        done = f"{plural(report.skipped, 'entry', 'entries')} skipped; {done}"
-    if report.special_skipped:
-        left_out = plural(report.special_skipped, "special file", "special files")
-        done = f"{left_out} skipped; {done}"
-    if report.resumed:
-        done = f"{done}, {format_count(report.resumed)} of them by an earlier run"
-    if report.failed:
-        done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
-    if report.dry_run:
-        return done
-    rate = format_count(round(report.entries_per_s))
-    return f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
+    entries = plural(report.entries, "entry", "entries")
+    return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
+
+
+def _was_idle(report: Report) -> bool:
+    """Whether all was there already: at most directories were looked at."""
+    if report.dry_run or report.failed or report.exit_code:
+        return False
+    copied = report.files or report.links or report.special
+    return not copied and bool(report.skipped or not report.entries)

@@ -110,6 +110,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     entries_per_s: float
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
+    failures_omitted: int
     ranks: tuple[RankWork, ...]
 
 
@@ -124,6 +125,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: float
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
+    failures_omitted: int
 
 
 def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
@@ -137,6 +139,7 @@ def stopped(roots: Sequence[bytes], run: Run) -> Stopped:
         elapsed_s=round(run.elapsed_s, 6),
         reasons=run.reasons,
         failures=run.failures,
+        failures_omitted=run.failures_omitted,
     )
 
 
@@ -199,6 +202,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: float = 0.0
     reasons: tuple[str, ...] = ()
     failures: tuple[FailedEntry, ...] = ()
+    failures_omitted: int = 0
     reports: tuple[RankReport, ...] = ()
 
 
@@ -222,6 +226,7 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         entries_per_s=round(counts.entries / run.elapsed_s, 3) if run.elapsed_s else 0.0,
         reasons=run.reasons,
         failures=run.failures,
+        failures_omitted=run.failures_omitted,
         ranks=tuple(map(rank_work, run.reports)),
     )
     return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
