@@ -96,7 +96,7 @@ def test_a_case_that_fails(fuse: Mount) -> None:
 def test_a_result_that_cannot_be_written_is_a_failure(option: str, place: bytes) -> None:
     options = ["-q", "--json", "/dev/full"] if option == "--json" else []
     with open("/dev/full", "wb") as full:
-        words = [*SMALL, "--case", "metadata", *options, place]
+        words: list[str | bytes] = [*SMALL, "--case", "metadata", *options, place]
         finished = subprocess.run(
             [sys.executable, "-m", "pcircle.fbench", *words],
             stdout=None if options else full,

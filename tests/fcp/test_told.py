@@ -47,7 +47,8 @@ def test_resume_without_a_checkpoint_says_so(source: bytes, place: bytes) -> Non
         f"{STARTING}; '{shown}' exists, so the copy goes to '{shown}/source': "
         f"add -T to make '{shown}' the copy"
     )
-    for options in (["-T", source, target], ["-t", target, source]):
+    exactly: list[list[str | bytes]] = [["-T", source, target], ["-t", target, source]]
+    for options in exactly:
         assert copy(ONE, "--resume", *options).said.splitlines() == [STARTING]
     assert copy(ONE, "--resume", "--quiet", source, target).said == ""
     assert copy(ONE, "--resume", source + b"/file", target).said.splitlines() == [STARTING]
