@@ -14,7 +14,7 @@ from typing import TextIO
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 
-SHOWN = 50
+SHOWN = 20
 
 
 class Capped:

@@ -48,6 +48,7 @@ _BAR_CELLS_MAX = 40
 _PERCENT_CELLS = len("~100.0%")
 # What a narrow terminal can do without, first of all first.
 _DISPENSABLE = ("entry rate", "total", "entries", "rate", "silent", "size", "failed")
+_ECHO_CELLS = len("^C")  # or the terminal would put it on a line of its own
 _CURSORLESS_TERMINALS = frozenset({"", "dumb", "unknown"})
 
 
@@ -238,7 +239,7 @@ def _bar_line(view: ProgressView, terminal_cells: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    spare_cells = max(0, terminal_cells - _PERCENT_CELLS - 2)
+    spare_cells = max(0, terminal_cells - _PERCENT_CELLS - 2 - _ECHO_CELLS)
     words = describe(view, spare_cells - _BAR_CELLS_MIN)
     bar_cells = min(_BAR_CELLS_MAX, spare_cells - len(words))
     if bar_cells < _BAR_CELLS_MIN:  # no room: the time left is worth more

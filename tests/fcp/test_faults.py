@@ -93,7 +93,9 @@ def _mapped(
         return run.finish()
 
 
-def _assert_told(finished: Finished, fault: Fault, place: bytes, source: bytes) -> None:
+def _assert_told(
+    finished: Finished, fault: Fault, place: bytes, source: bytes, target: bytes
+) -> None:
     """The exit code, the names and the errors in the log, on standard error and in the report."""
     text = os.strerror(getattr(errno, fault.error))
     assert finished.code == 1, finished.said
@@ -102,9 +104,15 @@ def _assert_told(finished: Finished, fault: Fault, place: bytes, source: bytes) 
     assert verdict.named(place + b"/log") == fault.failed, finished.said
     assert {line["error"] for line in lines} == {fault.error}
     for entry in fault.failed:
-        path = os.fsdecode(os.path.join(source, entry))
+        path = os.fsdecode(os.path.join(_refusing(fault, source, target), entry))
         assert f"'{path}': {text}" in finished.said
     assert document(place + b"/result")["failed"] == len(fault.failed)
+
+
+def _refusing(fault: Fault, source: bytes, target: bytes) -> bytes:
+    """The side that is named: of an error that both reads and writes may give, the source."""
+    unclear = fault.error == "EIO" and fault.ops == ("write",)
+    return source if fault.at_source or unclear else target
 
 
 def _assert_rest_is_copied(source: bytes, target: bytes, fault: Fault) -> None:
@@ -126,7 +134,7 @@ def test_fault_maps(fault: Fault, launcher: Launcher, place: bytes) -> None:
     rules = [Rule(fault.calls, f"{side}/{path}", errno=fault.error) for path in fault.paths]
     arguments = (*_logs(place), *fault.options, source, target)
     finished = _mapped(place, launcher, rules, *arguments)
-    _assert_told(finished, fault, place, source)
+    _assert_told(finished, fault, place, source, target)
     _assert_rest_is_copied(source, target, fault)
 
 
@@ -146,7 +154,7 @@ def test_a_file_system_that_fails(
     mount.rules(*(Rule(fault.ops, f"{side}/{path}", errno=fault.error) for path in fault.paths))
     finished = run_fcp(launcher, *_logs(place), *fault.options, source, target)
     mount.rules()
-    _assert_told(finished, fault, place, source)
+    _assert_told(finished, fault, place, source, target)
     _assert_rest_is_copied(source, target, fault)
 
 

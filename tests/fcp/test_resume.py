@@ -255,6 +255,7 @@ def test_a_stopped_copy_keeps_it_and_says_so(flat: bytes, place: bytes) -> None:
     assert finished.code == 143
     (checkpoint,) = checkpoints(place)
     assert checkpoint.decode() in finished.said
+    assert finished.said.splitlines()[-1].startswith("fcp: to continue, run: fcp --resume ")
     copy(FOUR, "--resume", "--json", place + b"/report", flat, place + b"/copy")
     assert document(place + b"/report")["resumed"] > 0
     assert differences(flat, place + b"/copy", CONTENT) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -201,7 +202,7 @@ def test_failures_beyond_the_first_are_in_the_log(place: bytes) -> None:
     finished = run_fcp(TWO, "--error-log", log, "-T", source, target)
     assert finished.code == 1
     lines = finished.said.splitlines()
-    assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 50
+    assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
     shown = os.fsdecode(log)
     assert f"fcp: further failures are only counted: '{shown}' lists all" in lines
     assert len(log_lines(log)) == 120
@@ -236,7 +237,7 @@ def test_on_a_terminal_the_first_failures_are_shown(place: bytes) -> None:
         os.close(terminal)
         os.close(controller)
     lines = shown.splitlines()
-    assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 50
+    assert len([line for line in lines if line.startswith("fcp: cannot ")]) == 20
     assert "fcp: further failures are only counted: add --error-log FILE to list all" in lines
     assert "fcp: 120 failures: 120 EISDIR (Is a directory)" in lines
 
@@ -255,3 +256,21 @@ def test_the_document_says_how_many_failures_it_leaves_out(place: bytes) -> None
     report = document(place + b"/report")
     assert (report["failed"], len(report["failures"])) == (1200, 1000)
     assert report["failures_omitted"] == 200
+
+
+def test_a_full_destination_ends_with_the_command_to_run_next(place: bytes, fuse: Mount) -> None:
+    mounted = fuse()
+    source = build_flat_tree(place + b"/source", 2, 20, 1000)
+    target = mounted.path + b"/copy"
+    mounted.rules(Rule(ops=("write",), errno="ENOSPC", path="copy/*"))
+    words: list[str | bytes] = ["--checkpoint-dir", place, "-T", source, target]
+    stopped = run_fcp(ONE, *words)
+    assert stopped.code == 4
+    *_, last = stopped.said.splitlines()
+    shown = [os.fsdecode(word) for word in words]
+    assert last == "fcp: to continue, free some space and run: " + shlex.join(
+        ["fcp", "--resume", "-j", "1", *shown]
+    )
+    mounted.rules()
+    copy(ONE, "--resume", *words)
+    assert differences(source, target, CONTENT) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import errno
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from pcircle import __version__
@@ -119,8 +121,6 @@ class Console(base.Console[Done]):
                 code = Defect.exit_code
                 reasons.append(str(error))
         self.tell_failures()
-        if self.by_kind and not (self.quiet or self._dry) and code in (0, EntriesFailed.exit_code):
-            self.note(f"fcp: {self._retry()}")
         unsigned = self._signatures is not None and self._signatures.is_lacking
         if total.failed or unsigned or self.log_failed:
             code = worst((code, EntriesFailed.exit_code))
@@ -128,55 +128,65 @@ class Console(base.Console[Done]):
             code = worst((code, IntegrityError.exit_code))
         if any(" was lost" in reason for reason in reasons):
             reasons.append("temporary .fcp-* files may remain")
-        self._end_checkpoint(code, total)
         report = self._report(code, total, tuple(reasons), outcome)
         self.tell_reasons(code, reasons)
+        goes_on = self._end_checkpoint(code, total)
         if not self.quiet:
             for line in describe_losses(report.not_kept):
                 self.note(line)
-        return self._tell(report)
+        told = self._tell(report)
+        if not (self.quiet or self._dry):
+            for line in self._next(code, reasons, goes_on):
+                self.note(f"fcp: {line}")
+        return told
 
-    def _end_checkpoint(self, code: int, total: Counters) -> None:
-        """Remove the checkpoint if there is nothing to go on with; else say that it is there."""
+    def _end_checkpoint(self, code: int, total: Counters) -> bool:
+        """Remove the checkpoint if there is nothing to go on with; whether it is still there."""
         if self._kept is None:
-            if code == StoppedEarly.exit_code and not self.quiet and not self._dry:
-                self.note(f"fcp: no checkpoint was kept; {self._next(None)}")
-            return
+            return False
         began = total.scans_done or total.sized or self._kept.plan.stale
         path = show(self._kept.checkpoint.path)
-        if code in (0, EntriesFailed.exit_code, IntegrityError.exit_code) or not began:
+        complete = code in (0, EntriesFailed.exit_code, IntegrityError.exit_code)
+        goes_on = not complete and bool(began)
+        if not goes_on:
             try:
                 self._kept.remove()
             except OSError as error:
                 self.note(f"fcp: cannot remove the checkpoint '{path}': {error.strerror}")
         elif not self.quiet:
-            self.note(f"fcp: checkpoint kept in '{path}'; {self._next('--resume')}")
+            self.note(f"fcp: checkpoint kept in '{path}'")
         self._kept.close()
+        return goes_on
 
-    def _retry(self) -> str:
-        """How to copy once more what has failed."""
-        if self._error_log is None or not self._words or self._signatures is not None:
-            return "to retry only what failed, use --error-log FILE and then --retry-from FILE"
-        # A log that is read can't be written meanwhile, and is the list of what is copied.
-        text = command(
-            "fcp",
-            self._words,
-            add=f"--retry-from={self._error_log}",
-            drop=("--resume", "--restart"),
-            drop_valued=("--error-log", "--retry-from", "--files-from", "--stop-at"),
-        )
-        return f"to retry only what failed, run: {text}"
+    def _next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+        """What to do next: to go on, to begin again, or to retry what has failed."""
+        first = "free some space and " if _is_full(reasons) else ""
+        if goes_on:
+            # A time that has come is over for the next run.
+            resume = self._command("--resume", ("--restart",), ("--stop-at",))
+            yield f"to continue, {first}run: {resume}" if resume else "to continue, add --resume"
+        elif code == StoppedEarly.exit_code and self._kept is None:
+            again = self._command(None, (), ("--stop-at",))
+            text = "no checkpoint was kept; to start over, "
+            yield f"{text}{first}run: {again}" if again else f"{text}{first}run it again"
+        elif self.by_kind and code == EntriesFailed.exit_code:
+            retry = None
+            if self._error_log is not None and self._signatures is None:
+                # A log that is read can't be written meanwhile, and is the list of what is copied.
+                listed = ("--error-log", "--retry-from", "--files-from", "--stop-at")
+                wanted = f"--retry-from={self._error_log}"
+                retry = self._command(wanted, ("--resume", "--restart"), listed)
+            text = "to retry only what failed, "
+            how = "use --error-log FILE and then --retry-from FILE"
+            yield f"{text}run: {retry}" if retry else f"{text}{how}"
 
-    def _next(self, add: str | None) -> str:
-        """What to do to go on, or to begin again."""
-        if not self._words:  # not started by a command
-            return (
-                f"to {'continue, add' if add else 'start over, run it again'} {add or ''}".rstrip()
-            )
-        drop = ("--restart",) if add else ()
-        # A time that has come is over for the next run.
-        text = command("fcp", self._words, add=add, drop=drop, drop_valued=("--stop-at",))
-        return f"to {'continue' if add else 'start over'}, run: {text}"
+    def _command(
+        self, add: str | None, drop: Collection[str], drop_valued: Collection[str]
+    ) -> str | None:
+        """The command to run next; None if the copy was not started by one."""
+        if not self._words:
+            return None
+        return command("fcp", self._words, add=add, drop=drop, drop_valued=drop_valued)
 
     def _report(
         self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
@@ -233,3 +243,9 @@ class Console(base.Console[Done]):
                 text = shares(report.ranks, report.entries, self.verbose) + text
             Output(self.results.stream).write(text)  # said about the copy: no result
         return worst((report.exit_code, self.results.code))
+
+
+def _is_full(reasons: Sequence[str]) -> bool:
+    """Whether the job has stopped because there is no room for more."""
+    full = os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)
+    return any(text in reason for text in full for reason in reasons)

@@ -7,6 +7,7 @@ work would have to put paths together that nobody looks at.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ _WORDS = {
     "finish": "close",
     "rename": "rename the copy to",
 }
+_OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOTSUPP)
 
 
 def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
@@ -29,6 +31,8 @@ def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
     trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":
         trying, of_copy, rest = "read existing", _OF_COPY, ""
+    elif trying in ("copy ", "clone ") and failure.errno in _OF_WRITES:
+        trying, of_copy = "write", _OF_COPY
     if not of_copy:
         return failure
     target = roots[failure.root].target_shown
