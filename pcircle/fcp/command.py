@@ -171,12 +171,7 @@ class CopyProgram(ToolProgram):
             now_ns=now_ns(),
             acts=options.json_lines is not None,
         )
-        if not self._wish.never and is_worth_it(plan):
-            self._kept = keep(plan, self._wish)
-            if self._kept is not None:
-                plan = _resumed(plan, self._kept)
-        if not options.quiet:
-            self._say_what_is_found(roots)
+        plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
 
@@ -186,6 +181,16 @@ class CopyProgram(ToolProgram):
             self._log = LogFile(open_log(options.error_log))
         if options.json_lines is not None:
             self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
+
+    def _with_checkpoint(self, plan: Plan) -> Plan:
+        """The plan of a copy that keeps a checkpoint, if it is to keep one."""
+        if not self._wish.never and is_worth_it(plan):
+            self._kept = keep(plan, self._wish)
+            if self._kept is not None:
+                plan = _resumed(plan, self._kept)
+        if not self._options.quiet:
+            self._say_what_is_found(plan.roots)
+        return plan
 
     def _say_what_is_found(self, roots: Sequence[Root]) -> None:
         """Say whether --resume has found nothing, and which checkpoints are of other copies."""
