@@ -61,7 +61,6 @@ class Copier:
         self.names = means.names
         self.link = LinkCopier(means).link
         self.skip = means.skip
-        self.doing = "copy"  # what its user tries, should an error not say
         self.status: os.stat_result | None = None  # of the last file that was opened
         self._settings = settings
         self._counts = counts

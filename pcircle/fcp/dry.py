@@ -19,9 +19,9 @@ from pcircle.fcp.foretold import Foretold
 from pcircle.fcp.items import Done, Item, Notice, Remark, Singles
 from pcircle.fcp.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
 from pcircle.fcp.work.follow import below, refuse_cycle
-from pcircle.fcp.work.limits import ItemLimits, limits_of
 from pcircle.fcp.work.seeds import seed_listed
-from pcircle.fcp.work.special import Skipper, not_copied
+from pcircle.fcp.worker.limits import ItemLimits, limits_of
+from pcircle.fcp.worker.special import Skipper, not_copied
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded

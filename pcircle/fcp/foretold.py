@@ -13,7 +13,7 @@ from itertools import islice
 
 from pcircle.copying.collisions import Collision, Collisions, alike, are_one, has_two_names, listed
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.work.choose import siblings_of
+from pcircle.fcp.worker.choose import siblings_of
 from pcircle.fs.directories import HOLDER, Directories
 
 _ASKED = 100  # names of a directory, at most

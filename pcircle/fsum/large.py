@@ -11,7 +11,7 @@ import msgspec
 
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
-from pcircle.fs.trouble import Changed
+from pcircle.fs.trouble import Changed, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
@@ -52,9 +52,11 @@ class LargeFiles:
 
     def begin(self, item: Large, here: Here[Any]) -> LargeFile | Part:
         """Cut a file into chunks; what comes of it, if there are none."""
-        self._reader.doing = "open"
         try:
-            with self._directories.lease(item.root, item.path, _source_of(item)) as lease:
+            with (
+                trying("open"),
+                self._directories.lease(item.root, item.path, _source_of(item)) as lease,
+            ):
                 fd = os.open(item.name, FLAGS, dir_fd=lease.fd)
                 try:
                     status = os.fstat(fd)
@@ -95,10 +97,11 @@ class LargeFiles:
     def chunk(self, item: Chunk, here: Here[Any]) -> Done:
         """Read a range; what takes long is handed back."""
         reached, end = item.offset, item.offset + item.length
-        self._reader.doing = "reach"
         split = self._plan.chunk_bytes is None
         try:
-            with self._directories.lease(item.root, item.path) as lease:
+            with trying("reach"):
+                lease = self._directories.lease(item.root, item.path)
+            with lease:
                 reached = self._reader.chunk(item, lease.fd, here.is_stopping, split=split)
         except OSError as error:
             self._counters.weight += item.weight
@@ -118,7 +121,6 @@ class LargeFiles:
 
     def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Any]) -> Part:
         """All chunks are read: the file's entry, or that it has none."""
-        self._reader.doing = "read"
         cause = merged.cause
         if cause is None:
             try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from pcircle.buffers import aligned
 from pcircle.fs.data import data_ranges, may_have_holes
-from pcircle.fs.trouble import Changed, kind_of, told
+from pcircle.fs.trouble import Changed, kind_of, told, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
@@ -46,13 +46,9 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
 
 
 class Reader:
-    """A rank's means to read entries, for its signer, and to account for those that fail.
-
-    `doing` is what was tried last.
-    """
+    """A rank's means to read entries, for its signer, and to account for those that fail."""
 
     def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
-        self.doing = ""
         self._plan = plan
         self._counters = counters
         self._signer = signer
@@ -117,10 +113,9 @@ class Reader:
 
     def file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bool:
         """Seal a regular file; false if it is to be read in chunks. OSError."""
-        self.doing = "open"
-        fd = os.open(name, FLAGS, dir_fd=directory_fd)
+        with trying("open"):
+            fd = os.open(name, FLAGS, dir_fd=directory_fd)
         try:
-            self.doing = "read"
             status = os.fstat(fd)
             size = status.st_size
             if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
@@ -182,10 +177,9 @@ class Reader:
         With `split` it ends with a block after a quarter of a second, so that
         the rest can be shared. OSError.
         """
-        self.doing = "open"
-        fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
+        with trying("open"):
+            fd = os.open(item.name, FLAGS, dir_fd=directory_fd)
         try:
-            self.doing = "read"
             if self._plan.identify(os.fstat(fd)) != item.file:
                 raise Changed("it was replaced while it was read")
             self._signer.begin(item.offset)
@@ -229,8 +223,8 @@ class Reader:
 
     def link(self, name: bytes, directory_fd: int) -> None:
         """Seal a symbolic link. OSError."""
-        self.doing = "read link"
-        text = os.readlink(name, dir_fd=directory_fd)
+        with trying("read link"):
+            text = os.readlink(name, dir_fd=directory_fd)
         self._signer.link(text)
         if self._detailed:
             status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
@@ -238,10 +232,10 @@ class Reader:
 
     def node(self, name: bytes, directory_fd: int) -> None:
         """Seal a FIFO, a socket or a device, which is not opened. OSError."""
-        self.doing = "look at"
-        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
-            raise Changed("it was replaced")
+        with trying("look at"):
+            status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+                raise Changed("it was replaced")
         self._signer.node(status.st_mode, status.st_rdev)
         self.note(status, 0)
 
@@ -262,7 +256,7 @@ class Reader:
         *,
         sized: bool = False,
     ) -> None:
-        """Account for an entry that has no digest; `doing` None is what was tried last."""
+        """Account for an entry that has no digest; `doing` None is what the error says."""
         self._counters.failed += 1
         if not sized:
             self._counters.sized += 1
@@ -282,5 +276,5 @@ class Reader:
         base = self._plan.roots[root]
         entry = b"" if base.name else path
         shown = os.path.join(base.shown, entry) if entry else base.shown
-        what = doing or self.doing
-        return Failure(shown, what, *told(error), root, entry, kind_of(error))
+        doing = doing or tried(error, "read")
+        return Failure(shown, doing, *told(error), root, entry, kind_of(error))

@@ -100,7 +100,7 @@ class Pool:
         self._calls.put((future, function, args))
         if len(self._workers) < min(self.threads, self.in_flight):
             number = len(self._workers)
-            begin_first(self._workers, self._work, number, name="aio-")
+            begin_first(self._workers, self._work, number, name="worker-")
         return future
 
     def say(self, function: Callable[..., None], *args: Any) -> None:

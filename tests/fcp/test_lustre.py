@@ -21,7 +21,7 @@ from pcircle.copying.settings import Striping
 from pcircle.fcp.items import Chunk, Item, Large
 from pcircle.fcp.plan import FILE, Plan, Root
 from pcircle.fcp.work.large import LargeFiles
-from pcircle.fcp.work.site import Site
+from pcircle.fcp.worker.worker import worker
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep
 from pcircle.walk.items import Place
@@ -409,11 +409,12 @@ def test_chunks_begin_where_stripes_do(
         sparse="never",
         striping=Striping(source=True, target=by == "target", keep=by == "target"),
     )
-    site = Site(plan, 0, 3)
+    of_rank = worker(plan, 0, 3)
+    ends, layouts = of_rank.sides, of_rank.copier.copier.layouts
     try:
         here = _Here()
-        large = LargeFiles(site)
-        with site.sources.lease(0, HOLDER) as source, site.targets.lease(0, HOLDER) as target:
+        large = LargeFiles(of_rank)
+        with ends.sources.lease(0, HOLDER) as source, ends.targets.lease(0, HOLDER) as target:
             item = Large(
                 0, HOLDER, b"large", b"copy", 1.0, Place(source.identity, target.identity, (0, 0))
             )
@@ -425,7 +426,7 @@ def test_chunks_begin_where_stripes_do(
             path = sides[0].path + b"/%d" % size
             write_laid_out(path, Md(2, size).pack(), 0)
             with open(path, "rb") as file:
-                assert site.copier.layouts.unit_bytes(file.fileno(), file.fileno()) == unit
+                assert layouts.unit_bytes(file.fileno(), file.fileno()) == unit
         # A slow one is divided there as well.
         whole = Chunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
         here.items.clear()
@@ -433,8 +434,7 @@ def test_chunks_begin_where_stripes_do(
         parts = [(c.offset, c.length) for c in here.items if isinstance(c, Chunk)]
         assert parts == [(20 * MIB, 52 * MIB), (72 * MIB, 24 * MIB)]
     finally:
-        site.sources.close()
-        site.targets.close()
+        ends.close()
 
 
 @pytest.mark.parametrize("options", [[], ["-a"]], ids=["plain", "a"])

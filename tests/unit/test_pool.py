@@ -127,7 +127,7 @@ def test_one_thread_runs_calls_in_order_and_one_at_a_time(owner: Owner) -> None:
         for number in range(200)
     ]
     owner.until(lambda: futures[-1].done)
-    assert seen == [("aio-0", number) for number in range(200)]
+    assert seen == [("worker-0", number) for number in range(200)]
 
 
 def test_as_many_calls_run_at_once_as_there_are_threads() -> None:
@@ -166,7 +166,7 @@ def test_a_stuck_worker_is_told_of_and_does_not_hold_the_process() -> None:
 
     pool.submit(stuck)
     assert begun.wait(HANG_S)
-    worker = next(thread for thread in threading.enumerate() if thread.name == "aio-0")
+    worker = next(thread for thread in threading.enumerate() if thread.name == "worker-0")
     assert worker.daemon
     assert not pool.close(0.0)
     go_on.set()

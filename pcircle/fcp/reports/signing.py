@@ -10,7 +10,7 @@ where it is. Failed entries leave a gap, which is rank 0's to know: it hears of
 each failure, and which root it is in. A checkpoint keeps the digests of what is
 done, so that a resumed copy reads nothing again.
 
-Here is what rank 0 makes of it; a rank's signer is one of the means of its `pcircle.fcp.work.site`.
+Here is what rank 0 makes of it; a rank's signer belongs to its `pcircle.fcp.worker.worker`.
 Without the option there is no signer and nothing of this is done.
 """
 

@@ -26,8 +26,8 @@ from pcircle.fcp.counters import FOUND, named
 from pcircle.fcp.items import NOTHING, Done, First, Item, Large, Links, One, Part
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.work.links import is_copy_of
-from pcircle.fcp.work.takings import has_failed
 from pcircle.fcp.work.task import CopyTask, slot_of
+from pcircle.fcp.worker.takings import has_failed
 from pcircle.fs.lists import Lists
 from pcircle.guards import require
 from pcircle.walk.items import Place
@@ -48,12 +48,12 @@ class JournaledCopy(CopyTask):
     ) -> None:
         super().__init__(plan, rank, size, lists, beside, number)
         self._kept = kept  # on rank 0
-        self._recorder: Recorder = require(self._site.recorder)
+        self._recorder: Recorder = require(self._worker.recorder)
         self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
 
     def beside(self, number: int) -> JournaledCopy:
-        site = self._site
-        return JournaledCopy(site.plan, site.rank, site.size, None, self._lists, self, number)
+        own = self._worker
+        return JournaledCopy(own.plan, own.rank, own.size, None, self._lists, self, number)
 
     def _record(self, item: Item, done: Done, merged: Done | None) -> None:
         """What a large file, and names of an inode that has several, came to."""
@@ -75,7 +75,7 @@ class JournaledCopy(CopyTask):
 
     def _name(self, item: Large | One, part: Part) -> None:
         where = item.root, item.path
-        made_in = self._site.copy_mark(*where)
+        made_in = self._worker.sides.copy_mark(*where)
         counts, entries = _of_one(part.counts), b"".join(part.runs)
         self._recorder.names(*where, [item.name], named(counts), made_in, entries)
 
@@ -85,7 +85,8 @@ class JournaledCopy(CopyTask):
         self._recorder.add(Inode(key, *where, made, copied.version, seal))
 
     def _seal_of(self, part: Part) -> bytes:
-        return b"" if self._site.signer is None else self._site.signer.seal_of(part)
+        signer = self._worker.signer
+        return b"" if signer is None else signer.seal_of(part)
 
     def abandon(self, item: Item, own: Any) -> None:
         """Nothing: what there is of a large file is resumed."""
@@ -95,8 +96,8 @@ class JournaledCopy(CopyTask):
         super().finish()
         self._recorder.journal.close()
         for part in self.parts:
-            if part._site.resumed is not None:
-                part._site.resumed.let_go()
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.let_go()
 
     # ---- epochs ----------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from pcircle.copying.means import Moved
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fcp.items import NOTHING, OF_FILE, Chunk, Done, Item, Large
-from pcircle.fcp.work.site import Site
 from pcircle.fcp.work.takeup import take_up, usable
+from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import trying
@@ -46,23 +46,35 @@ class LargeFile(NamedTuple):
 class LargeFiles:
     """The work on large files of one rank."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, worker: Worker) -> None:
+        self._plan = worker.plan
+        self._size = worker.size
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._signer = worker.signer
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
 
     def begin(self, item: Large, here: Here[Item]) -> LargeFile | Done:
         """Begin a file whose content is copied in chunks."""
         try:
             with (
                 trying("reach"),
-                self._site.sources.lease(item.root, item.path, item.place.source) as source,
-                self._site.targets.lease(item.root, item.path, item.place.target) as lease,
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
-                self._site.enter(item.root, item.path, item.place, lease.fd)
+                self._directory.enter(item.root, item.path, item.place, lease.fd)
                 names = (source.fd, item.name, lease.fd, item.target_name)
-                self._site.lift(lease.fd, [item.target_name])
+                if self._earlier is not None:
+                    self._earlier.lift(lease.fd, [item.target_name])
                 begun, known = self._take_up(item, *names)
                 if begun is None:
-                    begun = self._site.copier.begin(*names, self._grid)
+                    begun = self._copier.begin(*names, self._grid)
                     self._record(item, begun)
                 status, creation, identity, ranges = begun
                 lengths = [length for _, length in ranges] + [part.length for part in known]
@@ -72,11 +84,11 @@ class LargeFiles:
                 own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
                 self._spawn_chunks(item, own, ranges, here)
         except Taken:
-            self._site.counters.weight += item.weight
+            self._counters.weight += item.weight
             return self._skip(item, here)
         except OSError as error:
-            self._site.counters.weight += item.weight
-            self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
+            self._counters.weight += item.weight
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, here)
             return Done()
         if here.spawned:
             return own
@@ -86,15 +98,15 @@ class LargeFiles:
     def _skip(self, item: Large, here: Here[Item]) -> Done:
         """Something stands in the file's place, and stays."""
         try:
-            with self._site.targets.lease(item.root, item.path, item.place.target) as lease:
-                self._site.copier.skip(lease.fd, item.target_name)
+            with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
+                self._copier.skip(lease.fd, item.target_name)
         except OSError as error:
-            self._site.fail(item.root, join_path(item.path, item.name), None, error, here)
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, here)
             return Done()
         return self._signed(item, Done())
 
     def _signed(self, item: Large, done: Done) -> Done:
-        signer = self._site.signer
+        signer = self._signer
         if signer is None:
             return done
         signer.add_at(item.root, item.path, item.name)
@@ -104,28 +116,30 @@ class LargeFiles:
         self, item: Large, source_fd: int, source: bytes, target_fd: int, name: bytes
     ) -> tuple[BegunFile | None, Sequence[Part]]:
         """Go on with what an earlier run has begun, with what it has done; None: with nothing."""
-        site, where = self._site, (item.root, item.path)
-        begun = [] if site.resumed is None else site.resumed.begun(*where, source, name)
-        if site.signer is not None:
-            begun = [(record, usable(site.signer, parts)) for record, parts in begun]
+        where = (item.root, item.path)
+        if self._earlier is None:
+            return None, ()
+        begun = self._earlier.resumed.begun(*where, source, name)
+        if self._signer is not None:
+            begun = [(record, usable(self._signer, parts)) for record, parts in begun]
         found = begun and take_up(
-            site.copier, begun, (source_fd, source, target_fd, name), self._grid, site.plan.stamp
+            self._copier, begun, (source_fd, source, target_fd, name), self._grid, self._plan.stamp
         )
         if not found:
             return None, ()
         status, creation, _, ranges = found
-        site.counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
+        self._counters.resumed_bytes += status.st_size - sum(length for _, length in ranges)
         parts = next(parts for record, parts in begun if record.temporary == creation.written)
         return found, parts
 
     def _record(self, item: Large, begun: BegunFile) -> None:
         status, creation, identity, _ = begun
-        recorder = self._site.recorder
+        recorder = self._recorder
         if recorder is None:
             return
         keys, written = recorder.keys, creation.written
         where = item.root, item.path
-        source = self._site.plan.stamp(status).version
+        source = self._plan.stamp(status).version
         made = identity[1]
         recorder.add(
             Begun(keys.file(*where, item.name), keys.file(*where, written), written, made, source)
@@ -142,7 +156,7 @@ class LargeFiles:
                 item.path,
                 item.name,
                 own.creation.written,
-                self._site.plan.identify(own.source),
+                self._plan.identify(own.source),
                 own.identity,
                 offset,
                 length,
@@ -153,8 +167,8 @@ class LargeFiles:
             for offset, length in ranges
         ]
         holes = size - sum(length for _, length in ranges)
-        self._site.counters.bytes_done += holes
-        self._site.counters.weight += item.weight * holes / size if size else item.weight
+        self._counters.bytes_done += holes
+        self._counters.weight += item.weight * holes / size if size else item.weight
         here.spawn(chunks)
 
     def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
@@ -164,14 +178,14 @@ class LargeFiles:
 
     def _has_holes(self, status: os.stat_result) -> bool:
         """Whether there are holes that are to be kept."""
-        return self._site.plan.sparse != "never" and may_have_holes(status)
+        return self._plan.sparse != "never" and may_have_holes(status)
 
     def _chunk_bytes(self, size: int, unit_bytes: int) -> int:
-        if self._site.plan.chunk_bytes is not None:
-            return self._site.plan.chunk_bytes
-        wanted = size // (_CHUNKS_PER_RANK * self._site.size)
+        if self._plan.chunk_bytes is not None:
+            return self._plan.chunk_bytes
+        wanted = size // (_CHUNKS_PER_RANK * self._size)
         # Each rank has a share of a limited rate: the sooner all take part, the better.
-        limited = self._site.plan.bytes_per_s is not None
+        limited = self._plan.bytes_per_s is not None
         smallest = CHUNK_UNIT_BYTES if limited else _SMALLEST_CHUNK_BYTES
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // unit_bytes) * unit_bytes
@@ -183,19 +197,19 @@ class LargeFiles:
         try:
             with (
                 trying("reach"),
-                self._site.sources.lease(item.root, item.path) as source,
-                self._site.targets.lease(item.root, item.path) as lease,
+                self._sides.sources.lease(item.root, item.path) as source,
+                self._sides.targets.lease(item.root, item.path) as lease,
             ):
-                split = self._site.plan.chunk_bytes is None
+                split = self._plan.chunk_bytes is None
                 stop = here.is_stopping
-                reached, error = self._site.copier.chunk(item, source.fd, lease.fd, split, stop)
+                reached, error = self._copier.chunk(item, source.fd, lease.fd, split, stop)
         except OSError as unreached:
             error = unreached
         end = item.offset + item.length
         if error is not None:
-            self._site.counters.weight += item.weight * (end - reached) / item.length
+            self._counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
-            return Done(cause=self._site.failure(item.root, path, None, error))
+            return Done(cause=self._accounts.failure(item.root, path, None, error))
         self._reached(item, reached, here)
         if reached < end and not here.stopping:
             self._share_rest(item, reached, end, here)
@@ -203,16 +217,15 @@ class LargeFiles:
 
     def _reached(self, item: Chunk, reached: int, here: Here[Item]) -> None:
         """So much of a chunk is copied: to be verified, or to be recorded."""
-        site = self._site
-        blocks = b"" if site.signer is None else site.signer.blocks
-        if reached == item.offset or (site.signer is not None and not blocks):
+        blocks = b"" if self._signer is None else self._signer.blocks
+        if reached == item.offset or (self._signer is not None and not blocks):
             return
-        if site.waiting is not None:
-            site.waiting.part(item, reached, blocks, here)
-        elif site.recorder is not None:
+        if self._waiting is not None:
+            self._waiting.part(item, reached, blocks, here)
+        elif self._recorder is not None:
             file = item.root, item.path, item.name
             length = reached - item.offset
-            site.recorder.part(file, item.temporary, item.offset, length, blocks)
+            self._recorder.part(file, item.temporary, item.offset, length, blocks)
 
     def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""
@@ -247,44 +260,44 @@ class LargeFiles:
         try:
             with (
                 trying("reach"),
-                self._site.sources.lease(item.root, item.path, item.place.source) as source,
-                self._site.targets.lease(item.root, item.path, item.place.target) as lease,
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
-                self._site.enter_names(item.root, item.path, made=item.place.made)
+                self._directory.enter_names(item.root, item.path, made=item.place.made)
                 names = (source.fd, item.name, lease.fd)
                 made_as = own.source, own.creation, own.identity
-                self._site.copier.finish(*made_as, names, failed=cause is not None)
+                self._copier.finish(*made_as, names, failed=cause is not None)
                 if cause is None and item.linked:
                     made = os.stat(own.creation.name, dir_fd=lease.fd, follow_symlinks=False)
                     mark = target.mark_of(made)
-                self._site.sync_holder(item.path, lease)
+                self._sides.sync_holder(item.path, lease)
         except Taken:
-            self._site.counters.sized -= 1  # it was counted when it began
+            self._counters.sized -= 1  # it was counted when it began
             return self._skip(item, here)
         except Moved as moved:
             if not item.again and not here.stopping:
                 return self._once_more(item, own, here)
             path = join_path(item.path, item.name)
-            cause = self._site.failure(item.root, path, None, moved)
+            cause = self._accounts.failure(item.root, path, None, moved)
         except OSError as error:
             path = join_path(item.path, item.name)
-            cause = self._site.failure(item.root, path, None, error)
+            cause = self._accounts.failure(item.root, path, None, error)
         if cause is not None:
-            self._site.counters.failed += 1
-            self._site.note_failure(cause, here)
+            self._counters.failed += 1
+            self._accounts.tell(cause, here)
             return Done(cause=cause)
-        self._site.counters.files += 1
-        if self._site.acting is not None:
-            self._site.acting.at(item.root, item.path)
-            self._site.acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
-        if self._site.signer is not None:
-            self._site.signer.large(own.source.st_size, own.blocks, own.known + blocks)
-        copied = self._site.plan.stamp(own.source) if item.linked else None
+        self._counters.files += 1
+        if self._acting is not None:
+            self._acting.at(item.root, item.path)
+            self._acting.done("copy", own.source.st_mode, item.name, own.source.st_size)
+        if self._signer is not None:
+            self._signer.large(own.source.st_size, own.blocks, own.known + blocks)
+        copied = self._plan.stamp(own.source) if item.linked else None
         return self._signed(item, Done(made=mark, copied=copied))
 
     def _once_more(self, item: Large, own: LargeFile, here: Here[Item]) -> Done:
         """Forget what was copied, and begin anew; its weight has been counted."""
-        counters = self._site.counters
+        counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size
         counters.bytes_done -= own.source.st_size
@@ -295,7 +308,7 @@ class LargeFiles:
     def abandon(self, item: Large, own: LargeFile) -> None:
         """The job stops: remove what was made."""
         try:
-            with self._site.targets.lease(item.root, item.path) as lease:
+            with self._sides.targets.lease(item.root, item.path) as lease:
                 target.discard(own.creation.written, lease.fd, own.creation.identity)
         except OSError:
             return  # the directory is gone, and the file with it

@@ -61,7 +61,7 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.work.site import Site
+from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying
@@ -127,9 +127,21 @@ Record: TypeAlias = "Callable[[Item, Done, Done | None], None]"
 class HardLinks:
     """A rank's part of the registry, and the work on the names that are in it."""
 
-    def __init__(self, site: Site, beside: HardLinks | None = None) -> None:
+    def __init__(self, worker: Worker, beside: HardLinks | None = None) -> None:
         """With `beside` the registry is that one's: it is of the same rank."""
-        self._site = site
+        self._plan = worker.plan
+        self._rank, self._size = worker.rank, worker.size
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._limits = worker.limits
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
         self._claims: dict[int, list[Claimed]] = {}  # of the item at hand, by home
         self._made: dict[Key, _Made] = {}  # by the claim at hand, and not known to others yet
         self._inodes: Registry[Inode] = registry() if beside is None else beside._inodes
@@ -141,7 +153,7 @@ class HardLinks:
 
     def linked(self, name: bytes, status: os.stat_result, place: Place) -> Linked:
         """A name in a directory, of an inode of several."""
-        plan = self._site.plan
+        plan = self._plan
         number = place.file_system
         if plan.one_node and (plan.follow or status.st_dev != place.source[0]):
             number = _BY_DEVICE + status.st_dev
@@ -151,7 +163,7 @@ class HardLinks:
         """Names of one directory are to be claimed when the item at hand ends."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
-            home = home_of((each.file_system, each.stamp.inode), self._site.size)
+            home = home_of((each.file_system, each.stamp.inode), self._size)
             by_home.setdefault((home, each.file_system), []).append(each)
         for (home, number), some in by_home.items():
             self._claims.setdefault(home, []).append(
@@ -188,7 +200,7 @@ class HardLinks:
             left = self._claim_group(group, until_s, slots, here, record)
             groups = groups if left is None else [left, *groups]
             if groups and time.monotonic() > until_s:
-                here.post(self._site.rank, [Claim(tuple(groups))])
+                here.post(self._rank, [Claim(tuple(groups))])
                 break
         return Done(slots)
 
@@ -221,18 +233,18 @@ class HardLinks:
             if at_once:
                 part = self._do_now(due, here, record)
                 known = slots.get(group.slot, NOTHING)
-                slots[group.slot] = self._site.takings.merge(known, part)
+                slots[group.slot] = self._takings.merge(known, part)
             elif isinstance(due, First):
-                here.post(self._site.rank, [due])
+                here.post(self._rank, [due])
             else:
                 here.spawn([due])
         return None
 
     def _do_now(self, due: First | Links, here: Here[Item], record: Record) -> Part:
         """Copy a name or link it; what came of it, but for what it has become an item of."""
-        spawned, takings = here.spawned, self._site.takings
-        if self._site.limits is not None:
-            self._site.limits.begin(due, here.is_stopping)
+        spawned, takings = here.spawned, self._takings
+        if self._limits is not None:
+            self._limits.begin(due, here.is_stopping)
         if isinstance(due, Links):
             linked = self.link(due, here)
             part = takings.take()
@@ -243,9 +255,9 @@ class HardLinks:
                 record(due, Done({due.one.slot: part}), None)
             return part
         # One that is to be read again is not known to be a copy before that.
-        done = None if self._site.waiting is not None else self.one(due.one, here, large=False)
+        done = None if self._waiting is not None else self.one(due.one, here, large=False)
         if done is None:
-            here.post(self._site.rank, [due])
+            here.post(self._rank, [due])
             return NOTHING
         part = takings.take()
         made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
@@ -279,9 +291,9 @@ class HardLinks:
         if one.again and inode.made is not None and inode.copied != one.stamp:
             # Another version, or another file that was given the number: others may have it, too.
             inode.made = inode.first = None
-            self._site.counters.lose({HARD_LINKS})
+            self._counters.lose({HARD_LINKS})
         elif one.again and known is None and inode.made is None and names > 1:
-            self._site.counters.lose({HARD_LINKS})  # from those that are forgotten
+            self._counters.lose({HARD_LINKS})  # from those that are forgotten
         if inode.first is None:
             inode.first = one
             return First(names, one)
@@ -298,8 +310,8 @@ class HardLinks:
 
     def first(self, item: First, here: Here[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
-        home = home_of(_key(item.one), self._site.size)
-        if home != self._site.rank:
+        home = home_of(_key(item.one), self._size)
+        if home != self._rank:
             here.post(home, [item])
             return False
         here.spawn([item.one])
@@ -317,8 +329,8 @@ class HardLinks:
         if is_copy_of(item.one, merged):
             part = merged.slots.get(item.one.slot, NOTHING)
             inode.made, inode.copied, inode.epoch = merged.made, merged.copied, part.epoch
-            if self._site.signer is not None:
-                inode.seal = self._site.signer.seal_of(part)
+            if self._signer is not None:
+                inode.seal = self._signer.seal_of(part)
             for ticket, one in waiting:
                 here.resume(ticket, [self._link(inode, one)], Done())
         elif waiting:
@@ -332,8 +344,8 @@ class HardLinks:
     def _inode(self, one: One, names: int) -> Inode:
         """A new inode, of so many names, or one that an earlier run has made a copy of."""
         key, inode = _key(one), Inode()
-        resumed = self._site.resumed
-        records = [] if resumed is None else list(resumed.inodes(*key))
+        earlier = self._earlier
+        records = [] if earlier is None else list(earlier.resumed.inodes(*key))
         for known in records:
             # How its directories are known may have changed since: its mark alone is held to.
             if known.source == one.stamp.version and self._stands(known):
@@ -342,20 +354,20 @@ class HardLinks:
                 inode.copied = one.stamp
                 break
         if records and inode.made is None and names > 1:
-            self._site.counters.lose({HARD_LINKS})  # from names that the earlier run has copied
+            self._counters.lose({HARD_LINKS})  # from names that the earlier run has copied
         self._inodes.add(key, inode)
         return inode
 
     def _stands(self, known: Journaled) -> bool:
         """Whether the copy that an earlier run has made is there, and signed if it must be."""
-        signer = self._site.signer
-        if not 0 <= known.root < len(self._site.plan.roots):
+        signer = self._signer
+        if not 0 <= known.root < len(self._plan.roots):
             return False
         if signer is not None and not signer.is_digest(known.seal[1:]):
             return False
         try:
-            name = self._site.target_name(known.root, known.path, known.name)
-            with self._site.targets.lease(known.root, known.path) as lease:
+            name = self._sides.target_name(known.root, known.path, known.name)
+            with self._sides.targets.lease(known.root, known.path) as lease:
                 status = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
         except OSError:
             return False
@@ -364,7 +376,7 @@ class HardLinks:
     def _perhaps_forget(self, key: Key, inode: Inode) -> None:
         # Among several sources one may hold another, and a name come twice; so it may
         # and where links are followed.
-        alone = len(self._site.plan.roots) == 1 and not self._site.plan.follow
+        alone = len(self._plan.roots) == 1 and not self._plan.follow
         if alone and inode.seen >= inode.names and inode.made is not None and not inode.waiting:
             self._inodes.forget(key)
 
@@ -374,7 +386,7 @@ class HardLinks:
 
     def _link_to(self, made: _Made, one: One) -> Links:
         """By the claim that has made the copy: both count at its end."""
-        done, signer = made.done, self._site.signer
+        done, signer = made.done, self._signer
         seal = b"" if signer is None else signer.seal_of(done.slots[made.first.one.slot])
         return Links(one, made.first.one, require(done.made), require(done.copied), 0, seal)
 
@@ -391,19 +403,19 @@ class HardLinks:
 
         None, and nothing was done, if it is large and that is not wanted.
         """
-        site = self._site
-        before, skipped = site.counters.copied(), site.counters.skipped
+        before, skipped = self._counters.copied(), self._counters.skipped
         try:
             with (
                 trying("reach"),
-                site.sources.lease(item.root, item.path, item.place.source) as source,
-                site.targets.lease(item.root, item.path, item.place.target) as lease,
+                self._sides.sources.lease(item.root, item.path, item.place.source) as source,
+                self._sides.targets.lease(item.root, item.path, item.place.target) as lease,
             ):
-                name = site.target_name(item.root, item.path, item.name)
+                name = self._sides.target_name(item.root, item.path, item.name)
                 names = (source.fd, item.name, lease.fd, name)
-                site.enter(item.root, item.path, item.place, lease.fd)
-                site.lift(lease.fd, [name])
-                follow = site.plan.follow
+                self._directory.enter(item.root, item.path, item.place, lease.fd)
+                if self._earlier is not None:
+                    self._earlier.lift(lease.fd, [name])
+                follow = self._plan.follow
                 found = os.stat(item.name, dir_fd=source.fd, follow_symlinks=follow)
                 if self._copy_name(names, found) == LARGE:
                     if not large:
@@ -414,61 +426,60 @@ class HardLinks:
                     )
                     return Done()
                 copied = self._copied(item, source.fd, found)
-                site.sync_holder(item.path, lease)
+                self._sides.sync_holder(item.path, lease)
                 made = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
-                stayed = site.counters.skipped != skipped
+                stayed = self._counters.skipped != skipped
                 others = stayed and not self._is_copy(found, made, lease.fd)
-                if site.signer is not None:
-                    site.signer.add_at(item.root, item.path, item.name)
+                if self._signer is not None:
+                    self._signer.add_at(item.root, item.path, item.name)
         except OSError as error:
-            site.counters.take_back(before)
-            site.counters.weight += item.weight
+            self._counters.take_back(before)
+            self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            site.fail(item.root, path, None, error, here)
-            return Done(cause=site.failure(item.root, path, None, error))
-        site.counters.weight += item.weight
+            self._accounts.fail(item.root, path, None, error, here)
+            return Done(cause=self._accounts.failure(item.root, path, None, error))
+        self._counters.weight += item.weight
         if others:
             return Done()  # somebody else's file, which is nothing to link to
-        if site.waiting is not None:
-            copied_again = site.waiting.copied(item, [item.name])
+        if self._waiting is not None:
+            copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
-                site.waiting.hold([copied_again], here)
+                self._waiting.hold([copied_again], here)
         return Done(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
         """Copy what was found under a name: as of `Copier.file`. OSError."""
         if stat.S_ISREG(found.st_mode):
-            return self._site.copier.file(*names, claimed=True)
+            return self._copier.file(*names, claimed=True)
         if stat.S_ISLNK(found.st_mode):
-            self._site.copier.link(*names)
-        elif self._site.plan.keep.special:
-            self._site.special(*names)
+            self._copier.link(*names)
+        elif self._plan.keep.special:
+            self._directory.special(*names)
         else:
             raise Changed("it is no longer a regular file")
         return COPIED
 
     def _copied(self, one: One, source_fd: int, found: os.stat_result) -> Stamp | None:
         """What was copied under a name where this was found; None if that is not known."""
-        site = self._site
-        copied: Stamp | None = site.plan.stamp(found)
-        opened = site.copier.status if stat.S_ISREG(found.st_mode) else None
+        copied: Stamp | None = self._plan.stamp(found)
+        opened = self._copier.status if stat.S_ISREG(found.st_mode) else None
         if opened is not None:
-            copied = site.plan.stamp(opened)
+            copied = self._plan.stamp(opened)
         elif not stat.S_ISREG(found.st_mode):  # that was not opened
-            now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=site.plan.follow)
-            copied = copied if site.plan.stamp(now) == copied else None
+            now = os.stat(one.name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+            copied = copied if self._plan.stamp(now) == copied else None
         if found.st_nlink > 1 and (copied is None or copied.identity != one.stamp.identity):
-            site.counters.lose({HARD_LINKS})
+            self._counters.lose({HARD_LINKS})
         return copied
 
     def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
         """Whether what stays is a copy of the source, as far as size and time tell."""
-        plan = self._site.plan
+        plan = self._plan
         if not plan.existing.newer:
             return not plan.existing.stays
         if is_same_special(source, old):
             return True
-        return target.is_alike(plan, source, old, target_fd, self._site.copier.names)
+        return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
     def link(self, item: Links, here: Here[Item]) -> Done | None:
         """Make one more name for a copy; where it can have no more, copy once more.
@@ -476,67 +487,67 @@ class HardLinks:
         None if the name was claimed anew, since it is not what was copied any more; the second
         time it is copied as a file of its own.
         """
-        site, one = self._site, item.one
+        one = item.one
         try:
             with trying("reach"):
                 still = self._still(item, here)
             if not isinstance(still, Links):
                 return still
-            first_name = site.target_name(item.first.root, item.first.path, item.first.name)
-            name = site.target_name(one.root, one.path, one.name)
+            first_name = self._sides.target_name(item.first.root, item.first.path, item.first.name)
+            name = self._sides.target_name(one.root, one.path, one.name)
             with (
                 trying("link the copy of"),
-                site.targets.lease(
+                self._sides.targets.lease(
                     item.first.root, item.first.path, target_of(item.first.place)
                 ) as first,
-                site.targets.lease(one.root, one.path, one.place.target) as lease,
+                self._sides.targets.lease(one.root, one.path, one.place.target) as lease,
             ):
-                site.enter_names(one.root, one.path, made=one.place.made)
+                self._directory.enter_names(one.root, one.path, made=one.place.made)
                 stays = self._stays(one, lease.fd, name)
                 names = (first.fd, first_name), (lease.fd, name)
-                mode = link_again(site.copier.means, *names, item.made)
-                site.sync_holder(one.path, lease)
+                mode = link_again(self._copier.means, *names, item.made)
+                self._sides.sync_holder(one.path, lease)
                 if stays:
                     raise Taken
         except Taken:
-            site.counters.weight += one.weight
+            self._counters.weight += one.weight
             self._skip(one, here)
             return Done()
         except OSError as error:
             if error.errno == errno.EMLINK:
                 here.spawn([one])
                 return Done()
-            site.counters.weight += one.weight
-            site.fail(one.root, join_path(one.path, one.name), None, error, here)
+            self._counters.weight += one.weight
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, here)
             return Done()
-        if site.signer is not None:
-            site.signer.seal = item.seal
-            site.signer.add_at(one.root, one.path, one.name)
-        site.counters.weight += one.weight
-        site.counters.sized += 1
-        if site.acting is not None:
-            site.acting.at(one.root, one.path)
-            site.acting.done("link", mode, one.name)
+        if self._signer is not None:
+            self._signer.seal = item.seal
+            self._signer.add_at(one.root, one.path, one.name)
+        self._counters.weight += one.weight
+        self._counters.sized += 1
+        if self._acting is not None:
+            self._acting.at(one.root, one.path)
+            self._acting.done("link", mode, one.name)
         if stat.S_ISREG(mode):
-            site.counters.files += 1
+            self._counters.files += 1
         elif stat.S_ISLNK(mode):
-            site.counters.links += 1
+            self._counters.links += 1
         else:
-            site.counters.special += 1
+            self._counters.special += 1
         return Done()
 
     def _still(self, item: Links, here: Here[Item]) -> Links | Done | None:
         """The item, if its name was what was copied, or is; else what `link` returns."""
-        site, one = self._site, item.one
+        one = item.one
         if one.stamp == item.copied:
             return item
-        with site.sources.lease(one.root, one.path, source_of(one.place)) as source:
-            follow = site.plan.follow
+        with self._sides.sources.lease(one.root, one.path, source_of(one.place)) as source:
+            follow = self._plan.follow
             status = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
-        if site.plan.stamp(status) == item.copied:
+        if self._plan.stamp(status) == item.copied:
             return item
         if one.again:
-            site.counters.lose({HARD_LINKS})
+            self._counters.lose({HARD_LINKS})
             here.spawn([one])
             return Done()
         self.claim_later(one, [self.linked(one.name, status, one.place)], again=True)
@@ -545,30 +556,28 @@ class HardLinks:
 
     def _skip(self, one: One, here: Here[Item]) -> None:
         """Something stands in a link's place, and stays."""
-        site = self._site
         try:
-            with site.targets.lease(one.root, one.path, one.place.target) as lease:
-                site.copier.skip(lease.fd, site.target_name(one.root, one.path, one.name))
+            with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
+                self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
         except OSError as error:
-            site.fail(one.root, join_path(one.path, one.name), None, error, here)
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, here)
             return
-        if site.signer is not None:
-            site.signer.add_at(one.root, one.path, one.name)
+        if self._signer is not None:
+            self._signer.add_at(one.root, one.path, one.name)
 
     def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
         """Whether -u keeps what has a link's name, and it is a copy of the source.
 
         It becomes a link then, whichever name was copied first. Taken if it is anything else.
         """
-        site = self._site
-        if not site.plan.existing.newer:
+        if not self._plan.existing.newer:
             return False
-        with site.sources.lease(one.root, one.path, one.place.source) as source:
+        with self._sides.sources.lease(one.root, one.path, one.place.source) as source:
             names = (source.fd, one.name, target_fd, name)
-            old = target.stays(site.plan, *names, site.copier.names)
+            old = target.stays(self._plan, *names, self._copier.names)
             if old is None:
                 return False
-            follow = site.plan.follow
+            follow = self._plan.follow
             found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
         if not self._is_copy(found, old, target_fd):
             raise Taken

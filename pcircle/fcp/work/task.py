@@ -36,10 +36,10 @@ from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.large import LargeFile, LargeFiles
 from pcircle.fcp.work.links import HardLinks
 from pcircle.fcp.work.seeds import seed_listed
-from pcircle.fcp.work.site import Site
 from pcircle.fcp.work.verify import Verifier
 from pcircle.fcp.work.visitor import CopyVisitor
-from pcircle.fcp.work.waiting import LONGEST_WAIT_S
+from pcircle.fcp.worker.waiting import LONGEST_WAIT_S
+from pcircle.fcp.worker.worker import Worker, worker
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.lists import Lists
 from pcircle.guards import require, require_type
@@ -80,38 +80,36 @@ class CopyTask(PartedTask[Item, Done]):
         """With `beside` it is that task's part for the worker thread of this number."""
         super().__init__()
         self._lists = lists
-        first: Site | None = None if beside is None else beside._site
+        first: Worker | None = None if beside is None else beside._worker
         links: HardLinks | None = None if beside is None else beside._links
-        self._site: Site = Site(plan, rank, size, first, number)
-        self._links: HardLinks = HardLinks(self._site, links)
+        self._worker: Worker = worker(plan, rank, size, first, number)
+        self._links: HardLinks = HardLinks(self._worker, links)
         self.most_threads = affordable_threads(sides=2)
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.most_threads)
-        site = self._site
-        self._entries = Entries(site, self._links)
-        self._visitor = CopyVisitor(site, self._entries)
+        own = self._worker
+        self._entries = Entries(own, self._links)
+        self._visitor = CopyVisitor(own, self._entries)
         scope = scope_of(plan)
-        sides = site.sources, site.targets
-        self._walker: Walker[Part] = Walker(
-            self._visitor, scope, *sides, site.counters, rank, lists
-        )
-        self._large = LargeFiles(self._site)
+        sides = own.sides.sources, own.sides.targets
+        self._walker: Walker[Part] = Walker(self._visitor, scope, *sides, own.counters, rank, lists)
+        self._large = LargeFiles(own)
         self._verifier: Verifier | None = None
-        if self._site.waiting is not None:
-            self._verifier = Verifier(self._site)
+        if self._worker.waiting is not None:
+            self._verifier = Verifier(own)
             self.epoch_period_s = LONGEST_WAIT_S
 
     def seed(self) -> Iterator[Item]:
-        roots = self._site.plan.roots
+        roots = self._worker.plan.roots
         if self._lists is not None:
-            yield from seed_listed(self._site.plan, self._lists, self._site.counters)
+            yield from seed_listed(self._worker.plan, self._lists, self._worker.counters)
             return
         weight = 1.0 / len(roots)
-        self._site.counters.found += len(roots)
+        self._worker.counters.found += len(roots)
         singles = 0
         for number, root in enumerate(roots):
             if root.kind == DIRECTORY:
-                self._site.counters.scans_due += 1
+                self._worker.counters.scans_due += 1
                 yield Tree(number, b"", weight)
             else:
                 singles += 1
@@ -137,9 +135,10 @@ class CopyTask(PartedTask[Item, Done]):
                 return self._walked(item, self._walker.portion(item, here))
             return self._other(item, here)
         except NoSpace as error:
-            self._site.tell_actions(here)
+            if self._worker.acting is not None:
+                self._worker.acting.actions.tell(here)
             number = _root(item)
-            shown = show(self._site.plan.roots[number].target_shown)
+            shown = show(self._worker.plan.roots[number].target_shown)
             raise NoSpace(f"{shown}: destination full: {error}") from error
 
     def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
@@ -149,10 +148,10 @@ class CopyTask(PartedTask[Item, Done]):
         """An item that is no part of the walk: what it came to counts in its slot."""
         here: Gathering[Part] = Gathering(line)
         self._visitor.begin(item, here)
-        if self._site.limits is not None:
-            self._site.limits.begin(item, here.is_stopping)
+        if self._worker.limits is not None:
+            self._worker.limits.begin(item, here.is_stopping)
         value = self._work(item, here)
-        part = self._site.takings.take()
+        part = self._worker.takings.take()
         done = None
         if isinstance(value, Done):
             done = self._with_part(value, slot_of(item), part)
@@ -206,7 +205,7 @@ class CopyTask(PartedTask[Item, Done]):
         else:
             value = require_type(Own, own).value
             done = self._completed(item, own, merged, here)
-        done = self._with_part(done, slot, self._site.takings.take())
+        done = self._with_part(done, slot, self._worker.takings.take())
         if not here.spawned and _is_own_work(item, value):
             self._record(item, done, merged)
         self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
@@ -222,7 +221,7 @@ class CopyTask(PartedTask[Item, Done]):
             part = Part(of_file.counts, of_file.epoch)
             others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
             done = self.merge(done, Done(others))
-            return self._with_part(done, slot, self._site.takings.merge(own.part, part))
+            return self._with_part(done, slot, self._worker.takings.merge(own.part, part))
         slots = Done(merged.slots)
         if isinstance(own.value, Forwarded):
             return self._with_part(merged, slot, own.part)
@@ -235,7 +234,7 @@ class CopyTask(PartedTask[Item, Done]):
         if part is NOTHING:
             return done
         known = done.slots.get(slot, NOTHING)
-        slots = {**done.slots, slot: self._site.takings.merge(known, part)}
+        slots = {**done.slots, slot: self._worker.takings.merge(known, part)}
         return msgspec.structs.replace(done, slots=slots)
 
     def _since(self, done: Done) -> Done:
@@ -250,7 +249,7 @@ class CopyTask(PartedTask[Item, Done]):
         copy = a if b.made is None else b
         slots = dict(a.slots)
         for slot, part in b.slots.items():
-            slots[slot] = self._site.takings.merge(slots.get(slot, NOTHING), part)
+            slots[slot] = self._worker.takings.merge(slots.get(slot, NOTHING), part)
         return Done(slots, a.cause or b.cause, copy.made, copy.copied)
 
     def abandon(self, item: Item, own: Any) -> None:
@@ -261,16 +260,16 @@ class CopyTask(PartedTask[Item, Done]):
     # ---- epochs ----------------------------------------------------------------
 
     def seal(self, epoch: int) -> None:
-        if self._site.disk is not None:
-            self._site.disk.enter(epoch + 1)
+        if self._worker.disk is not None:
+            self._worker.disk.enter(epoch + 1)
 
     def sync(self, epoch: int) -> None:
-        if self._site.disk is not None:
-            self._site.disk.sync()
+        if self._worker.disk is not None:
+            self._worker.disk.sync()
 
     def commit(self, epoch: int) -> None:
-        if self._site.waiting is not None:
-            self._site.waiting.commit(epoch)
+        if self._worker.waiting is not None:
+            self._worker.waiting.commit(epoch)
 
     # ---- the rank --------------------------------------------------------------
 
@@ -278,20 +277,19 @@ class CopyTask(PartedTask[Item, Done]):
         """The job has ended: let the directories go."""
         self._links.close()
         for part in self.parts:
-            part._site.sources.close()
-            part._site.targets.close()
-            if part._site.resumed is not None:
-                part._site.resumed.close()
-        if self._site.disk is not None:
-            self._site.disk.close()
+            part._worker.sides.close()
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.close()
+        if self._worker.disk is not None:
+            self._worker.disk.close()
 
     @property
     def counted(self) -> Counters:
-        return self._site.counters
+        return self._worker.counters
 
     def beside(self, number: int) -> CopyTask:
-        site = self._site
-        return CopyTask(site.plan, site.rank, site.size, self._lists, self, number)
+        own = self._worker
+        return CopyTask(own.plan, own.rank, own.size, self._lists, self, number)
 
 
 def threads_of(plan: Plan) -> int | None:

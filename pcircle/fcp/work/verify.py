@@ -1,7 +1,7 @@
 """`--verify`: reading copies again, from the disk and not from memory, and putting them right.
 
 What comes back is compared, by digests, with what was read from the source
-when it was copied. It was synced before (`pcircle.fcp.work.waiting`), so its pages
+when it was copied. It was synced before (`pcircle.fcp.worker.waiting`), so its pages
 are clean, and are dropped from the cache: what is read then is what the disk,
 or the server, has. On a file system that is nothing but memory, and where
 somebody else has mapped the file, nothing can be dropped.
@@ -42,7 +42,7 @@ from pcircle.fcp.items import (
     source_of,
     target_of,
 )
-from pcircle.fcp.work.site import Site
+from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
@@ -64,18 +64,24 @@ class Differs(Trouble):
 class Verifier:
     """The verification on one rank."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        plan = site.plan
+    def __init__(self, worker: Worker) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._recorder = worker.recorder
+        plan = self._plan
         # The copy that differs is replaced, whatever is to become of others' files.
         existing = Existing(force=True, in_place=plan.existing.in_place, sync=True)
         again = msgspec.structs.replace(
             plan, existing=existing, large_bytes=_NEVER_LARGE_BYTES, since_ns=None
         )
         counters = Counters()  # nobody's: what is copied again was counted already
-        self._extras = Extras(plan.keep, counters, site.copier.names)
+        self._extras = Extras(plan.keep, counters, worker.copier.copier.names)
         self._hasher = Hasher()
-        observers = [self._hasher] if site.limits is None else [self._hasher, site.limits]
+        observers = [self._hasher] if worker.limits is None else [self._hasher, worker.limits]
         self._again = Copier(again, counters, self._extras, observers)
         self._rereader = Rereader()
 
@@ -93,7 +99,7 @@ class Verifier:
     def _groups(self, item: Verify, here: Here[Item]) -> Done:
         slots: dict[int, Part] = {}
         done = Done()
-        takings = self._site.takings
+        takings = self._takings
         for group in item.groups:
             done = self._names(group, here)
             slots[group.slot] = takings.merge(slots.get(group.slot, NOTHING), takings.take())
@@ -112,18 +118,17 @@ class Verifier:
                 again = self._file(item, name, Seen(size, digest), here)
             except (OSError, NoSpace) as error:
                 cause = self._fail(item, name, error, here)
-        recorder = self._site.recorder
+        recorder = self._recorder
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
-            made_in = self._site.copy_mark(item.root, item.path)
+            made_in = self._sides.copy_mark(item.root, item.path)
             recorder.names(item.root, item.path, done, named(item.counts), made_in, item.entries)
         return msgspec.structs.replace(again, cause=cause)
 
     def _file(self, item: Copied, name: bytes, seen: Seen, here: Here[Item]) -> Done:
         """Verify a file; which copy it is and of what, if it was made again."""
-        site = self._site
-        own = site.target_name(item.root, item.path, name)
-        with site.targets.lease(item.root, item.path, target_of(item.place)) as lease:
+        own = self._sides.target_name(item.root, item.path, name)
+        with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
                 return Done()
             path = join_path(item.path, name)
@@ -137,7 +142,7 @@ class Verifier:
     def _copy_again(
         self, item: Copied, name: bytes, digest: bytes, target_fd: int, own: bytes
     ) -> Done:
-        site, identity = self._site, None
+        identity = None
         try:
             old = os.stat(own, dir_fd=target_fd, follow_symlinks=False)
             if stat.S_ISREG(old.st_mode):
@@ -145,10 +150,10 @@ class Verifier:
         except FileNotFoundError:
             pass  # then it is made anew
         try:
-            with site.sources.lease(item.root, item.path, source_of(item.place)) as source:
+            with self._sides.sources.lease(item.root, item.path, source_of(item.place)) as source:
                 self._extras.enter(target_fd)
                 self._again.names.collisions.leave()
-                if site.plan.keep.flags:
+                if self._plan.keep.flags:
                     lift_flags(target_fd, own)
                 self._hasher.take()
                 self._again.file(source.fd, name, target_fd, own, claimed=True)
@@ -163,20 +168,19 @@ class Verifier:
                 target.discard(own, target_fd, identity)
             raise
         opened = require(self._again.status)  # nothing stays as it is
-        return Done(made=target.mark_of(made), copied=site.plan.stamp(opened))
+        return Done(made=target.mark_of(made), copied=self._plan.stamp(opened))
 
     def _fail(
         self, item: Copied, name: bytes, error: OSError | NoSpace, here: Here[Item]
     ) -> Failure:
         """Account for a file that was copied, but is not what it should be."""
-        site = self._site
         path = join_path(item.path, name)
         trouble = _as_failure(error)
-        site.counters.files -= 1
-        site.fail(item.root, path, VERIFYING, trouble, here, sized=True)
+        self._counters.files -= 1
+        self._accounts.fail(item.root, path, VERIFYING, trouble, here, sized=True)
         if isinstance(error, NoSpace):
             raise error
-        return site.failure(item.root, path, VERIFYING, trouble)
+        return self._accounts.failure(item.root, path, VERIFYING, trouble)
 
     # ---- parts of large files --------------------------------------------------
 
@@ -184,7 +188,7 @@ class Verifier:
         chunk = item.chunk
         path = join_path(chunk.path, chunk.name)
         try:
-            with self._site.targets.lease(chunk.root, chunk.path) as lease:
+            with self._sides.targets.lease(chunk.root, chunk.path) as lease:
                 read = self._reader_of(chunk, lease.fd, here.is_stopping)
                 if self._is_there(partial(read, item.digest)):
                     pass
@@ -199,15 +203,15 @@ class Verifier:
                     text = "failed verification; copied again"
                     self._remark(chunk.root, path, text, here)
         except OSError as error:
-            return Done(cause=self._site.failure(chunk.root, path, VERIFYING, error))
-        if self._site.recorder is not None:
+            return Done(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
+        if self._recorder is not None:
             file = chunk.root, chunk.path, chunk.name
             where = chunk.temporary, chunk.offset, chunk.length
-            self._site.recorder.part(file, *where, item.blocks)
+            self._recorder.part(file, *where, item.blocks)
         return Done()
 
     def _copy_part_again(self, chunk: Chunk, target_fd: int, here: Here[Item]) -> None:
-        with self._site.sources.lease(chunk.root, chunk.path) as source:
+        with self._sides.sources.lease(chunk.root, chunk.path) as source:
             stop = here.is_stopping
             reached, error = self._again.chunk(chunk, source.fd, target_fd, False, stop)
         if error is not None:
@@ -219,7 +223,7 @@ class Verifier:
         self, chunk: Chunk, directory_fd: int, stop: Callable[[], bool]
     ) -> Callable[[bytes], bool]:
         """Whether a part of a large file reads as it should, by its digest."""
-        identify = self._site.plan.identify
+        identify = self._plan.identify
 
         def reads(digest: bytes) -> bool:
             name, is_it = chunk.temporary, lambda status: identify(status) == chunk.target
@@ -239,11 +243,11 @@ class Verifier:
 
     def _check_signed(self, digest: bytes, signed: bytes) -> None:
         """What is copied again must be what is signed, which was read before. Changed if not."""
-        if self._site.signer is not None and digest != signed:
+        if self._signer is not None and digest != signed:
             raise Changed("content differs from the first read")
 
     def _remark(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
-        shown = self._site.failure(root, path, VERIFYING, OSError()).path
+        shown = self._accounts.failure(root, path, VERIFYING, OSError()).path
         here.note([Remark(shown, text)])
 
 

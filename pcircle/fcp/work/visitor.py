@@ -29,14 +29,14 @@ from pcircle.fcp.counters import FAILED, named, totals
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
 from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.follow import below, refuse_cycle
-from pcircle.fcp.work.site import Site
 from pcircle.fcp.work.takeup import open_again, sweep, sweep_all
-from pcircle.fcp.work.takings import between, has_failed
+from pcircle.fcp.worker.takings import between, has_failed
+from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import LOOP, Changed, Trouble
+from pcircle.fs.trouble import LOOP, Changed, Trouble, tried, trying
 from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Here
@@ -65,10 +65,24 @@ class CopyVisitor(Visitor[Part]):
 
     nothing: ClassVar[Part] = NOTHING
 
-    def __init__(self, site: Site, entries: Entries) -> None:
-        self._site = site
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._extras = worker.extras
+        self._limits = worker.limits
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._disk = worker.disk
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
         self._entries = entries
-        self._doing = ""
+        self._counted = False  # the directory that is asked for, as one that was looked at
         self._in_place = False  # a directory that is complete is so in the item that has read it
         self._began: Counts = ()  # the item
         self._standing = Standing()  # of the directory that is asked for
@@ -80,21 +94,33 @@ class CopyVisitor(Visitor[Part]):
         """See `Visitor`."""
         self._floor = floor_of(item)
         self._in_place = isinstance(item, Tree)
-        self._began = self._site.begin(here)
+        self._began = self._begin(here)
 
     def resume(self, base: Open[Part], here: Here[Any]) -> None:
         """See `Visitor`."""
         self._floor = base.own or 0
         self._in_place = False
-        self._site.begin(here)
+        self._begin(here)
+
+    def _begin(self, here: Here[Any]) -> Counts:
+        """An item begins: what the last one left is not its own. The counts so far."""
+        self._copier.is_stopping = here.is_stopping
+        if self._limits is not None:
+            self._limits.is_stopping = here.is_stopping
+        if self._waiting is not None:
+            self._waiting.begin()
+        if self._recorder is not None:
+            self._recorder.begin()
+        return self._takings.begin()
 
     def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`: what was done is recorded, claimed, and to be verified."""
         self._entries.end(here)
-        self._site.tell_actions(here)
+        if self._acting is not None:
+            self._acting.actions.tell(here)
         if opens and self._began:
             self._share(opens)
-        recorder = self._site.recorder
+        recorder = self._recorder
         if recorder is not None:
             self._floor = recorder.end(self._floor)
         if opens:
@@ -106,14 +132,14 @@ class CopyVisitor(Visitor[Part]):
 
     def stays(self, opened: Open[Part]) -> None:
         """See `Visitor`."""
-        opened.ended = self._site.takings.now()
+        opened.ended = self._takings.now()
 
     def _share(self, opens: Sequence[Open[Part]]) -> None:
         """Give each directory that stays what was counted in it, but in none of the others.
 
         Those that were complete in place count where they lie.
         """
-        opens[0].began, opens[0].ended = self._began, self._site.takings.now()
+        opens[0].began, opens[0].ended = self._began, self._takings.now()
         counts = [between(opened.began, opened.ended) for opened in opens]
         own = list(counts)
         for opened, all_below in zip(opens[1:], counts[1:], strict=True):
@@ -124,18 +150,18 @@ class CopyVisitor(Visitor[Part]):
 
     def since(self, part: Part) -> Part:
         """What came of an item that has just ended, under the epoch in which it counts."""
-        if self._site.recorder is None or part.epoch >= self._floor:
+        if self._recorder is None or part.epoch >= self._floor:
             return part
         return msgspec.structs.replace(part, epoch=self._floor)
 
     def taken(self) -> Part:
         """See `Visitor`."""
-        takings = self._site.takings
+        takings = self._takings
         return takings.signed() if self._in_place else takings.take()
 
     def merge(self, a: Part, b: Part) -> Part:
         """See `Visitor`."""
-        return self._site.takings.merge(a, b)
+        return self._takings.merge(a, b)
 
     # ---- entering --------------------------------------------------------------
 
@@ -144,36 +170,40 @@ class CopyVisitor(Visitor[Part]):
 
         Of others the directories below are looked at one by one: these may have been changed.
         """
-        site, self._doing = self._site, ""
-        opened.began = site.takings.now()
-        if site.resumed is None:
+        self._counted = False
+        opened.began = self._takings.now()
+        if self._earlier is None:
             return None
-        self._standing = site.standing(opened.root, opened.path)
+        self._standing = self._earlier.standing(opened.root, opened.path)
         record = self._standing.record
         if record is None or totals(record.counts).directories > 1:
             return None
         part = NOTHING
-        signer = site.signer
+        signer = self._signer
         if signer is not None:
             if not signer.is_digest(record.digest):
                 return None
             runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
             part = Part(runs=runs, signed=record.signed)
-        site.counters.resume(record.counts)
+        self._counters.resume(record.counts)
         if totals(record.counts).special_skipped:
             here.note([Skipped(opened.path, "", opened.root)])
         return part
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`: make the target's directory."""
-        site, status = self._site, source.opened.status
-        self._begin_directory(opened)
+        self._begin_directory()
         if holder is not None:
-            self._refuse(opened, source, holder)
-        self._doing = "create the copy of directory"
+            with trying("open directory"):
+                self._refuse(opened, source, holder)
+        with trying("create the copy of directory"):
+            return self._enter(opened, source, holder)
+
+    def _enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease:
+        status = source.opened.status
         created = self._make_directory(opened, status, holder)
         if not opened.path:
-            site.leave_mark(opened.root)
+            self._sides.leave_mark(opened.root)
         target_side = self._lease_target(opened, holder)
         try:
             own = self._between(source.fd, status, target_side, holder, created=created)
@@ -182,24 +212,22 @@ class CopyVisitor(Visitor[Part]):
             opened.own = own
             opened.place = self._place(opened, source, target_side, holder, made=created)
             self._floor = max(self._floor, opened.place.epoch)
-            if site.plan.follow:
+            if self._plan.follow:
                 opened.ancestors = below(ancestors_of(opened, holder), opened.place)
         except BaseException:
             target_side.end()
             raise
-        self._doing = "read directory"
         return target_side
 
-    def _begin_directory(self, opened: Open[Part]) -> None:
-        site = self._site
-        self._doing = "open directory"
-        site.counters.scans_done += 1
-        site.counters.sized += 1
-        if site.limits is not None:
-            site.limits.operations(site.limits.entry)
+    def _begin_directory(self) -> None:
+        self._counted = True
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
 
     def _lease_target(self, opened: Open[Part], holder: Open[Part] | None) -> Lease:
-        targets = self._site.targets
+        targets = self._sides.targets
         if holder is None:
             return targets.lease(opened.root, opened.path)
         _, above = require(holder.leases)
@@ -209,9 +237,9 @@ class CopyVisitor(Visitor[Part]):
         """Trouble if the directory is the copy itself, or was gone through before."""
         if source.identity == require(holder.place).copy:
             raise Trouble(LOOP, "it is the copy that is being made")
-        if self._site.plan.follow:
+        if self._plan.follow:
             where = opened.root, opened.path, ancestors_of(opened, holder)
-            refuse_cycle(where, source, self._site.sources, self._site.targets)
+            refuse_cycle(where, source, self._sides.sources, self._sides.targets)
 
     def _between(
         self,
@@ -222,8 +250,8 @@ class CopyVisitor(Visitor[Part]):
         *,
         created: bool,
     ) -> Directory:
-        extras = self._site.extras
-        layout = self._site.copier.layouts.of_directory(source_fd)
+        extras = self._extras
+        layout = self._copier.layouts.of_directory(source_fd)
         if not extras.any:
             return Directory(status, lease.identity, created, layout=layout)
         bare = holder is not None and require(holder.place).bare
@@ -240,10 +268,10 @@ class CopyVisitor(Visitor[Part]):
             _, above = require(holder.leases)
             name = opened.path.rpartition(b"/")[2]
             return self._make_in(opened, status, name, require(above).fd, holder)
-        root = self._site.plan.roots[opened.root]
+        root = self._plan.roots[opened.root]
         if not root.target_name:
             return False
-        with self._site.targets.lease(opened.root, HOLDER) as lease:
+        with self._sides.targets.lease(opened.root, HOLDER) as lease:
             return self._make_in(opened, status, root.target_name, lease.fd, None)
 
     def _make_in(
@@ -254,26 +282,27 @@ class CopyVisitor(Visitor[Part]):
         holder_fd: int,
         holder: Open[Part] | None,
     ) -> bool:
-        site = self._site
         # As with cp, the umask is for writing of others also where a default list is handed down.
-        mode = status.st_mode & 0o1777 & ~(site.plan.umask & 0o022) | 0o700
-        if site.plan.keep.mode:
+        mode = status.st_mode & 0o1777 & ~(self._plan.umask & 0o022) | 0o700
+        if self._plan.keep.mode:
             mode = 0o700
         self._announce(opened, status, name, holder_fd)
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
         except FileExistsError:
             made = holder is not None and require(holder.place).made
-            site.enter_names(opened.root, HOLDER if holder is None else holder.path, made=made)
-            site.copier.names.collisions.check(holder_fd, name)
-            if site.resumed is not None and self._is_ours(holder_fd, name):
+            self._directory.enter_names(
+                opened.root, HOLDER if holder is None else holder.path, made=made
+            )
+            self._copier.names.collisions.check(holder_fd, name)
+            if self._earlier is not None and self._is_ours(holder_fd, name):
                 # Those that the source has not either are others', and stay.
                 source, _ = require(opened.leases)
-                flags = site.plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
+                flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
                 open_again(holder_fd, name, flags=flags)
             return False
         except OSError as error:
-            target.stop_if_full(error, holder_fd, site.copier.names)
+            target.stop_if_full(error, holder_fd, self._copier.names)
             raise
         return True
 
@@ -287,7 +316,7 @@ class CopyVisitor(Visitor[Part]):
         made: bool,
     ) -> Place:
         number = self._file_system(opened, source, holder)
-        copy, epoch = lease.identity, self._site.epoch
+        copy, epoch = lease.identity, 0 if self._disk is None else self._disk.epoch
         if holder is not None:
             above = require(holder.place)
             copy, epoch = above.copy, max(epoch, above.epoch)
@@ -297,8 +326,8 @@ class CopyVisitor(Visitor[Part]):
     def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
         """The walk's number of the file system that a directory is on."""
         if holder is None:
-            return self._site.plan.roots[opened.root].file_system
-        if not self._site.plan.keep.links:
+            return self._plan.roots[opened.root].file_system
+        if not self._plan.keep.links:
             return 0  # nobody asks
         above, _ = require(holder.leases)
         if device(above) == device(source):
@@ -311,14 +340,14 @@ class CopyVisitor(Visitor[Part]):
     def _is_ours(self, holder_fd: int, name: bytes) -> bool:
         """Whether a directory that is there was changed by this job, rather than by others."""
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
-        return self._site.plan.is_ours(status)
+        return self._plan.is_ours(status)
 
     def _announce(
         self, opened: Open[Part], status: os.stat_result, name: bytes, holder_fd: int
     ) -> None:
         """Have it known to a later run that a directory was made by us, should it matter."""
-        recorder = self._site.recorder
-        if recorder is None or not _missing(status, self._site.plan.umask):
+        recorder = self._recorder
+        if recorder is None or not _missing(status, self._plan.umask):
             return
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
@@ -327,9 +356,8 @@ class CopyVisitor(Visitor[Part]):
 
     def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
         """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
-        site = self._site
-        resumed = site.resumed
-        if resumed is None:
+        earlier = self._earlier
+        if earlier is None:
             return own
         where, standing = (opened.root, opened.path), self._standing
         partial = None
@@ -337,31 +365,30 @@ class CopyVisitor(Visitor[Part]):
             # What could not be kept of it must be counted again.
             if not totals(standing.record.counts).not_kept:
                 own = own._replace(finished_ns=standing.record.changed)
-            partial = site.partial(*where)
+            partial = earlier.partial(*where)
         elif not lease.searched:  # else nobody can tell what is there
-            begun, listing = sweep(resumed, *where, lease.fd)
+            begun, listing = sweep(earlier.resumed, *where, lease.fd)
             own = own._replace(begun=begun)
-            partial = None if standing.spoiled else site.partial(*where, listing)
+            partial = None if standing.spoiled else earlier.partial(*where, listing)
         if partial is not None:
-            site.counters.resume(partial.counts)
+            self._counters.resume(partial.counts)
         # Whether an earlier run has made it, should it matter.
-        return own._replace(created=resumed.is_made(*where), partial=partial)
+        return own._replace(created=earlier.resumed.is_made(*where), partial=partial)
 
     # ---- what is in it ---------------------------------------------------------
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`: without the checkpoint, and what an earlier run has done."""
-        site = self._site
-        if site.plan.journal is not None:
-            blocks = without_checkpoint(blocks, source.fd, site.plan.journal.path)
+        if self._plan.journal is not None:
+            blocks = without_checkpoint(blocks, source.fd, self._plan.journal.path)
         partial = None if opened.own is None else opened.own.partial
-        if partial is None or site.recorder is None:
+        if partial is None or self._recorder is None:
             return blocks
-        return remaining(blocks, partial, site.recorder.keys)
+        return remaining(blocks, partial, self._recorder.keys)
 
     def divided(self, opened: Open[Part], text: bytes) -> bytes:
         """See `Visitor`."""
-        recorder = self._site.recorder
+        recorder = self._recorder
         if opened.own.partial is None or recorder is None:
             return text
         return still(text, opened.own.partial, recorder.keys)
@@ -374,13 +401,14 @@ class CopyVisitor(Visitor[Part]):
 
     def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
         """See `Visitor`."""
-        self._site.fail(where.root, join_path(where.path, name), "reach", error, here)
+        self._accounts.fail(where.root, join_path(where.path, name), "reach", error, here)
 
     def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
         """See `Visitor`."""
-        if not self._doing:  # what it is in can't be reached
-            self._begin_directory(opened)
-        self._site.fail(opened.root, opened.path, self._doing, error, here, sized=True)
+        if not self._counted:  # what it is in can't be reached
+            self._begin_directory()
+        doing = tried(error, "open directory" if opened.own is None else "read directory")
+        self._accounts.fail(opened.root, opened.path, doing, error, here, sized=True)
 
     # ---- leaving ---------------------------------------------------------------
 
@@ -394,31 +422,30 @@ class CopyVisitor(Visitor[Part]):
 
     def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
         """See `Visitor`: all that is below is done: the directory gets its attributes."""
-        site = self._site
         where = opened.root, opened.path
-        site.copier.doing = "set the attributes of the copy of"
         try:
-            self._finish(opened)
+            with trying("set the attributes of the copy of"):
+                self._finish(opened)
         except OSError as error:
-            site.fail(*where, None, error, here, sized=True)
+            self._accounts.fail(*where, None, error, here, sized=True)
             return self.lost(opened)
-        site.counters.directories += 1
-        part, signer = opened.part, site.signer
+        self._counters.directories += 1
+        part, signer = opened.part, self._signer
         if signer is not None:
             try:
                 signed = signer.directory(*where, NOTHING, part)
             except ValueError as twice:
-                site.counters.directories -= 1
+                self._counters.directories -= 1
                 why = Changed(str(twice))
-                site.fail(*where, "sign directory", why, here, sized=True)
+                self._accounts.fail(*where, "sign directory", why, here, sized=True)
                 return self.lost(opened)
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
-        if site.acting is not None:
-            site.acting.directory(*where)
-        if site.recorder is None:
+        if self._acting is not None:
+            self._acting.directory(*where)
+        if self._recorder is None:
             return part
         if self._in_place:
-            counts = between(opened.began, site.takings.now())
+            counts = between(opened.began, self._takings.now())
             if not counts[FAILED]:
                 self._record(opened, part, counts)
             return part  # its holder's counts have these in them
@@ -430,57 +457,56 @@ class CopyVisitor(Visitor[Part]):
 
     def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
         """One record says it all, unless there are directories below: see `known`."""
-        site = self._site
         if opened.leases is not None and opened.leases[1] is not None:
             copy: os.stat_result | None = os.fstat(opened.leases[1].fd)
         else:
-            copy = site.copy_status(opened.root, opened.path, opened.own.identity)
+            copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
         if copy is None:
             return
         if totals(counts).directories == 1:
             self._entries.forget(opened.root, opened.path)
-        recorder = require(site.recorder)
+        recorder = require(self._recorder)
         key = recorder.keys.directory(opened.root, opened.path)
-        digest = b"" if site.signer is None else site.signer.digest_of(part)
+        digest = b"" if self._signer is None else self._signer.digest_of(part)
         recorder.add(
             Subtree(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
         )
 
     def _finish(self, opened: Open[Part]) -> None:
         """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
-        site, own = self._site, opened.own
-        keep = site.plan.keep
-        missing = _missing(own.source, site.plan.umask) if own.created else 0
-        sync = site.plan.existing.sync
+        own = opened.own
+        keep = self._plan.keep
+        missing = _missing(own.source, self._plan.umask) if own.created else 0
+        sync = self._plan.existing.sync
         own_work = keep.any or missing or sync or own.begun or own.layout is not None
         if not (own_work or own.finished_ns):
             return
         if opened.leases is not None and opened.leases[1] is not None:
             self._finish_open(opened, opened.leases[1], missing)
             return
-        with site.targets.lease(opened.root, opened.path, own.identity) as lease:
+        with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
             self._finish_open(opened, lease, missing)
 
     def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
-        site, own = self._site, opened.own
+        own = opened.own
         if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
-            site.counters.resumed += 1
+            self._counters.resumed += 1
             return  # an earlier run has finished it, and nothing was changed since
-        if own.begun and site.resumed is not None:
-            sweep_all(site.resumed, lease.fd)
+        if own.begun and self._earlier is not None:
+            sweep_all(self._earlier.resumed, lease.fd)
         if own.layout is not None:
-            site.copier.layouts.give_directory(lease, own.layout)
+            self._copier.layouts.give_directory(lease, own.layout)
         self._settle(lease, own)
-        if missing and not site.plan.keep.mode:
+        if missing and not self._plan.keep.mode:
             os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
-        site.extras.protect(lease.fd, own.held)
-        if site.plan.existing.sync:
-            site.copier.doing = "flush the copy of"
-            sync_directory(lease.fd, searched=lease.searched)
-            self._sync_root(opened)
+        self._extras.protect(lease.fd, own.held)
+        if self._plan.existing.sync:
+            with trying("flush the copy of"):
+                sync_directory(lease.fd, searched=lease.searched)
+                self._sync_root(opened)
 
     def _settle(self, lease: Lease, own: Directory) -> None:
-        keep = self._site.plan.keep
+        keep = self._plan.keep
         if lease.searched and own.held is None:
             settle_searched(lease.fd, own.source, keep)
             return
@@ -488,7 +514,7 @@ class CopyVisitor(Visitor[Part]):
         refused = settle_file(target_fd, own.source, keep, own.held)
         if refused:
             try:
-                self._site.extras.account(refused, lease.fd)
+                self._extras.account(refused, lease.fd)
             finally:
                 if keep.timestamps:  # a probe for room has moved them
                     times = own.source.st_atime_ns, own.source.st_mtime_ns
@@ -497,8 +523,8 @@ class CopyVisitor(Visitor[Part]):
     def _sync_root(self, opened: Open[Part]) -> None:
         """Bring to disk the name of a root that was made."""
         if not opened.path and opened.own.created:
-            with self._site.targets.lease(opened.root, HOLDER) as holder:
-                self._site.sync_holder(HOLDER, holder)
+            with self._sides.targets.lease(opened.root, HOLDER) as holder:
+                self._sides.sync_holder(HOLDER, holder)
 
 
 def floor_of(item: Item) -> int:
