@@ -20,10 +20,9 @@ from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import attributes_of, now_ns
-from pcircle.tool.inputs import rules_of
+from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number, positive
 from pcircle.units import parse_size
@@ -48,7 +47,6 @@ class ProfileProgram(ToolProgram):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._options = options
-        self._log: LogFile | None = None
         self._lists: Lists | None = None  # on rank 0
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -56,14 +54,7 @@ class ProfileProgram(ToolProgram):
         check_outputs(options)
         roots, volumes = resolve(options.paths)
         if options.files_from is not None:
-            if len(roots) != 1 or roots[0].name:
-                raise UsageError("--files-from requires one PATH, a directory")
-            from pcircle.fs.lists import sort
-            from pcircle.tool.inputs import read_paths
-
-            note = None if options.quiet else self.complain
-            paths = read_paths(options.files_from, null=options.null, whole=False, note=note)
-            self._lists = sort([(0, paths)])
+            self._lists = lists_of(options, roots, self.complain)
         plan = Plan(
             roots=roots,
             volumes=volumes,
@@ -79,8 +70,7 @@ class ProfileProgram(ToolProgram):
             wanted=options.wanted,
             now_ns=now_ns(),
         )
-        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = LogFile(open_log(options.error_log))
+        self.begin_log(options.error_log)
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
@@ -95,7 +85,7 @@ class ProfileProgram(ToolProgram):
         return Console(
             msgspec.msgpack.decode(plan, type=Plan),
             options,
-            self._log,
+            self.log,
             options.wishes,
             options.outputs(),
         )

@@ -18,12 +18,11 @@ from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
 from pcircle.tool.failures import line_of
-from pcircle.tool.inputs import rules_of
+from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
-from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import chunk_bytes
 
@@ -65,7 +64,6 @@ class SumProgram(ToolProgram):
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._options = options
-        self._log: LogFile | None = None
         self._expected: Sequence[Listed] = ()  # on rank 0
         self._bad_lines = 0  # among them
         self._lists: Lists | None = None  # on rank 0
@@ -82,8 +80,7 @@ class SumProgram(ToolProgram):
         plan = self._decide(len(nodes), one_node=len(set(nodes)) == 1)
         if options.output is not None:
             plan = self._prepare_output(options.output, plan)
-        if options.error_log is not None:  # last of all: a refused run leaves the old one alone
-            self._log = LogFile(open_log(options.error_log))
+        self.begin_log(options.error_log)
         return msgspec.msgpack.encode(plan)
 
     def withdraw(self) -> None:
@@ -130,8 +127,7 @@ class SumProgram(ToolProgram):
         if listed and plan.roots[0].name:
             raise UsageError(f"'{show(plan.roots[0].shown)}' is not a directory")
         if options.files_from is not None:
-            note = None if options.quiet else self.complain
-            self._lists = _listed(options, options.files_from, plan, note)
+            self._lists = lists_of(options, plan.roots, self.complain, whole=options.deep)
         if against is not None:
             from pcircle.fsum.publishing import own_files
 
@@ -186,7 +182,7 @@ class SumProgram(ToolProgram):
         return Console(
             msgspec.msgpack.decode(plan, type=Plan),
             options,
-            self._log,
+            self.log,
             output=self._output,
             bad_lines=self._bad_lines,
             strict=options.strict,
@@ -249,17 +245,6 @@ def _against(typed: argparse.Namespace) -> tuple[str | None, Against]:
 def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
     """The path that a manifest is of; what a list names is where we are."""
     return (b".",) if old is None else (old.root.name,)
-
-
-def _listed(options: Options, name: str, plan: Plan, note: Callable[[str], None] | None) -> Lists:
-    """What --files-from names. UsageError if it can't be read, or is of no directory."""
-    from pcircle.fs.lists import sort
-    from pcircle.tool.inputs import read_paths
-
-    if len(plan.roots) != 1 or plan.roots[0].name:
-        raise UsageError("--files-from requires one PATH, a directory")
-    paths = read_paths(name, null=options.null, whole=options.deep, note=note)
-    return sort([(0, paths)])
 
 
 def _diff(typed: argparse.Namespace) -> int:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pcircle.errors import UsageError
 from pcircle.trusted import reading
 from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.tool.options import Common
+    from pcircle.walk.roots import Root
 
 _COMMENT = (b"#", b";")
 
@@ -63,6 +68,22 @@ def read_paths(
             f"--files-from: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
             "name such a file './#name'"
         )
+
+
+def lists_of(
+    options: Common, roots: Sequence[Root], complain: Callable[[str], None], *, whole: bool = False
+) -> Lists:
+    """What `--files-from` names below the only root, a directory. UsageError if it is no such.
+
+    `whole`: also what is in directories there.
+    """
+    from pcircle.fs.lists import sort  # few runs have a list
+
+    if len(roots) != 1 or roots[0].name:
+        raise UsageError("--files-from requires one PATH, a directory")
+    note = None if options.quiet else complain
+    name = options.files_from or ""
+    return sort([(0, read_paths(name, null=options.null, whole=whole, note=note))])
 
 
 def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule, ...]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
 from pcircle.workers.starting import are_alive
 
@@ -17,10 +18,19 @@ def _nothing() -> None:
 
 
 class ToolProgram(Program):
-    """A tool, for the runtime. `close` lets go of what this process's task holds."""
+    """A tool, for the runtime. `close` lets go of what this process's task holds.
+
+    `log` is the error log, on rank 0.
+    """
 
     def __init__(self) -> None:
         self.close: Callable[[], None] = _nothing
+        self.log: LogFile | None = None
+
+    def begin_log(self, path: str | None) -> None:
+        """Open the error log, last of all: a refused run leaves the old one alone. UsageError."""
+        if path is not None:
+            self.log = LogFile(open_log(path))
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends."""

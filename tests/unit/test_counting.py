@@ -1,0 +1,65 @@
+"""Counters that are declared once: a new one is a line, and all that goes by names has it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pcircle.circle import Sums
+from pcircle.counting import Counting
+from pcircle.tool.counters import Entries, reported
+
+
+class Folded(Entries):
+    """A walk that counts something that no tool counts."""
+
+    folded: int
+    since_s: float
+
+
+class Report(msgspec.Struct):
+    """A report that tells of some counters."""
+
+    tool: str
+    files: int
+    folded: int
+
+
+def test_one_line_declares_a_counter() -> None:
+    counters = Folded(files=3, folded=2)
+    counters.folded += 5
+    counters.weight = 0.5
+    assert counters.names == (*Entries.names, "folded")
+    assert counters.sums() == Sums(counters.row(), 0.5, 1)
+    assert Folded.of(counters.row()) == counters
+    assert Folded.total([counters.row(), counters.row()]) == Folded(files=6, folded=14)
+    assert reported(Report, counters) == {"files": 3, "folded": 7}
+    assert Entries.row_of(counters) == counters.row()[:-1]
+
+
+def test_what_is_no_number_of_things_is_no_counter() -> None:
+    counters = Folded()
+    counters.since_s = 1.5
+    assert "since_s" not in counters.names
+    assert counters.row() == (0,) * len(counters.names)
+
+
+def test_nothing_is_counted_that_was_not_declared() -> None:
+    with pytest.raises(AttributeError):
+        Folded(unfolded=1)
+    with pytest.raises(AttributeError):
+        Folded().unfolded = 1  # type: ignore[attr-defined]
+
+
+def test_one_counter_is_a_row_as_well() -> None:
+    class One(Counting):
+        only: int
+
+    assert One(only=4).row() == (4,)
+    assert Counting().row() == ()
+
+
+def test_counts_tell_what_they_are() -> None:
+    assert str(Folded(files=1)).startswith("Folded(found=0, ")
+    assert Folded(files=1) != Folded()
+    assert Folded(files=1) != "Folded"
