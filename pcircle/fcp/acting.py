@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pcircle.copying.observing import Observer
 from pcircle.fs.directories import HOLDER, join_path
-from pcircle.tool.actions import Actions
+from pcircle.tool.actions import Actions, Wanted
 from pcircle.tool.failures import Failure
 
 _LETTERS = {
@@ -33,10 +33,12 @@ def letter_of(mode: int) -> str:
 class Acting(Observer):
     """One thread's. `at` says in which directory what follows is copied."""
 
-    def __init__(self, rank: int, first: Acting | None = None, *, planned: bool = False) -> None:
+    def __init__(
+        self, wanted: Wanted, rank: int, first: Acting | None = None, *, planned: bool = False
+    ) -> None:
         """`first` is that of the rank's first thread."""
         with_first = None if first is None else first.actions
-        self.actions: Actions = Actions("fcp", rank, with_first, planned=planned)
+        self.actions: Actions = Actions("fcp", wanted, rank, with_first, planned=planned)
         self._root = 0
         self._path = b""
 

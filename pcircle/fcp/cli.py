@@ -75,6 +75,7 @@ def _add(p: Parser) -> None:
         help="metadata operations per second, all processes together",
     )
     add = add_output(p).add_argument
+    add("--list-out", metavar="FILE", help="list the copied entries, as --files-from reads them")
     add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
     add(
         "-s",

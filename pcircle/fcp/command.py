@@ -37,6 +37,7 @@ from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
+from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import attributes_of, now_ns
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.options import Common, common
@@ -96,6 +97,7 @@ class Options(Common, frozen=True, kw_only=True):
     sign: str | None = None
     stripe: str | None = None
     json_lines: str | None = None
+    list_out: str | None = None
     stop: Stop = Stop()
     unjoined: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class CopyProgram(ToolProgram):
         self._umask = umask
         self._log: LogFile | None = None
         self._actions: LogFile | None = None
+        self._list: LogFile | None = None
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
@@ -169,7 +172,7 @@ class CopyProgram(ToolProgram):
             threads=options.threads,
             wanted=options.wanted,
             now_ns=now_ns(),
-            acts=options.json_lines is not None,
+            acts=self._acts(roots),
         )
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
@@ -181,6 +184,18 @@ class CopyProgram(ToolProgram):
             self._log = LogFile(open_log(options.error_log))
         if options.json_lines is not None:
             self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
+        if options.list_out is not None:
+            self._list = LogFile(open_log(options.list_out, "--list-out"))
+
+    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+        """What is to be told of each action. UsageError if there can be no list."""
+        options = self._options
+        end = b""
+        if options.list_out is not None:
+            if len(roots) != 1 or roots[0].kind != DIRECTORY:
+                raise UsageError("--list-out requires one SRC, a directory")
+            end = b"\0" if options.null else b"\n"
+        return Wanted(options.json_lines is not None, end)
 
     def _with_checkpoint(self, plan: Plan) -> Plan:
         """The plan of a copy that keeps a checkpoint, if it is to keep one."""
@@ -282,6 +297,7 @@ class CopyProgram(ToolProgram):
             signatures=signatures,
             words=options.words,
             actions=self._actions,
+            listed=self._list,
         )
 
 
@@ -299,6 +315,8 @@ def _run(options: Options) -> int:
         _check_signature(options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from cannot be combined with --files-from")
+    if options.list_out is not None and options.verify:
+        raise UsageError("--list-out cannot be combined with --verify")
     demand(options.stripe, options.keep)  # that it makes sense
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
@@ -408,6 +426,7 @@ def _options(typed: argparse.Namespace) -> Options:
         sign=typed.signature,
         stripe=typed.stripe,
         json_lines=typed.json_lines,
+        list_out=typed.list_out,
         stop=stop_of(typed.stop_after, typed.stop_at),
         unjoined=tuple(typed.unjoined),
         words=typed.words,

@@ -48,7 +48,7 @@ class DryTask(Task[Item, Done]):
         self._plan = plan
         self._sources, self._targets = open_sides(plan)
         self._limits = limits_of(plan, size)
-        self._acting = Acting(rank, planned=True) if plan.acts else None
+        self._acting = Acting(plan.acts, rank, planned=True) if plan.acts.any else None
         sides = self._sources, self._targets
         self._visitor = DryVisitor(plan, self.counters, *sides, self._limits, self._acting)
         scope = scope_of(plan)

@@ -10,6 +10,7 @@ import msgspec
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.settings import Settings
 from pcircle.fs.directories import Directories, bases, capacity_of
+from pcircle.tool.actions import Wanted
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.walker import Scope
@@ -47,7 +48,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
-    must be, with times counted from `now_ns`. With `acts` each action is told.
+    must be, with times counted from `now_ns`. `acts` is what is told of each action.
     """
 
     roots: tuple[Root, ...]
@@ -66,7 +67,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     threads: int | None = None
     wanted: Attributes = ANY
     now_ns: int = 0
-    acts: bool = False
+    acts: Wanted = Wanted()
 
 
 def scope_of(plan: Plan) -> Scope:

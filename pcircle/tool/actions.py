@@ -1,8 +1,10 @@
-"""`--json-lines`: a line of JSON for each action on an entry, while the job runs.
+"""`--json-lines` and `--list-out`: each action on an entry, and each entry that was acted on.
 
-The rank that acts makes its lines and keeps them until its item ends; then they go to rank 0 as
+The rank that acts makes their lines and keeps them until its item ends; then they go to rank 0 as
 notices do, packed and answered (`pcircle.circle.notices`): so lines are whole, those of a rank in
-their order, memory is bounded, and who acts faster than rank 0 writes waits.
+their order, memory is bounded, and who acts faster than rank 0 writes waits. A list that ranks
+write to files, to be merged, would be in order, which no reader of it needs; but it could be no
+pipe, wants a directory that all ranks see, and after an early end nobody would have it.
 """
 
 from __future__ import annotations
@@ -10,21 +12,48 @@ from __future__ import annotations
 import time
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pcircle.runtime import Here
+from pcircle.tool.inputs import COMMENT
 
 _VERSION = 1
 _FEW_BYTES = 1 << 15  # of lines in a notice
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
-    """Some lines of actions, whole ones."""
+    """Some lines of actions, whole ones, and paths of a list, each with its end.
+
+    `unlisted` is how many have a newline in their paths, with which these end.
+    """
 
     text: bytes
+    paths: bytes = b""
+    unlisted: int = 0
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """What is to be told of actions: their lines, and paths that end with `end`, if any."""
+
+    lines: bool = False
+    end: bytes = b""
+
+    @property
+    def any(self) -> bool:
+        return self.lines or bool(self.end)
+
+
+class _Kept(NamedTuple):
+    """What is told of an entry."""
+
+    root: int
+    path: bytes
+    line: bytes
+    listed: bytes
+    is_unlisted: bool
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -53,15 +82,22 @@ class Actions:
     """What one thread of a rank has to tell of actions. `planned`: none is done."""
 
     def __init__(
-        self, tool: str, rank: int, first: Actions | None = None, *, planned: bool = False
+        self,
+        tool: str,
+        wanted: Wanted,
+        rank: int,
+        first: Actions | None = None,
+        *,
+        planned: bool = False,
     ) -> None:
         """`first` are those of the rank's first thread."""
         self._tool = tool
+        self._wanted = wanted
         self._rank = rank
         self._done = "planned" if planned else "done"
         self._began_s: float = time.monotonic() if first is None else first._began_s
         self._encode = msgspec.json.Encoder().encode
-        self._kept: list[tuple[int, bytes, bytes]] = []  # by entry
+        self._kept: list[_Kept] = []
 
     def done(self, action: str, root: int, path: bytes, kind: str, size: int = 0) -> None:
         """An entry was acted on, or would be."""
@@ -88,6 +124,25 @@ class Actions:
         state: str,
         errno: int | None,
     ) -> None:
+        line = b""
+        if self._wanted.lines:
+            line = self._line(action, root, path, kind, size, state, errno)
+        listed, end, is_unlisted = b"", self._wanted.end, False
+        if end and state == self._done and action != "skip":
+            is_unlisted = end in path
+            listed = b"" if is_unlisted else _listed(path, end)
+        self._kept.append(_Kept(root, path, line, listed, is_unlisted))
+
+    def _line(
+        self,
+        action: str,
+        root: int,
+        path: bytes,
+        kind: str,
+        size: int,
+        state: str,
+        errno: int | None,
+    ) -> bytes:
         text: str | UnsetType = UNSET
         coded: str | UnsetType = UNSET
         try:
@@ -110,26 +165,30 @@ class Actions:
             rank=self._rank,
             t=seconds,
         )
-        self._kept.append((root, path, self._encode(line) + b"\n"))
+        return self._encode(line) + b"\n"
 
     def tell(self, here: Here[Any]) -> None:
         """The item ends: have rank 0 told."""
         if self._kept:
             kept, self._kept = self._kept, []
-            here.note(list(_packed([line for _, _, line in kept])))
+            here.note(_packed(kept))
 
 
-def _packed(lines: Sequence[bytes]) -> list[Lines]:
-    """Lines as notices of some size."""
+def _listed(path: bytes, end: bytes) -> bytes:
+    """A path as `--files-from` reads it: a line that begins like a comment is none."""
+    path = path or b"."
+    return (b"./" if end == b"\n" and path.startswith(COMMENT) else b"") + path + end
+
+
+def _packed(kept: Sequence[_Kept]) -> list[Lines]:
+    """What was kept as notices of some size."""
     packs: list[Lines] = []
-    some: list[bytes] = []
-    size = 0
-    for line in lines:
-        some.append(line)
-        size += len(line)
-        if size >= _FEW_BYTES:
-            packs.append(Lines(b"".join(some)))
-            some, size = [], 0
-    if some:
-        packs.append(Lines(b"".join(some)))
+    begin = size = 0
+    for at, each in enumerate(kept, 1):
+        size += len(each.line) + len(each.listed)
+        if size >= _FEW_BYTES or at == len(kept):
+            some = kept[begin:at]
+            lines, paths = b"".join(k.line for k in some), b"".join(k.listed for k in some)
+            packs.append(Lines(lines, paths, sum(k.is_unlisted for k in some)))
+            begin, size = at, 0
     return packs

@@ -25,7 +25,14 @@ from pcircle.ui import progress
 from pcircle.ui.capping import Capped
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.pace import Known, Pace
-from pcircle.ui.report import FAILURES_KEPT, FailedEntry, RankShare, by_kind, failures_by_kind
+from pcircle.ui.report import (
+    FAILURES_KEPT,
+    FailedEntry,
+    RankShare,
+    by_kind,
+    failures_by_kind,
+    plural,
+)
 
 R = TypeVar("R")
 
@@ -51,7 +58,11 @@ class Console(Observer[R]):
     tool: str
 
     def __init__(
-        self, options: Common, log: LogFile | None, actions: LogFile | None = None
+        self,
+        options: Common,
+        log: LogFile | None,
+        actions: LogFile | None = None,
+        listed: LogFile | None = None,
     ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
@@ -62,6 +73,8 @@ class Console(Observer[R]):
         self._log = log
         self._actions = actions
         self._capped = Capped(self.tool, sys.stderr, options.error_log)
+        self._listed = listed
+        self._unlisted = 0  # entries
         self._began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -111,6 +124,8 @@ class Console(Observer[R]):
                 failed.append(failure.said(self.tool))
             if isinstance(value, Lines):
                 self._write(self._actions, value.text, "actions")
+                self._write(self._listed, value.paths, "list")
+                self._unlisted += value.unlisted
             else:
                 said += self.remark(value)
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
@@ -147,7 +162,13 @@ class Console(Observer[R]):
     def end(self, outcome: Outcome[R]) -> tuple[int, list[str]]:
         """Take the progress away and end the log; returns the exit code so far, and its reasons."""
         self._progress.close()
-        for log, what in ((self._log, "error log"), (self._actions, "actions")):
+        if self._unlisted:
+            self.log_failed = True
+            missing = plural(self._unlisted, "entry is", "entries are")
+            why = "missing from the list: newline in the path; add --null"
+            self.note(f"{self.tool}: --list-out: {missing} {why}")
+        logs = {"error log": self._log, "actions": self._actions, "list": self._listed}
+        for what, log in logs.items():
             if log is not None:
                 try:
                     log.close()

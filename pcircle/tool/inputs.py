@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pcircle.tool.options import Common
     from pcircle.walk.roots import Root
 
-_COMMENT = (b"#", b";")
+COMMENT = (b"#", b";")
 
 
 def open_input(name: str | bytes, *, dash: bool = False) -> BinaryIO:
@@ -50,7 +50,7 @@ def read_paths(
         with open_input(name, dash=True) as stream:
             for number, path in enumerate(pieces(stream, end), 1):
                 try:
-                    if not null and path.startswith(_COMMENT):
+                    if not null and path.startswith(COMMENT):
                         comments += 1
                     elif b"\0" in path:
                         raise ValueError("it contains NUL; for a NUL-terminated list add --null")

@@ -16,6 +16,7 @@ from pcircle.copying.settings import Striping
 from pcircle.fcp.plan import DIRECTORY, Plan, Root
 from pcircle.fcp.resume import options_of
 from pcircle.fs.metadata import Keep
+from pcircle.tool.actions import Wanted
 from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule
 
@@ -59,7 +60,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "bytes_per_s": (1.0, "how fast"),
     "operations_per_s": (1.0, "how fast"),
     "now_ns": (1, "that of the first run holds: `JournalPlan.now_ns`"),
-    "acts": (True, "what is told"),
+    "acts": (Wanted(lines=True), "what is told"),
     "say_each": (True, "what is said"),
 }
 STRIPING_FREE = {"source", "target", "defaults"}  # are found, not given

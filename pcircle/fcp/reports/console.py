@@ -55,8 +55,9 @@ class Console(base.Console[Done]):
         signatures: Signatures | None = None,
         words: Sequence[str] = (),
         actions: LogFile | None = None,
+        listed: LogFile | None = None,
     ) -> None:
-        super().__init__(options, log, actions)
+        super().__init__(options, log, actions, listed)
         self._dry = dry
         self._differs = False
         self._skipped: set[str] = set()  # kinds of special files

@@ -73,8 +73,8 @@ def worker(
     hasher = Hasher() if plan.verify else None
     signing = None if signer is None else Signing(signer)
     acting = None
-    if plan.acts:
-        acting = Acting(rank, None if first is None else first.acting)
+    if plan.acts.any:
+        acting = Acting(plan.acts, rank, None if first is None else first.acting)
     wanted = (hasher, signing, limits, acting)
     observers: list[Observer] = [each for each in wanted if each is not None]
     # The number tells temporary names apart, of all threads of all ranks.
