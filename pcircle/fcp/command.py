@@ -112,7 +112,6 @@ class CopyProgram(ToolProgram):
         super().__init__()
         self._options = options
         self._umask = umask
-        self._log: LogFile | None = None
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
         self._wish = options.checkpoint
@@ -180,8 +179,7 @@ class CopyProgram(ToolProgram):
 
     def _open_logs(self) -> None:
         options = self._options
-        if options.error_log is not None:
-            self._log = LogFile(open_log(options.error_log))
+        self.begin_log(options.error_log)
         if options.json_lines is not None:
             self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
         if options.list_out is not None:
@@ -288,7 +286,7 @@ class CopyProgram(ToolProgram):
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         return Console(
             options,
-            self._log,
+            self.log,
             dry=options.dry,
             sources=options.sources,
             target=options.target,

@@ -29,6 +29,7 @@ from pcircle.fcp.resume import remarks_of
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.again import command
+from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.ui.errorlog import LogFile
@@ -202,21 +203,12 @@ class Console(base.Console[Done]):
             sources=tuple(map(show, self._sources)),
             target=show(self._target),
             entries=total.completed,
-            files=total.files,
-            directories=total.directories,
-            links=total.links,
-            special=total.special,
             bytes=total.bytes_done,
-            found=total.found,
-            failed=total.failed,
             not_kept=total.not_kept,
-            skipped=total.skipped,
-            special_skipped=total.special_skipped,
+            **reported(Report, total),
             elapsed_s=round(elapsed_s, 6),
             bytes_per_s=round((total.bytes_done - total.resumed_bytes) / elapsed_s, 3),
             entries_per_s=round(max(0, total.completed - total.resumed) / elapsed_s, 3),
-            resumed=total.resumed,
-            resumed_bytes=total.resumed_bytes,
             reasons=reasons,
             failures=tuple(self.failures),
             failures_omitted=self.failures_omitted,
