@@ -40,9 +40,12 @@ COPIED, LARGE, LINKED = range(3)
 
 
 class Tally(NamedTuple):
-    """What was not copied of some files: the large, those of several names, and why they failed."""
+    """What was not copied of some files: the large, those of several names, and why they failed.
 
-    large: list[bytes]
+    The large ones are names and sizes.
+    """
+
+    large: list[tuple[bytes, int]]
     linked: list[tuple[bytes, os.stat_result]]
     failed: list[tuple[bytes, str, OSError]]
 
@@ -142,8 +145,8 @@ class Copier:
             outcome = self.file(source_fd, name, target_fd, name)
             if outcome == COPIED:
                 self._watch.settled(name)
-            if outcome == LARGE:
-                tally.large.append(name)
+            if outcome == LARGE and self.status is not None:
+                tally.large.append((name, self.status.st_size))
             elif outcome == LINKED and self.status is not None:
                 tally.linked.append((name, self.status))
         except OSError as error:

@@ -30,11 +30,14 @@ class Counted(Counts):
 class Counters(Measured, Counted):
     """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
 
-    `resumed` and `resumed_bytes` are what of all that an earlier run has done.
+    `resumed` and `resumed_bytes` are what of all that an earlier run has done. `ahead` are the
+    large files that have not begun, whose bytes are known since they were met.
     """
 
     resumed: int
     resumed_bytes: int
+    ahead: int
+    ahead_bytes: int
 
     def counts(self) -> tuple[int, ...]:
         """What is recorded, in a row; `totals` reads it."""
@@ -48,7 +51,12 @@ class Counters(Measured, Counted):
     def known(self, weight: float) -> Known:
         """What is known of the work, for how long it will take: without what took this run none."""
         known = super().known(weight)
-        return known._replace(earlier=self.resumed, earlier_bytes=self.resumed_bytes)
+        return known._replace(
+            sized=known.sized + self.ahead,
+            bytes_found=known.bytes_found + self.ahead_bytes,
+            earlier=self.resumed,
+            earlier_bytes=self.resumed_bytes,
+        )
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Take over counts of an earlier run, of entries that had not been found yet."""

@@ -43,6 +43,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` tells that its inode has other names.
 
     `again` tells that it is begun for the second time, since its change time has moved.
+    `ahead_bytes` are what the counters know of it while it waits, None if they don't.
     """
 
     root: int
@@ -54,6 +55,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     linked: bool = False
     again: bool = False
     slot: int = 0
+    ahead_bytes: int | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):

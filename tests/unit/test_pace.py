@@ -71,6 +71,8 @@ class _Run:
                 self._count(sized=1, bytes_found=size, bytes_done=size, done=1)
                 self._weight += share
             elif size > LARGE_BYTES:
+                # Its size is known from now on, as that of the files that `Counters` has `ahead`.
+                self._count(sized=1, bytes_found=size)
                 large.append(self._large(size, share))
             else:
                 yield self._job.entry_s + size / self._job.bytes_per_s
@@ -80,7 +82,6 @@ class _Run:
 
     def _large(self, size: int, share: float) -> Iterator[float]:
         yield self._job.entry_s
-        self._count(sized=1, bytes_found=size)
         pieces = -(-size // PIECE_BYTES)
         left = [pieces]
         each = size // pieces
@@ -140,6 +141,9 @@ def _varied() -> Tree:
 SHAPES: dict[str, Callable[[], Job]] = {
     "small files in one directory": lambda: Job([4096] * 30_000),
     "small files in many directories": lambda: Job(_balanced(400, 60, 10_000)),
+    "small files, then ten large ones": lambda: Job(
+        [20_000] * 400 + [40 * MIB] * 10, bytes_per_s=20 * MIB
+    ),
     "one large file": lambda: Job([4000 * MIB]),
     "20 x 5 MiB and 300 MiB, limited": lambda: _limited(20),
     "the same by one worker": lambda: _limited(20, workers=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pcircle.fcp.counters import Counters, named, totals
+from pcircle.fcp.counters import Counted, Counters, named, totals
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
@@ -201,3 +201,11 @@ def test_nothing_copied_is_no_division_by_zero() -> None:
 def test_the_report_is_plain_json() -> None:
     report = make_report(failures=(FAILURE.reported(),))
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+def test_large_files_that_wait_are_known_by_their_bytes() -> None:
+    counters = Counters(found=10, sized=7, bytes_found=70, scans_due=1, scans_done=1)
+    counters.ahead, counters.ahead_bytes = 3, 3000
+    known = counters.known(0.7)
+    assert (known.sized, known.bytes_found, known.complete) == (10, 3070, True)
+    assert "ahead" not in Counted.names, "it is of the moment, and in no record"

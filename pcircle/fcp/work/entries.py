@@ -84,7 +84,7 @@ class Entries:
             self._accounts.fail(root, join_path(path, name), doing, trouble, here)
         linked += [self._links.linked(name, s, place) for name, s in tally.linked]
         if self._disk is not None:
-            undone.update(tally.large, [failed[0] for failed in tally.failed])
+            undone.update([each[0] for each in tally.large], [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
             done = [*names.links, *names.specials, *files[:tried]]
             if undone:
@@ -97,7 +97,7 @@ class Entries:
         here_done = tried + len(names.links) + len(names.specials) - elsewhere
         self._counters.weight += where.weight * here_done
         if tally.large:
-            here.spawn([self._large_of(where, name) for name in tally.large])
+            here.spawn([self._large_of(where, *each) for each in tally.large])
         if tried < len(files):
             here.spawn(list(handed_back(where, files[tried:])))
 
@@ -138,10 +138,12 @@ class Entries:
                     path = join_path(where.path, name)
                     self._acting.actions.skipped(where.root, path, letter_of(mode))
 
-    def _large_of(self, where: Where, name: bytes) -> Large:
-        place = require(where.place)
+    def _large_of(self, where: Where, name: bytes, size: int) -> Large:
+        place, counters = require(where.place), self._counters
+        counters.ahead += 1
+        counters.ahead_bytes += size
         names = where.path, name, name
-        return Large(where.root, *names, where.weight, place, slot=where.slot)
+        return Large(where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size)
 
     # ---- reported at the end -----------------------------------------------
 

@@ -62,6 +62,9 @@ class LargeFiles:
 
     def begin(self, item: Large, here: Here[Item]) -> LargeFile | Done:
         """Begin a file whose content is copied in chunks."""
+        if item.ahead_bytes is not None:
+            self._counters.ahead -= 1
+            self._counters.ahead_bytes -= item.ahead_bytes
         try:
             with (
                 trying("reach"),
@@ -302,7 +305,7 @@ class LargeFiles:
         counters.bytes_found -= own.source.st_size
         counters.bytes_done -= own.source.st_size
         counters.resumed_bytes -= own.resumed_bytes
-        here.spawn([msgspec.structs.replace(item, weight=0.0, again=True)])
+        here.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
         return Done()
 
     def abandon(self, item: Large, own: LargeFile) -> None:
