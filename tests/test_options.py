@@ -24,7 +24,8 @@ OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 # What looks like an option in help, and is one of another program, or one given twice.
 ELSEWHERE = re.compile(r"mpirun -np|fcp -s prints|-vv")
 DECIDED = ("Options", "Plan", "Settings")
-HOLDERS = frozenset({"options", "plan", "settings"})
+# `ranks`: what `pcircle.tool.program` calls the options that say how many there are.
+HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
 TYPED = frozenset({"typed"})
 
 
