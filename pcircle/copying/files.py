@@ -40,12 +40,9 @@ COPIED, LARGE, LINKED = range(3)
 
 
 class Tally(NamedTuple):
-    """What was not copied of some files: the large, those of several names, and why they failed.
+    """What was not copied of some files: the large, those of several names, and why they failed."""
 
-    The large ones are names and sizes.
-    """
-
-    large: list[tuple[bytes, int]]
+    large: list[tuple[bytes, int]]  # with their sizes
     linked: list[tuple[bytes, os.stat_result]]
     failed: list[tuple[bytes, str, OSError]]
 
