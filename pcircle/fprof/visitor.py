@@ -24,9 +24,8 @@ from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.fs.trouble import kind_of, told
 from pcircle.runtime import Here
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import failure_of
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -331,7 +330,4 @@ class ProfileVisitor(Visitor[Sum]):
         self._note(where.root, join_path(where.path, name), "look up", error, here)
 
     def _note(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Any]) -> None:
-        base = self._plan.roots[root]
-        entry = b"" if base.name else path
-        shown = os.path.join(base.shown, entry) if entry else base.shown
-        here.note([Failure(shown, doing, *told(error), root, entry, kind_of(error))])
+        here.note([failure_of(self._plan.roots[root], root, path, doing, error)])

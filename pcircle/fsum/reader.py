@@ -19,14 +19,14 @@ from typing import Any
 
 from pcircle.buffers import aligned
 from pcircle.fs.data import data_ranges, may_have_holes
-from pcircle.fs.trouble import Changed, kind_of, told, tried, trying
+from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.runtime import Here
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, failure_of
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10
@@ -273,8 +273,5 @@ class Reader:
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """An entry's failure, as data."""
-        base = self._plan.roots[root]
-        entry = b"" if base.name else path
-        shown = os.path.join(base.shown, entry) if entry else base.shown
         doing = doing or tried(error, "read")
-        return Failure(shown, doing, *told(error), root, entry, kind_of(error))
+        return failure_of(self._plan.roots[root], root, path, doing, error)

@@ -15,13 +15,14 @@ from pcircle.fsum.items import Chunk, Done, Item, Large, Notice, Part
 from pcircle.fsum.large import LargeFile, LargeFiles
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
-from pcircle.fsum.visitor import SumVisitor, kind_of_root
+from pcircle.fsum.visitor import SumVisitor
 from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots
+from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS
 from pcircle.walk.walker import Scope, Walker
 
@@ -95,18 +96,8 @@ class SumTask(PartedTask[Item, Done]):
         return self._roots() if self._ledger is None else self._ledger.begin(self._roots())
 
     def _roots(self) -> Iterator[Tree | Batch]:
-        weight = 1.0 / len(self._plan.roots)
-        self.counters.found += len(self._plan.roots)
-        for number, root in enumerate(self._plan.roots):
-            if root.name:
-                names = kind_of_root(root.holder, root.name)
-                kinds = [b"".join(kind) for kind in (names.files, names.links, names.specials)]
-                files, links, specials = kinds
-                yield Batch(number, HOLDER, files, links, weight, None, specials)
-            else:
-                self.counters.scans_due += 1
-                only = None if self._lists is None else self._lists.parts[number].listed
-                yield Tree(number, b"", weight, only=only)
+        only = None if self._lists is None else [part.listed for part in self._lists.parts]
+        return seeds(self._plan.roots, self.counters, only)
 
     def process(self, item: Item, here: Here[Item]) -> Any:
         if isinstance(item, SINK_ITEMS):

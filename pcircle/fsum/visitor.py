@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -230,14 +229,3 @@ def _patience(here: Here[Any]) -> Callable[[], bool]:
         return spent_s > _BATCH_S or (spent_s > _WAITED_FOR_S and here.is_hungry())
 
     return enough
-
-
-def kind_of_root(holder: bytes, name: bytes) -> Names:
-    """A root that is no directory, by its kind."""
-    try:
-        mode = os.stat(os.path.join(holder, name), follow_symlinks=False).st_mode
-    except OSError:
-        mode = stat.S_IFREG  # to read it will say what is wrong
-    if stat.S_ISREG(mode):
-        return Names([name], [], [])
-    return Names([], [name], []) if stat.S_ISLNK(mode) else Names([], [], [name])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
+from pcircle.fs.trouble import kind_of, told
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, error_name
+from pcircle.walk.roots import Root
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -32,6 +36,13 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
         """The failure as a report has it."""
         error = error_name(self.errno, self.kind)
         return FailedEntry(show(self.path), self.doing, self.errno, self.reason, error)
+
+
+def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError) -> Failure:
+    """The failure of the entry `path` below a root, which has this number."""
+    entry = b"" if root.name else path
+    shown = os.path.join(root.shown, entry) if entry else root.shown
+    return Failure(shown, doing, *told(error), number, entry, kind_of(error))
 
 
 class LogLine(msgspec.Struct, frozen=True):

@@ -1,0 +1,297 @@
+"""Tools that look at the entries of trees one by one: all of the work but what is done with one.
+
+A tool on this floor is a `TreeTask` with a method for each kind of entry that it cares for. How
+trees are entered, chosen from, divided among ranks and threads, counted and failed is done here,
+on `pcircle.walk`. A tool whose results come together directory by directory (digests, sums)
+has a `Visitor` of its own; see `docs/new-tool.rst`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fs.directories import (
+    Lease,
+    affordable_threads,
+    device_and_inode,
+    inode_alone,
+    join_path,
+)
+from pcircle.fs.trouble import Changed
+from pcircle.guards import require_type
+from pcircle.runtime import Here, PartedTask
+from pcircle.tool.counters import Entries
+from pcircle.tool.failures import failure_of
+from pcircle.ui.names import show
+from pcircle.walk.globs import Rule
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import Root, open_roots, root_of
+from pcircle.walk.seeds import seeds
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import Scope, Walker, handed_back
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_BATCH_S = 0.1
+_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+
+
+class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, decided once on rank 0. A tool's own plan adds what it needs.
+
+    `directory` is the working directory; `one_node` tells that all ranks share a node. `rules`
+    choose among what is below the roots; `one_file_system`: of a mount point the directory alone.
+    """
+
+    roots: tuple[Root, ...]
+    directory: bytes
+    one_node: bool = True
+    rules: tuple[Rule, ...] = ()
+    one_file_system: bool = False
+    threads: int | None = None
+
+
+def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
+    """The roots. A symbolic link is followed. UsageError if there is nothing."""
+    return tuple(map(_root, paths))
+
+
+def _root(path: bytes) -> Root:
+    try:
+        return root_of(path)[0]
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+
+
+class TreeCounters(Entries):
+    """Counts of a worker, of a rank or of all. A tool adds its own as annotations.
+
+    `sized` are the entries whose size is known.
+    """
+
+    sized: int
+    bytes_found: int
+    bytes_done: int
+
+
+class Entry(NamedTuple):
+    """An entry that is no directory: its `name` in the directory `path` below a root.
+
+    `directory_fd` is that directory: an entry is only ever reached through it.
+    """
+
+    root: Root
+    path: bytes
+    name: bytes
+    directory_fd: int
+    counters: TreeCounters
+
+    @property
+    def shown(self) -> bytes:
+        """Its path, as the user knows it."""
+        if self.root.name:
+            return self.root.shown
+        return os.path.join(self.root.shown, join_path(self.path, self.name))
+
+    def open(self) -> BinaryIO:
+        """The file, for reading. Never through a link, and never a device or FIFO. OSError."""
+        fd = os.open(self.name, _FLAGS, dir_fd=self.directory_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is no longer a regular file")
+            self.counters.bytes_found += status.st_size
+            return open(fd, "rb")
+        except BaseException:
+            os.close(fd)
+            raise
+
+
+class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
+    """One rank's part of the work, or one worker thread's. A tool overrides some methods.
+
+    They are called on the worker thread. An OSError that leaves one fails the entry, which is
+    noted; what `doing` says is then what could not be done.
+    """
+
+    counters_type: ClassVar[type[TreeCounters]] = TreeCounters
+    doing: ClassVar[str] = "read"
+    plan: TreePlan
+    counters: Any  # of `counters_type`
+
+    def begin(self) -> None:
+        """A part begins: make what it needs of its own."""
+
+    def file(self, entry: Entry, here: Here[Any]) -> None:
+        """Do a regular file."""
+
+    def link(self, entry: Entry, here: Here[Any]) -> None:
+        """Do a symbolic link."""
+
+    def special(self, entry: Entry, here: Here[Any]) -> None:
+        """Do what is none of these, nor a directory."""
+
+    def directory(self, opened: Open[int], here: Here[Any]) -> None:
+        """Do a directory; all that is in it is done."""
+
+    def __init__(
+        self, plan: TreePlan, rank: int, lists: Lists | None = None, *, is_first: bool = True
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self.most_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
+        self.counters = self.counters_type()
+        self._rank = rank
+        self._lists = lists  # on rank 0
+        identify = device_and_inode if plan.one_node else inode_alone
+        self._directories = open_roots(plan.roots, plan.directory, identify, is_first=is_first)
+        self._walker: Walker[int] = Walker(
+            _EntryVisitor(self),
+            Scope(plan.rules, plan.one_file_system),
+            self._directories,
+            None,
+            self.counters,
+            rank,
+            lists,
+        )
+        self.begin()
+
+    @property
+    def counted(self) -> TreeCounters:
+        counters: TreeCounters = self.counters
+        return counters
+
+    def beside(self, number: int) -> TreeTask:
+        return type(self)(self.plan, self._rank, self._lists, is_first=False)
+
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        for part in self.parts:
+            part._directories.close()
+
+    def seed(self) -> Iterable[Tree | Batch]:
+        only = None if self._lists is None else [part.listed for part in self._lists.parts]
+        return seeds(self.plan.roots, self.counters, only)
+
+    def process(self, item: Tree | Batch | Portion, here: Here[Any]) -> Any:
+        if isinstance(item, Batch):
+            return {item.slot: self._walker.batch(item, here)}
+        if isinstance(item, Portion):
+            return {item.slot: self._walker.portion(item, here)}
+        if item.only is not None and item.only.is_range and self._lists is None:
+            here.post(0, [item])
+            return None
+        walked = self._walker.tree(item, here)
+        return walked if isinstance(walked, list) else {item.slot: walked}
+
+    def merge(self, a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
+        return {slot: a.get(slot, 0) + b.get(slot, 0) for slot in (*a, *b)}
+
+    def join(self, item: Any, own: Any, merged: dict[int, int], here: Here[Any]) -> dict[int, int]:
+        if isinstance(own, list):
+            return {require_type(Tree, item).slot: self._walker.join(own, merged, here)}
+        return merged if own is None else self.merge(own, merged)
+
+
+class _EntryVisitor(Visitor[int]):
+    """The walk's view of a `TreeTask`. What comes of a part of the tree is nothing."""
+
+    nothing: ClassVar[int] = 0
+
+    def __init__(self, task: TreeTask) -> None:
+        self._task = task
+        self._counters: TreeCounters = task.counters
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`."""
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        opened.place = Place(source.identity)
+        return None
+
+    def leave(self, opened: Open[int], here: Here[Any]) -> int:
+        """See `Visitor`."""
+        try:
+            self._task.directory(opened, here)
+        except OSError as error:
+            self._fail(opened.root, opened.path, self._task.doing, error, here)
+        else:
+            self._counters.directories += 1
+        return 0
+
+    def failed(self, opened: Open[int], error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        if opened.place is None:  # it was not even reached
+            self._counters.scans_done += 1
+            self._counters.sized += 1
+        self._fail(opened.root, opened.path, "read directory", error, here)
+
+    def lost(self, opened: Open[int]) -> int:
+        """See `Visitor`."""
+        return 0
+
+    def merge(self, a: int, b: int) -> int:
+        """See `Visitor`."""
+        return a + b
+
+    def taken(self) -> int:
+        """See `Visitor`."""
+        return 0
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[int]) -> None:
+        """See `Visitor`: what takes too long is handed back."""
+        begun_s = time.monotonic()
+        task, counters, files = self._task, self._counters, names.files
+        for name in names.links:
+            counters.links += self._look(task.link, where, name, fds[0], here)
+        for name in names.specials:
+            counters.special += self._look(task.special, where, name, fds[0], here)
+        for done, name in enumerate(files, 1):
+            found = counters.bytes_found
+            counters.files += self._look(task.file, where, name, fds[0], here)
+            counters.bytes_done += counters.bytes_found - found
+            took_s = time.monotonic() - begun_s
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and here.is_hungry())
+            if enough or here.stopping:
+                here.spawn(list(handed_back(where, files[done:])))
+                break
+
+    def _look(
+        self, look: Any, where: Where, name: bytes, directory_fd: int, here: Gathering[int]
+    ) -> bool:
+        """Have an entry done; whether that went well."""
+        counters = self._counters
+        counters.weight += where.weight
+        try:
+            root = self._task.plan.roots[where.root]
+            look(Entry(root, where.path, name, directory_fd, counters), here)
+        except OSError as error:
+            self._fail(where.root, join_path(where.path, name), self._task.doing, error, here)
+            return False
+        finally:
+            counters.sized += 1
+        return True
+
+    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+        """See `Visitor`."""
+        self._counters.sized += 1
+        self._fail(where.root, join_path(where.path, name), "reach", error, here)
+
+    def _fail(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Any]) -> None:
+        self._counters.failed += 1
+        here.note([failure_of(self._task.plan.roots[root], root, path, doing, error)])

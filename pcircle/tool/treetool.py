@@ -1,0 +1,184 @@
+"""A tool that walks, from its options to its exit code: what all such tools begin and end with.
+
+`pcircle.tool.trees` has the work between. `docs/new-tool.rst` has a tool of both, step by step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.entry import enter
+from pcircle.errors import Defect, EntriesFailed, Interrupted, Terminated, UsageError, worst
+from pcircle.fs.directories import working_directory
+from pcircle.runtime import Observer, Outcome, RankReport, Task
+from pcircle.tool.again import command
+from pcircle.tool.console import Console, miscounted, rank_share, unsettled
+from pcircle.tool.failures import line_of
+from pcircle.tool.inputs import lists_of, rules_of
+from pcircle.tool.options import Common, refuse_idle_null
+from pcircle.tool.options import common as common_of
+from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.trees import TreePlan, TreeTask, resolve
+from pcircle.transport.launch import detect
+from pcircle.ui import jsonout
+from pcircle.ui.arguments import Parser, add_filters, add_output, add_performance, notes, run
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.report import FailedEntry, RankShare, plural, shares
+from pcircle.units import format_duration
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+
+_EXIT_CODES = """\
+Exit codes: 0 success; 1 some entries failed, each one named; 2 refused;
+4 stopped early (a lost rank); 70 internal error; 130 and 143 interrupted."""
+
+
+def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES) -> Parser:
+    """The options of every tool that walks, and its operands; `more` is for the end of the help.
+
+    A tool adds its own, as `argparse` has it.
+    """
+    p = Parser(name, f"{name} [OPTION]... {operands}", about, notes(name, more))
+    p.add_argument("operands", nargs="*", metavar=operands, help=argparse.SUPPRESS)
+    filters = add_filters(p, "PATH")
+    filters.add_argument(
+        "-x", "--one-file-system", action="store_true", help="stay on one file system"
+    )
+    add_performance(p)
+    add_output(p)
+    return p
+
+
+def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace], int]) -> int:
+    """Be a command, from its arguments to the end of the process; or returns its exit code."""
+    speaks = not detect(os.environ).rank
+    return enter(lambda: run(parser, None, {}, carry_out, speaks=speaks))
+
+
+class TreeReport(msgspec.Struct, frozen=True):
+    """The result as JSON; `counts` are the tool's counters by name."""
+
+    schema: int
+    tool: str
+    version: str
+    exit_code: int
+    counts: dict[str, int]
+    elapsed_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+    ranks: tuple[RankShare, ...]
+
+
+class TreeConsole(Console[dict[int, int]]):
+    """Tells the user of failures, progress and the end. A tool adds what else there is to tell."""
+
+    def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
+        self.tool = program.name
+        super().__init__(program.options, log)
+        self._words = program.words
+        self.counters_type = program.task_type.counters_type
+
+    def counted(self, counts: tuple[int, ...]) -> Any:
+        return self.counters_type.of(counts)
+
+    def text(self, notice: Any) -> bytes:
+        """What a notice is on standard output, perhaps nothing."""
+        return b""
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        super().notice(source, values)
+        self.results.text(map(self.text, values))
+
+    def summary(self, total: Any) -> str:
+        """What was done, in one line."""
+        return f"{plural(total.completed, 'entry', 'entries')} done"
+
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
+        code, reasons = self.end(outcome)
+        total = self.counters_type.total(report.counts for report in outcome.reports)
+        wrong = "" if code else unsettled(total)
+        if wrong:
+            code = Defect.exit_code
+            reasons.append(miscounted(wrong, total))
+        if total.troubles or self.log_failed:
+            code = worst((code, EntriesFailed.exit_code))
+        code = worst((code, self.results.code))
+        self.tell_failures()
+        self.tell_reasons(code, reasons)
+        if not self.quiet:
+            took = format_duration(self.elapsed_s)
+            self.note(f"{self.tool}: {self.summary(total)} in {took}")
+        if code in (Interrupted.exit_code, Terminated.exit_code):
+            self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
+        ranks = tuple(map(self._share, outcome.reports))
+        if self.verbose:
+            self.note(shares(ranks, total.completed, self.verbose).rstrip("\n"))
+        counts = dict(zip(total.names, total.row(), strict=True))
+        about = (1, self.tool, __version__, code, counts, round(self.elapsed_s, 3))
+        self.results.document(TreeReport(*about, tuple(reasons), tuple(self.failures), ranks))
+        return worst((code, self.results.code))
+
+    def _share(self, report: RankReport) -> RankShare:
+        counts = self.counters_type.of(report.counts)
+        return rank_share(report, counts.completed, counts.bytes_done)
+
+
+class TreeProgram(ToolProgram):
+    """A tool that walks, for the runtime. A tool names its own parts; `more` are of its plan."""
+
+    plan_type: ClassVar[type[TreePlan]] = TreePlan
+    task_type: ClassVar[type[TreeTask]]
+    console_type: ClassVar[type[TreeConsole]] = TreeConsole
+
+    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__()
+        if not paths:
+            raise UsageError("missing operand PATH")
+        if not all(paths):
+            raise UsageError("empty file name")
+        refuse_idle_null(typed)
+        self.options = Common(**common_of(typed))
+        self.words: Sequence[str] = typed.words
+        self._paths = tuple(paths)
+        self._more = more
+        self._lists: Lists | None = None  # on rank 0
+
+    def run(self) -> int:
+        """Run it on the ranks that were asked for; the exit code."""
+        return run_tool(self, self.options)
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options = self.options
+        if options.json is not None:
+            jsonout.check(options.json)
+        plan = self.plan_type(
+            roots=resolve(self._paths),
+            directory=working_directory(),
+            one_node=len(set(nodes)) == 1,
+            rules=rules_of(options.filters, null=options.null),
+            one_file_system=options.one_file_system,
+            threads=options.threads,
+            **self._more,
+        )
+        if options.files_from is not None:
+            self._lists = lists_of(options, plan.roots, self.complain)
+        self.begin_log(options.error_log)
+        return msgspec.msgpack.encode(plan)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        decided = msgspec.msgpack.decode(plan, type=self.plan_type)
+        task = self.task_type(decided, rank, self._lists if rank == 0 else None)
+        task.line_of = None if self.options.error_log is None else line_of
+        self.close = task.close
+        return task
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        return self.console_type(self, self.log)
