@@ -48,7 +48,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
-    must be, with times counted from `now_ns`. `acts` is what is told of each action.
+    must be, with times counted from `now_ns`. `acts` is what is reported of each action.
     """
 
     roots: tuple[Root, ...]

@@ -47,7 +47,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Kept(NamedTuple):
-    """What is told of an entry."""
+    """What happened to an entry."""
 
     root: int
     path: bytes

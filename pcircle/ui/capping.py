@@ -1,6 +1,6 @@
 """Failures on standard error: a person is shown the first ones, and where the others are.
 
-Two thousand lines are no message. What is said of each entry goes on until it would fill screens;
+Two thousand lines are no message. Entries are named until they would fill screens;
 then the error log has the rest, or would have it. Where nobody watches and no log is written, all
 are named: standard error is the log.
 """
@@ -18,7 +18,7 @@ SHOWN = 20
 
 
 class Capped:
-    """What is said of failures: no more than `SHOWN` lines, unless nobody would know the rest."""
+    """Names failures: no more than `SHOWN` lines, unless nobody would know the rest."""
 
     def __init__(self, tool: str, stream: TextIO | None, log: str | None) -> None:
         self._tool = tool
