@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pcircle.fcp.plan import Root
+from pcircle.fs.trouble import COLLISION
 from pcircle.tool.failures import Failure
 
 _OF_COPY = " the copy of"
@@ -28,6 +29,8 @@ _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EOPNOT
 
 def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
     """The failure with the path that refused: the copy's where what was tried is of the copy."""
+    if failure.kind == COLLISION:  # of two sources: which is to give way the user must decide
+        return msgspec.structs.replace(failure, doing="copy")
     trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":
         trying, of_copy, rest = "read existing", _OF_COPY, ""
