@@ -70,11 +70,6 @@ def is_committed(place: bytes) -> bool:
     return max(_marks(place), default=0) > 1 and any(committed(place))
 
 
-def commits(place: bytes) -> int:
-    """How many commits the ranks have marked, all together."""
-    return sum(_marks(place))
-
-
 def _marks(place: bytes) -> list[int]:
     """How many commits each journal in a directory has."""
     try:

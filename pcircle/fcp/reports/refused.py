@@ -34,7 +34,7 @@ def with_path(failure: Failure, roots: Sequence[Root]) -> Failure:
     trying, of_copy, rest = f"{failure.doing} ".partition(f"{_OF_COPY} ")
     if failure.doing == "read the existing copy of":
         trying, of_copy, rest = "read existing", _OF_COPY, ""
-    elif trying in ("copy ", "clone ") and failure.errno in _OF_WRITES:
+    elif trying == "copy " and failure.errno in _OF_WRITES:
         trying, of_copy = "write", _OF_COPY
     if not of_copy:
         return failure
