@@ -88,11 +88,11 @@ def parse_duration(text: str) -> float:
     stripped = text.strip()
     if re.fullmatch(_PLAIN_SECONDS, stripped):
         return float(stripped)
-    if not re.fullmatch(_DURATION, stripped, re.IGNORECASE):
+    if not re.fullmatch(_DURATION, stripped, re.IGNORECASE | re.ASCII):
         raise ValueError(f"invalid duration {text!r}: must be like 30, 0.5s, 5m or 2h")
     return math.fsum(
         float(number) * _SECONDS_OF[unit.lower()]
-        for number, unit in re.findall(_DURATION_PART, stripped, re.IGNORECASE)
+        for number, unit in re.findall(_DURATION_PART, stripped, re.IGNORECASE | re.ASCII)
     )
 
 

@@ -96,3 +96,12 @@ def is_same_special(a: os.stat_result, b: os.stat_result) -> bool:
     """Whether two files are both the same FIFO, socket or device but for their names."""
     kind = stat.S_IFMT(a.st_mode)
     return kind in SPECIAL_KINDS and (kind, a.st_rdev) == (stat.S_IFMT(b.st_mode), b.st_rdev)
+
+
+def is_copied_special(source: os.stat_result, old: os.stat_result) -> bool:
+    """Whether one seems to be the other's copy: any two pipes are the same, and serve others."""
+
+    def known_by(status: os.stat_result) -> tuple[int, ...]:
+        return status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns
+
+    return is_same_special(source, old) and known_by(source) == known_by(old)

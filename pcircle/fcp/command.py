@@ -169,7 +169,7 @@ class CopyProgram(ToolProgram):
             sign=options.sign,
             striping=striping_of(options.stripe, kept, roots),
             threads=options.threads,
-            wanted=options.wanted,
+            wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
             now_ns=now_ns(),
             acts=self._acts(roots),
         )
@@ -299,6 +299,11 @@ class CopyProgram(ToolProgram):
         )
 
 
+def _of_retry(wanted: Attributes) -> Attributes:
+    """What entries must be that have failed: their times were right then, and may not be now."""
+    return msgspec.structs.replace(wanted, newer=None, older=None)
+
+
 def copy_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     return _run(_options(typed))
@@ -313,8 +318,18 @@ def _run(options: Options) -> int:
         _check_signature(options)
     if options.retry_from is not None and options.files_from is not None:
         raise UsageError("--retry-from cannot be combined with --files-from")
+    if options.list_out is not None and options.list_out in (
+        options.json_lines,
+        options.files_from,
+    ):
+        raise UsageError(f"--list-out: '{options.list_out}' is used by another option")
     if options.list_out is not None and options.verify:
         raise UsageError("--list-out cannot be combined with --verify")
+    if options.wanted.by_time == "atime" and options.checkpoint.resume:
+        raise UsageError(
+            "--resume cannot be combined with --by-time=atime: the copy has changed the access "
+            "times that it goes by; to start over, --restart"
+        )
     demand(options.stripe, options.keep)  # that it makes sense
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)

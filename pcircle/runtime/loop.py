@@ -51,6 +51,7 @@ from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
 
 _LAST_CALLS_S = 5.0
+_LONGEST_WAIT_S = 3600.0  # in one call
 _MOST_RECEIVERS = 256  # that a report tells apart
 
 
@@ -184,7 +185,8 @@ class Rank:
             wait_s = WINDOW_S if wait_s is None else min(wait_s, WINDOW_S)
         if self._limit is not None and (left_s := self._left_s(self._limit)) < inf:
             wait_s = max(0.0, left_s if wait_s is None else min(wait_s, left_s))
-        return wait_s
+        # The kernel counts milliseconds in 31 bits.
+        return None if wait_s is None else min(wait_s, _LONGEST_WAIT_S)
 
     def _arrived(self, arrival: Delivery | Lost) -> None:
         if isinstance(arrival, Lost):

@@ -16,6 +16,7 @@ from pcircle.units import parse_duration, parse_size
 from pcircle.walk.attributes import KINDS, Attributes, Moment
 
 _FILE = "file:"
+_LARGEST = (1 << 63) - 1  # of what is sent
 _MOMENTS = "must be like 30d, 2026-11-30, 2026-11-30T18:00, @1796061600 or file:PATH"
 
 
@@ -58,8 +59,12 @@ def moment_of(option: str, text: str) -> Moment:
     try:
         ago_s = parse_duration(text)
     except ValueError:
-        return Moment(date_ns(option, text, _MOMENTS))
-    return Moment(round(ago_s * 1e9), ago=True)
+        moment = Moment(date_ns(option, text, _MOMENTS))
+    else:
+        moment = Moment(round(ago_s * 1e9), ago=True)
+    if abs(moment.ns) > _LARGEST:
+        raise invalid(option, text, "out of range")
+    return moment
 
 
 def _size(option: str, text: str | None) -> int | None:
@@ -80,7 +85,7 @@ def _expression(text: str) -> bytes:
     pattern = os.fsencode(text)
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise invalid("--match", text, f"not a regular expression: {error}") from None
     return pattern
 
@@ -94,9 +99,12 @@ def _numbers(
     found = set()
     for word in text.split(","):
         try:
-            found.add(int(word) if word.isdecimal() else number_of(word))
+            chosen = int(word) if word.isdecimal() else number_of(word)
         except (KeyError, ValueError):
-            raise UsageError(f"{option}: unknown '{show(os.fsencode(word))}'") from None
+            chosen = _LARGEST + 1
+        if chosen > _LARGEST:
+            raise UsageError(f"{option}: unknown '{show(os.fsencode(word))}'")
+        found.add(chosen)
     return tuple(sorted(found))
 
 

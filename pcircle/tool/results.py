@@ -59,5 +59,5 @@ class Results:
 
 
 def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
-    while some := b"".join(islice(pieces, _TOGETHER)):
-        write_stream(stream, some)
+    while some := list(islice(pieces, _TOGETHER)):
+        write_stream(stream, b"".join(some))

@@ -42,8 +42,18 @@ class LogFile:
         while at < len(lines):
             end = lines.rfind(b"\n", at, at + _TOGETHER_BYTES) + 1
             end = end or lines.find(b"\n", at) + 1 or len(lines)
-            write_all(self._fd, lines[at:end])
+            self._write(lines[at:end])
             at = end
+
+    def _write(self, lines: bytes) -> None:
+        """Add whole lines, or none: half a path in a list would mean what it is in."""
+        status = os.fstat(self._fd)
+        try:
+            write_all(self._fd, lines)
+        except OSError:
+            if stat.S_ISREG(status.st_mode):
+                os.ftruncate(self._fd, status.st_size)
+            raise
 
     def close(self) -> None:
         """Bring all of it to disk. OSError if that can't be done."""

@@ -139,3 +139,39 @@ def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
         _prepared(place, Attributes(newer=Moment(1, ago=True)), Wish(resume=True))
     restarted = _prepared(place, month, Wish(restart=True))
     assert restarted.now_ns > first.now_ns
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--newer-than", "@99999999999"),
+        ("--newer-than", "999999999d"),
+        ("--older-than", "9999-12-31"),
+        ("--owner", "9" * 23),
+        ("--group", "9" * 23),
+        ("--match", "a{4294967296}"),
+        ("--match", "(" * 2000 + ")" * 2000),
+        ("--resume", "--by-time", "atime", "--older-than", "1d"),
+    ],
+    ids=lambda words: words[0] + words[1][:6],
+)
+def test_refused(words: tuple[str, ...], place: bytes) -> None:
+    """What can't be counted, read or held to is a mistake, and no internal error."""
+    source = make_directory(place, b"source")
+    finished = run_fcp(ONE, *words, source, place + b"/copy")
+    assert (finished.code, os.path.exists(place + b"/copy")) == (2, False), finished.said
+    assert "Traceback" not in finished.said
+
+
+def test_what_has_failed_is_retried_however_old_it_is_by_then(place: bytes) -> None:
+    source = make_directory(place, b"source")
+    path, log = write_file(source + b"/file", b"data"), place + b"/log"
+    os.makedirs(place + b"/copy/file")
+    copying = "--newer-than", "1h", "-T", source, place + b"/copy"
+    assert run_fcp(ONE, "--error-log", log, *copying).code == 1
+    os.rmdir(place + b"/copy/file")
+    day_old = os.stat(path).st_mtime - 86400
+    os.utime(path, (day_old, day_old))  # as if a day had passed
+    finished = run_fcp(ONE, "--retry-from", log, *copying)
+    assert finished.code == 0, finished.said
+    assert os.listdir(place + b"/copy") == [b"file"]

@@ -293,3 +293,18 @@ def test_a_special_file_with_two_names_of_which_one_is_there(
     one, other = (os.lstat(place + b"/copy/" + name) for name in (b"a", b"b"))
     assert stat.S_IFMT(one.st_mode) == stat.S_IFMT(os.lstat(source + b"/a").st_mode)
     assert os.path.samestat(one, other)
+
+
+def test_two_pipes_that_stay_are_not_made_one(place: bytes) -> None:
+    """With -u: they may serve two programs, whatever the source has."""
+    source, target = make_directory(place, b"source"), make_directory(place, b"copy")
+    os.mkfifo(source + b"/a", 0o600)
+    os.link(source + b"/a", source + b"/b")
+    for name, mode in ((b"a", 0o600), (b"b", 0o640)):
+        os.mkfifo(target + b"/" + name)
+        os.chmod(target + b"/" + name, mode)
+    finished = run_fcp(ONE, "-a", "-u", "-T", source, target)
+    assert finished.code == 0, finished.said
+    one, other = (os.lstat(target + b"/" + name) for name in (b"a", b"b"))
+    assert not os.path.samestat(one, other)
+    assert (stat.S_IMODE(one.st_mode), stat.S_IMODE(other.st_mode)) == (0o600, 0o640)

@@ -15,7 +15,7 @@ import pytest
 from ..fusefs.fixture import Mount
 from ..fusefs.rules import Rule
 from .judge import CONTENT, differences
-from .running import TWO, Launcher, document, launchers, run_fcp
+from .running import ONE, TWO, Launcher, document, launchers, run_fcp
 from .trees import build_flat_tree, build_small_tree
 
 SLOW = Rule(ops=("open",), path="source/*/*", delay_s=0.5)
@@ -66,3 +66,12 @@ def test_without_a_checkpoint_it_says_that(place: bytes, fuse: Mount) -> None:
     assert stopped.code == 4, stopped.said
     said = "fcp: no checkpoint was kept; to start over, run: fcp -j 2 --threads 1 --no-checkpoint "
     assert said in stopped.said
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_a_limit_may_be_months_away(launcher: Launcher, place: bytes) -> None:
+    """The kernel waits for no more than 24 days at once."""
+    source = build_flat_tree(place + b"/source", 3, 400, 10)
+    limits = "--no-checkpoint", "--quiet", "--threads", "1", "--ops-limit", "2000"
+    finished = run_fcp(launcher, *limits, "--stop-after", "60d", source, place + b"/copy")
+    assert finished.code == 0, finished.said

@@ -42,7 +42,7 @@ import msgspec
 from pcircle.checkpoint.journal import Inode as Journaled
 from pcircle.copying import target
 from pcircle.copying.counts import HARD_LINKS
-from pcircle.copying.existing import Taken, is_same_special
+from pcircle.copying.existing import Taken, is_copied_special
 from pcircle.copying.files import COPIED, LARGE
 from pcircle.copying.links import link_again
 from pcircle.copying.settings import Stamp
@@ -477,7 +477,7 @@ class HardLinks:
         plan = self._plan
         if not plan.existing.newer:
             return not plan.existing.stays
-        if is_same_special(source, old):
+        if is_copied_special(source, old):
             return True
         return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
