@@ -15,12 +15,15 @@ it is looked for less often than usual: to do so takes a tenth of the start.
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
-from collections.abc import Callable
 
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+from pcircle.finding import install
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 def open_standard_descriptors() -> None:
@@ -40,6 +43,10 @@ def open_standard_descriptors() -> None:
 def enter(run: Callable[[], int]) -> int:
     """Run a command, which `run` imports as well; ends the process, or returns the exit code."""
     open_standard_descriptors()
+    install()
+    import gc  # only now, when modules are found for less
+    import signal
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

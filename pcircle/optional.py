@@ -16,11 +16,8 @@ A leaf of the package: it imports nothing of it.
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 __all__ = ["load", "try_out"]
@@ -36,6 +33,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 def load(package: str, trial: str) -> Any:
     """Return a package's module after a child process has survived `trial`.  ImportError."""
+    from importlib import import_module
+
     try_out(package, trial)
     return import_module(package)
 
@@ -56,6 +55,9 @@ def try_out(package: str, trial: str) -> None:
 @cache
 def _problem(package: str, trial: str) -> str | None:
     """Why a package can't be used, nothing if it can; None if it is not installed."""
+    import subprocess  # only now, as importlib: hardly a job asks for an optional package
+    from importlib.util import find_spec
+
     if find_spec(package) is None:
         return None
     if not sys.executable:  # Python inside another program: there is no child to be started

@@ -40,6 +40,7 @@ READERS = {
     "aio/operations.py",  # what its users ask for
     "checkpoint/journal.py",  # records, and where one begins again behind damage
     "copying/plain.py",  # what is small
+    "finding.py",  # compiled modules, most of them small
     "checkpoint/resumed.py",  # a record
     "runtime/spill.py",  # a segment, to be decoded
     "signature/runs.py",  # entries, to be cut into bytes

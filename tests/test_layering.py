@@ -26,6 +26,7 @@ LEAVES = {
     "counting",
     "encoding",
     "errors",
+    "finding",
     "guards",
     "mounts",
     "names",
@@ -55,10 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
     "acls": set(),
     "buffers": set(),
-    "entry": {"transport"},  # of whom nobody knows but the commands
+    "entry": {"finding", "transport"},  # of whom nobody knows but the commands
     "counting": set(),
     "encoding": {"errors"},
     "errors": set(),
+    "finding": set(),
     "guards": set(),
     "mounts": set(),
     "names": set(),

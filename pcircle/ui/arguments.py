@@ -30,6 +30,10 @@ LAUNCH = """\
 Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
 Under mpirun or srun it uses the ranks of the launcher."""
 
+# argparse would ask for a translation of each of its words, in files of each of the user's
+# languages. There is none, and `_in_our_words` knows them as they are.
+argparse._ = str  # type: ignore[attr-defined]
+
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
 _SUGGESTED = 2  # options, at most

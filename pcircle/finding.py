@@ -1,0 +1,131 @@
+"""Finds modules with two calls on files each, where Python makes six or more.
+
+The idea: ten thousand ranks that start at once ask one shared file system for the same two hundred
+modules. For each, Python looks at the time of every folder on the way, twice at the source, opens
+what is compiled of it, and asks twice for its size. Here each folder is listed once, and one look
+at the source tells whether what is compiled is of it. So there is a look and an open. What is
+compiled stays Python's: it is checked as ever, and written where it is missing.
+
+A command installs this for its own process (`pcircle.entry`), ahead of Python's `PathFinder`; who
+imports the package as a library has Python's finders alone. These also decide whatever is not a
+plain file in a listed folder: namespace packages, archives, files created after the listing.
+
+A leaf of the package: it imports nothing of it.
+"""
+
+from __future__ import annotations
+
+# What importlib.machinery and importlib.util hand on: part of the interpreter, it costs no call.
+import _frozen_importlib_external as machinery
+import os
+import sys
+from _imp import extension_suffixes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["Finder", "install"]
+
+_OWN = f"{__package__}."
+_READ_BYTES = 256 << 10
+
+
+def install() -> None:
+    """Put the finder ahead of Python's, and take the interpreter's own folder off `sys.path`.
+
+    A script installed beside the interpreter has that folder first there; it holds no modules.
+    """
+    if sys.path and sys.path[0] == os.path.dirname(sys.executable):
+        del sys.path[0]
+    if machinery.PathFinder in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(machinery.PathFinder), Finder())
+
+
+class Finder:
+    """Finds modules that are files in folders, as `importlib.machinery.PathFinder` does."""
+
+    def __init__(self) -> None:
+        self._suffixes = extension_suffixes()
+        self._listed: dict[str, frozenset[str] | None] = {}
+
+    def find_spec(
+        self, name: str, folders: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module of that name, in `sys.path` or in the folders of the package above it.
+
+        None where another finder is to say what it is, or that there is none.
+        """
+        last = name.rpartition(".")[2]
+        if folders is not None and name.startswith(_OWN) and name.count(".") > 1:
+            # In a room of ours is nothing but modules, and hardly another room: not worth a list.
+            path = os.path.join(folders[0], last)
+            inside = os.path.join(path, "__init__.py")
+            return _source(name, f"{path}.py", None) or _source(name, inside, [path])
+        for folder in sys.path if folders is None else folders:
+            names = self._names(folder)
+            if names is None:
+                return None
+            path = os.path.join(folder, last)
+            if last in names:
+                return _source(name, os.path.join(path, "__init__.py"), [path])
+            for suffix in self._suffixes:
+                if last + suffix in names:
+                    loader = machinery.ExtensionFileLoader(name, path + suffix)
+                    return machinery.spec_from_file_location(name, path + suffix, loader=loader)
+            if f"{last}.py" in names:
+                return _source(name, f"{path}.py", None)
+            if f"{last}.pyc" in names:  # compiled, and no source
+                return None
+        return None
+
+    def invalidate_caches(self) -> None:
+        """Forget what was listed; for `importlib.invalidate_caches`."""
+        self._listed.clear()
+
+    def _names(self, folder: str) -> frozenset[str] | None:
+        """What is in a folder, nothing if it does not exist; None if it is something else."""
+        if folder not in self._listed:
+            names = None
+            if os.path.isabs(folder):
+                try:
+                    names = frozenset(os.listdir(folder))
+                except FileNotFoundError:
+                    names = frozenset()
+                except OSError:
+                    pass
+            self._listed[folder] = names
+        return self._listed[folder]
+
+
+def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    loader = _Loader(name, path, status)
+    return machinery.spec_from_file_location(
+        name, path, loader=loader, submodule_search_locations=inside
+    )
+
+
+class _Loader(machinery.SourceFileLoader):
+    """Python's loader of source files, with what the finder has seen."""
+
+    def __init__(self, name: str, path: str, status: os.stat_result) -> None:
+        super().__init__(name, path)
+        self._status = status
+
+    def path_stats(self, path: str) -> Mapping[str, float]:
+        """Time and size of the source."""
+        return {"mtime": self._status.st_mtime, "size": self._status.st_size}
+
+    def get_data(self, path: str) -> bytes:
+        """What is in a file, whose size nobody asks for."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return b"".join(iter(lambda: os.read(fd, _READ_BYTES), b""))
+        finally:
+            os.close(fd)

@@ -1,0 +1,154 @@
+"""The finder of modules finds what Python's own does, or leaves it to that."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
+from pathlib import Path
+
+import pytest
+
+from pcircle.finding import Finder, install
+from tests.conftest import ROOT, Run
+
+_OF_PYTHON = ("json", "_json", "collections", "curses", "tomllib", "ctypes", "_ctypes", "math")
+_OF_OTHERS = ("msgspec", "xxhash", "lru", "mpi4py", "numpy", "rich")
+
+
+def _own() -> Iterator[str]:
+    for path in sorted((ROOT / "pcircle").rglob("*.py")):
+        if path.name != "__main__.py":
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _folders(name: str) -> list[str] | None:
+    above = name.rpartition(".")[0]
+    return [str(ROOT / above.replace(".", "/"))] if above else None
+
+
+def _described(spec: ModuleSpec | None) -> object:
+    if spec is None:
+        return None
+    inside = spec.submodule_search_locations
+    return spec.name, spec.origin, spec.cached, spec.parent, inside and list(inside)
+
+
+@pytest.mark.parametrize("name", [*_own(), *_OF_PYTHON, *_OF_OTHERS])
+def test_it_finds_what_python_finds(name: str) -> None:
+    found = Finder().find_spec(name, _folders(name))
+    by_python = PathFinder.find_spec(name, _folders(name))
+    if found is None:  # part of the interpreter, or nowhere
+        assert by_python is None
+        return
+    assert _described(found) == _described(by_python)
+    assert by_python is not None
+    assert isinstance(found.loader, type(by_python.loader))
+
+
+def test_an_extension_module_is_found_beside_others(tmp_path: Path) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    for name in ("fast.py", f"fast{suffix}"):
+        (tmp_path / name).touch()
+    spec = Finder().find_spec("fast", [str(tmp_path)])
+    assert spec is not None
+    assert isinstance(spec.loader, ExtensionFileLoader)
+    assert spec.origin == str(tmp_path / f"fast{suffix}")
+
+
+@pytest.mark.parametrize(
+    "kind", ["namespace", "archive", "relative", "compiled", "later", "missing"]
+)
+def test_what_is_not_plainly_there_is_left_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Even where a module of that name is in a folder that comes later."""
+    (tmp_path / "last").mkdir()
+    folder, last = tmp_path / "folder", str(tmp_path / "last")
+    finder = Finder()
+    if kind == "archive":
+        with zipfile.ZipFile(folder, "w") as archive:
+            archive.writestr("thing.py", "")
+    else:
+        folder.mkdir()
+    if kind == "namespace":
+        (folder / "thing").mkdir()
+    elif kind == "compiled":
+        (folder / "thing.pyc").touch()
+    elif kind == "relative":
+        monkeypatch.chdir(tmp_path)
+        folder = Path("folder")
+    if kind in ("later", "missing"):
+        assert finder.find_spec("thing", [last]) is None
+    (tmp_path / "last" / "thing.py").touch()
+    if kind == "missing":
+        assert finder.find_spec("other", [last]) is None
+        return
+    assert finder.find_spec("thing", [str(folder), last]) is None
+    if kind == "later":
+        finder.invalidate_caches()
+        assert finder.find_spec("thing", [str(folder), last]) is not None
+
+
+def test_a_folder_that_does_not_exist_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "thing.py").touch()
+    assert Finder().find_spec("thing", [str(tmp_path / "none"), str(tmp_path)]) is not None
+
+
+_PROGRAM = """
+import os, sys
+from pcircle.finding import Finder, install
+install()
+sys.path.insert(0, sys.argv[1])
+import thing
+print(thing.VALUE, thing.__cached__)
+print(open(thing.__cached__, "rb").read(4) == __import__("importlib.util").util.MAGIC_NUMBER)
+"""
+
+
+def test_what_is_compiled_is_written_used_and_replaced(run: Run, tmp_path: Path) -> None:
+    """Python's own files, which its own finder takes as well."""
+    environment = {name: text for name, text in os.environ.items() if "BYTECODE" not in name}
+    module = tmp_path / "thing.py"
+    for value in (1, 1, 22):
+        module.write_text(f"VALUE = {value}\n")
+        done = run([sys.executable, "-c", _PROGRAM, str(tmp_path)], env=environment)
+        assert done.stdout.decode().split()[0::2] == [str(value), "True"], done.stderr
+        plain = [sys.executable, "-c", "import thing; print(thing.VALUE)"]
+        assert run(plain, env=environment, cwd=tmp_path).stdout.split() == [b"%d" % value]
+
+
+@pytest.fixture
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_it_comes_before_pythons_and_behind_what_comes_before_that() -> None:
+    before = list(sys.meta_path)
+    install()
+    at = before.index(PathFinder)
+    assert sys.meta_path[:at] == before[:at]
+    assert isinstance(sys.meta_path[at], Finder)
+    assert sys.meta_path[at + 1 :] == before[at:]
+
+
+@pytest.mark.usefixtures("_as_before")
+@pytest.mark.parametrize("folder", [os.path.dirname(sys.executable), str(ROOT)])
+def test_only_the_folder_of_commands_leaves_the_path(folder: str) -> None:
+    sys.path.insert(0, folder)
+    rest = sys.path[1:]
+    install()
+    assert sys.path == (rest if folder != str(ROOT) else [folder, *rest])
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_an_interpreter_without_pythons_finder_is_left_alone() -> None:
+    sys.meta_path.remove(PathFinder)
+    before = list(sys.meta_path)
+    install()
+    assert sys.meta_path == before
