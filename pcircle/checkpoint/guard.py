@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -115,13 +114,17 @@ class Guard:
 
     def _write(self) -> None:
         self._beat += 1
-        lock = Lock(socket.gethostname(), _boot(), os.getpid(), self._token, self._beat)
+        lock = Lock(_host(), _boot(), os.getpid(), self._token, self._beat)
         self._checkpoint.write(b"lock", [msgspec.json.encode(lock)])
 
     def check(self) -> None:
         """StoppedEarly if another job has taken the checkpoint."""
         if self.taken:
             raise StoppedEarly("another job has taken over the checkpoint")
+
+
+def _host() -> str:
+    return os.uname().nodename  # as socket.gethostname(), without what socket imports
 
 
 def _boot() -> str:
@@ -134,7 +137,7 @@ def _boot() -> str:
 
 def _is_of_this_host(lock: Lock) -> bool:
     """Whether the lock's process would be one of ours: containers may share a name."""
-    return lock.host == socket.gethostname() and lock.boot == _boot()
+    return lock.host == _host() and lock.boot == _boot()
 
 
 def _is_alive(lock: Lock) -> bool:

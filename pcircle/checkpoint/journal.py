@@ -33,12 +33,12 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 import xxhash
 
+from pcircle.checkpoint.blake import blake2b
 from pcircle.errors import NoSpace
 from pcircle.fs.directories import HOLDER
 from pcircle.guards import require

@@ -25,10 +25,10 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
-from hashlib import blake2b
 
 import msgspec
 
+from pcircle.checkpoint.blake import blake2b
 from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.mark import remove_from
 from pcircle.writing import write_all

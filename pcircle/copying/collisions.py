@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import stat
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -118,6 +117,8 @@ def key_of(name: bytes) -> str:
     """What names have in common that some file system may take for the same; others may too."""
     if name.isascii():
         return name.decode("ascii").lower().rstrip(" .")
+    import unicodedata  # only now: most names are ASCII
+
     text = name.decode("utf-8", "surrogateescape")
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).upper().casefold())
     return "".join(c for c in text if unicodedata.category(c) != "Cf").rstrip(" .")
@@ -145,6 +146,8 @@ def are_one(a: bytes, b: bytes, *, form: bool, case: bool) -> bool:
         if case:
             pair = [text.casefold() for text in pair]
         if form:
+            import unicodedata
+
             pair = [unicodedata.normalize("NFC", text) for text in pair]
         return pair[0] == pair[1]
     return case and a.lower() == b.lower()
@@ -171,6 +174,8 @@ def _other_case(name: bytes) -> bytes | None:
 
 
 def _other_form(name: bytes) -> bytes | None:
+    import unicodedata
+
     with suppress(UnicodeError):
         text = name.decode()
         for form in ("NFC", "NFD"):

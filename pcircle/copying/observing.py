@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pcircle.copying.settings import SOURCE_FLAGS
-from pcircle.signature import Signer
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
 
 SLICE_BYTES = 16 << 20
 """What is moved at once."""

@@ -6,9 +6,9 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -25,25 +25,21 @@ from pcircle.fcp.plan import (
     Root,
 )
 from pcircle.fcp.reports.console import Console
-from pcircle.fcp.reports.errorlog import Failed, Lines, read_log, select, sides
 from pcircle.fcp.reports.report import described
-from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, left_behind, none_found, reached
+from pcircle.fcp.work.journaled import JournaledCopy
 from pcircle.fcp.work.task import CopyTask
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
-from pcircle.fs.lists import Lists, sort
 from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Task
-from pcircle.signature.algorithms import algorithm, check_name, ensure_usable
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import attributes_of, now_ns
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.options import Common, common
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.times import Stop, limit_of, stop_of
-from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import (
@@ -55,6 +51,10 @@ from pcircle.ui.values import (
 )
 from pcircle.units import parse_size
 from pcircle.walk.attributes import ANY, Attributes
+
+if TYPE_CHECKING:
+    from pcircle.fcp.reports.errorlog import Failed
+    from pcircle.fs.lists import Lists
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
@@ -121,18 +121,16 @@ class CopyProgram(ToolProgram):
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
-        if options.sign is not None:
-            try:
-                algorithm(options.sign)
-            except ValueError as error:
-                raise UsageError(f"--signature: {error}") from None
-        if options.json is not None:
-            jsonout.check(options.json)
+        _refuse_unusable(options)
         rules = rules_of(options.filters, null=options.null)
         here = working_directory()
         self._wish = reached(options.checkpoint)
         log = options.retry_from
-        entries = iter(()) if log is None else read_log(log)
+        entries: Iterator[Failed] = iter(())
+        if log is not None:
+            from pcircle.fcp.reports.errorlog import read_log, select
+
+            entries = read_log(log)
         failed = list(islice(entries, 1))
         try:
             roots = self._meant(self._roots(failed, here), here)
@@ -231,6 +229,8 @@ class CopyProgram(ToolProgram):
         into, exact = options.into, options.exact
         roots = resolve(sources, target, into=into, exact=exact, follow=follow, force=force)
         if failed and len(sources) == 1 and not (into or exact):
+            from pcircle.fcp.reports.errorlog import sides
+
             wanted = (failed[0].source, failed[0].target)
             if sides(roots[0], here) != wanted:
                 exactly = resolve(sources, target, exact=True, follow=follow, force=force)
@@ -243,6 +243,8 @@ class CopyProgram(ToolProgram):
         options = self._options
         wish = self._wish
         if len(roots) > 1 or options.into or options.exact or wish.never:
+            return roots
+        if roots[0].target_shown == options.target:  # as it is meant then, too
             return roots
         if has_checkpoint(roots, here, wish):
             return roots
@@ -258,6 +260,8 @@ class CopyProgram(ToolProgram):
         decided = msgspec.msgpack.decode(plan, type=Plan)
         lists = self._lists if rank == 0 else None
         if decided.sign is not None:
+            from pcircle.signature.algorithms import ensure_usable
+
             ensure_usable(decided.sign, rank)
         if decided.dry:
             from pcircle.fcp.dry import DryTask
@@ -276,6 +280,8 @@ class CopyProgram(ToolProgram):
         """What makes the lines of the error log, if one is wanted."""
         if self._options.error_log is None:
             return None
+        from pcircle.fcp.reports.errorlog import Lines
+
         return Lines(plan.roots, plan.directory).of
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -283,6 +289,8 @@ class CopyProgram(ToolProgram):
         signatures = None
         roots = msgspec.msgpack.decode(plan, type=Plan).roots
         if options.sign is not None:
+            from pcircle.fcp.reports.signing import Signatures
+
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
         return Console(
             options,
@@ -331,6 +339,7 @@ def _run(options: Options) -> int:
             "times that it goes by; to start over, --restart"
         )
     demand(options.stripe, options.keep)  # that it makes sense
+    _import_ahead(options)
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
@@ -339,6 +348,33 @@ def _run(options: Options) -> int:
         return run_tool(program, options)
     finally:
         os.umask(umask)
+
+
+def _refuse_unusable(options: Options) -> None:
+    """UsageError if the signature's algorithm can't be used here, or the file for the result."""
+    if options.sign is not None:
+        from pcircle.signature.algorithms import algorithm  # few copies are signed
+
+        try:
+            algorithm(options.sign)
+        except ValueError as error:
+            raise UsageError(f"--signature: {error}") from None
+    if options.json is not None:
+        from pcircle.ui import jsonout
+
+        jsonout.check(options.json)
+
+
+def _import_ahead(options: Options) -> None:
+    """Import what only this job needs, before ranks are forked: each would do so by itself."""
+    if options.verify:
+        import pcircle.fcp.work.verify
+    if options.dry:
+        import pcircle.fcp.dry  # noqa: F401
+    if options.sign is not None:
+        from pcircle.signature.algorithms import import_ahead
+
+        import_ahead(options.sign)
 
 
 def _resumed(plan: Plan, kept: Kept) -> Plan:
@@ -357,8 +393,6 @@ def _journaled(
     plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
 ) -> CopyTask:
     """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
-    from pcircle.fcp.work.journaled import JournaledCopy
-
     try:
         return JournaledCopy(plan, rank, size, kept, lists)
     except OSError as error:
@@ -375,6 +409,8 @@ def _listed(
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from requires one SRC, a directory")
     paths = read_paths(name, null=options.null, whole=options.deep, note=note)
+    from pcircle.fs.lists import sort  # few runs have a list
+
     return sort([(0, paths)])
 
 
@@ -388,6 +424,8 @@ def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageE
 
 def _check_signature(options: Options) -> None:
     """UsageError if there is no such signature, or none of such a copy."""
+    from pcircle.signature.algorithms import check_name
+
     try:
         check_name(require(options.sign))
     except ValueError as error:

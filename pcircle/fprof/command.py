@@ -182,6 +182,9 @@ def _block(text: str) -> tuple[int, int]:
 
 
 def _run(options: Options) -> int:
+    # All that walk need it. Ranks that are forked would each import it.
+    import ctypes  # noqa: F401
+
     program = ProfileProgram(options)
     return run_tool(program, options)
 

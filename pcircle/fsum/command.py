@@ -16,7 +16,7 @@ from pcircle.fsum.console import Console, tell_differences
 from pcircle.fsum.plan import LARGE_BYTES, Against, Own, Plan, resolve
 from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
-from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable
+from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable, import_ahead
 from pcircle.tool.failures import line_of
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
@@ -269,6 +269,8 @@ def _run(options: Options) -> int:
             new_hasher(options.algorithm or "xxh128")
         elif options.against is None:
             check_name(options.algorithm or DEFAULT)
+        if not options.whole:
+            import_ahead(options.algorithm or DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
     program = SumProgram(options)

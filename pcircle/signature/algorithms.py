@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from pcircle import optional
 from pcircle.errors import StoppedEarly
 
 DEFAULT = "xxh128"
@@ -54,6 +53,12 @@ def check_name(name: str) -> None:
         raise ValueError(f"unknown algorithm '{name}'; choose from {', '.join(names())}")
 
 
+def import_ahead(name: str) -> None:
+    """Import an algorithm before ranks are forked, if that needs no trial: each would do so."""
+    if name == DEFAULT or name in _HASHLIB:
+        algorithm(name)
+
+
 def ensure_usable(name: str, rank: int) -> None:
     """StoppedEarly where a rank can't use the algorithm, as on a node with another processor."""
     try:
@@ -73,6 +78,8 @@ def algorithm(name: str) -> Algorithm:
         import hashlib
 
         return _of_class(name, getattr(hashlib, name))
+    from pcircle import optional
+
     try:
         return _of_class(name, optional.load(name, _TRIAL_OF_BLAKE3).blake3)
     except ImportError as error:

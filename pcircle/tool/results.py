@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from pcircle.errors import EntriesFailed
-from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.writing import write_stream
+
+if TYPE_CHECKING:
+    from pcircle.ui import jsonout
 
 _STREAMS = ("standard output", "standard error")
 _TOGETHER = 4096  # pieces that are written at once
@@ -49,6 +51,8 @@ class Results:
     def document(self, document: jsonout.Document) -> None:
         """Write it as JSON, if that was asked for."""
         if self._json is not None:
+            from pcircle.ui import jsonout
+
             stdout = getattr(sys.stdout, "buffer", None)
             self.write(self._json, partial(jsonout.write, document, self._json, stdout))
 

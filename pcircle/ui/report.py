@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pcircle.ui import table
 from pcircle.units import format_count, format_size
 
 FAILURES_KEPT = 1000
@@ -107,6 +106,8 @@ def shares(ranks: Sequence[RankShare], entries: int, verbose: int) -> str:
     if verbose > 1:
         header += ["items", "steals", "messages", "sent", "spilled", "cpu", "peak memory"]
     align = "r" * 6 + "l" * climbed + "r" * len(header)
+    from pcircle.ui import table
+
     return table.render(rows, align=align[: len(header)], header=header)
 
 

@@ -9,7 +9,6 @@ What this is not: wrapping, colour or units.  Cells come as finished text.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 
 __all__ = ["cell_width", "render"]
@@ -23,6 +22,8 @@ def cell_width(text: str) -> int:
 
 
 def _character_width(character: str) -> int:
+    import unicodedata  # only now: most tables are ASCII
+
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

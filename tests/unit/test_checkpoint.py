@@ -39,7 +39,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """From here on this is another host, or another boot of what has the same name."""
     if what == "host":
-        monkeypatch.setattr("socket.gethostname", lambda: "another")
+        monkeypatch.setattr(module, "_host", lambda: "another")
     else:
         monkeypatch.setattr(module, "_boot", lambda: "another")
 
@@ -79,7 +79,7 @@ def test_a_job_that_beats_no_more_is_dead(
     path = Path(os.fsdecode(checkpoint.path)) / "lock"
     os.utime(path, (0, 0))
     monkeypatch.setattr(Guard, "_watch", None)  # not called
-    monkeypatch.setattr("socket.gethostname", lambda: "a third")
+    monkeypatch.setattr(module, "_host", lambda: "a third")
     guards[2].take()
     for guard in guards:
         guard.end()

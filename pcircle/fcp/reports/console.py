@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
@@ -24,11 +24,9 @@ from pcircle.fcp.reports.report import (
     share,
     summary,
 )
-from pcircle.fcp.reports.signing import Signatures
 from pcircle.fcp.resume import remarks_of
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
-from pcircle.tool.again import command
 from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
@@ -36,6 +34,9 @@ from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.report import shares
+
+if TYPE_CHECKING:
+    from pcircle.fcp.reports.signing import Signatures
 
 
 class Console(base.Console[Done]):
@@ -188,6 +189,8 @@ class Console(base.Console[Done]):
         """The command to run next; None if the copy was not started by one."""
         if not self._words:
             return None
+        from pcircle.tool.again import command
+
         return command("fcp", self._words, add=add, drop=drop, drop_valued=drop_valued)
 
     def _report(

@@ -16,7 +16,7 @@ item's epoch is the latest of its own end, its place's, and its children's.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.checkpoint.journal import Counts, Inode
 from pcircle.checkpoint.recorder import Recorder
@@ -28,9 +28,11 @@ from pcircle.fcp.plan import Plan
 from pcircle.fcp.work.links import is_copy_of
 from pcircle.fcp.work.task import CopyTask, slot_of
 from pcircle.fcp.worker.takings import has_failed
-from pcircle.fs.lists import Lists
 from pcircle.guards import require
 from pcircle.walk.items import Place
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
 
 
 class JournaledCopy(CopyTask):

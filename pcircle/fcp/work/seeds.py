@@ -7,12 +7,15 @@ is made if it is not there, is finished like any other, and counts as an entry.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.items import Item, Singles
 from pcircle.fcp.plan import DIRECTORY, Plan
-from pcircle.fs.lists import Lists
 from pcircle.walk.items import Tree
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
 
 
 def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:

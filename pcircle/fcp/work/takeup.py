@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.checkpoint.journal import Begun, Part
 from pcircle.checkpoint.resumed import Listing, Resumed
@@ -25,7 +25,9 @@ from pcircle.copying.settings import Stamp
 from pcircle.copying.target import BegunFile
 from pcircle.encoding import to_scan
 from pcircle.fs.xattrs import lift_flags
-from pcircle.signature import BLOCK_BYTES, PART, Signer
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
 
 _LISTED_AT_ONCE = 4096
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -162,6 +164,8 @@ def take_up(
 
 def usable(signer: Signer, parts: Sequence[Part]) -> list[Part]:
     """The parts of a large file that have all their digests, each block no more than once."""
+    from pcircle.signature import BLOCK_BYTES, PART  # few copies are signed
+
     chosen: list[Part] = []
     reached = 0
     for part in sorted(parts, key=attrgetter("offset")):

@@ -8,7 +8,7 @@ again. What such an item came to is a part of the directory of its slot.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -36,18 +36,20 @@ from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.large import LargeFile, LargeFiles
 from pcircle.fcp.work.links import HardLinks
 from pcircle.fcp.work.seeds import seed_listed
-from pcircle.fcp.work.verify import Verifier
 from pcircle.fcp.work.visitor import CopyVisitor
 from pcircle.fcp.worker.waiting import LONGEST_WAIT_S
 from pcircle.fcp.worker.worker import Worker, worker
 from pcircle.fs.directories import affordable_threads
-from pcircle.fs.lists import Lists
 from pcircle.guards import require, require_type
 from pcircle.runtime import Here, PartedTask
 from pcircle.ui.names import show
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.opened import Gathering
 from pcircle.walk.walker import Walker
+
+if TYPE_CHECKING:
+    from pcircle.fcp.work.verify import Verifier
+    from pcircle.fs.lists import Lists
 
 _BATCH_NAMES = 512  # of files that were given as SRC
 
@@ -96,6 +98,8 @@ class CopyTask(PartedTask[Item, Done]):
         self._large = LargeFiles(own)
         self._verifier: Verifier | None = None
         if self._worker.waiting is not None:
+            from pcircle.fcp.work.verify import Verifier  # few copies are verified
+
             self._verifier = Verifier(own)
             self.epoch_period_s = LONGEST_WAIT_S
 

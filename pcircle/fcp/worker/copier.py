@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from pcircle.copying.existing import Taken
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
-from pcircle.copying.special import copy_special
 from pcircle.fcp.acting import Acting
 from pcircle.fcp.counters import Counters
 from pcircle.fs.directories import Directories
 from pcircle.fs.trouble import trying
-from pcircle.signature import Signer
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
 from pcircle.walk.items import Place
 
 
@@ -50,6 +52,8 @@ class DirectoryCopier:
         self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
     ) -> os.stat_result | None:
         """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        from pcircle.copying.special import copy_special  # few trees have any
+
         names = (source_fd, source, target_fd, name)
         self.copier.means.watch.attempt(0)
         try:

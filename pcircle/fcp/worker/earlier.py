@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pcircle.checkpoint.journal import Keys, Names
 from pcircle.checkpoint.resumed import Listing, Partial, Resumed, Standing
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.worker.sides import Sides
 from pcircle.fs.xattrs import lift_flags
-from pcircle.signature import Signer
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
 
 
 class Earlier:

@@ -7,11 +7,14 @@ them, and its signature the entries that were added. Without either there is not
 from __future__ import annotations
 
 from operator import sub
+from typing import TYPE_CHECKING
 
 from pcircle.checkpoint.journal import Counts, add_counts
 from pcircle.fcp.counters import FAILED, Counters
 from pcircle.fcp.items import NOTHING, Part
-from pcircle.signature import Signer
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
 
 
 class Takings:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.journal import Counts
-from pcircle.copying.hashing import Hasher
 from pcircle.fcp.items import Chunk, Copied, Done, Item, Reread, Verify
 from pcircle.guards import require
 from pcircle.runtime import Here
 from pcircle.walk.visitor import Where
+
+if TYPE_CHECKING:
+    from pcircle.copying.hashing import Hasher
 
 LONGEST_WAIT_S = 2.0
 """The time between epochs; they come sooner where there is nothing else to do."""

@@ -7,14 +7,13 @@ of a rank share what must be one: the journal, the disk's epochs, the limits, wh
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resumed import Resumed
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
-from pcircle.copying.hashing import Hasher
 from pcircle.copying.observing import Observer, Signing
 from pcircle.copying.target import Names
 from pcircle.fcp.acting import Acting
@@ -30,7 +29,10 @@ from pcircle.fcp.worker.takings import Takings
 from pcircle.fcp.worker.waiting import Waiting
 from pcircle.fs.directories import HOLDER
 from pcircle.guards import require
-from pcircle.signature import Signer
+
+if TYPE_CHECKING:
+    from pcircle.copying.hashing import Hasher
+    from pcircle.signature import Signer
 
 
 class Worker(NamedTuple):
@@ -69,8 +71,14 @@ def worker(
     limits = limits_of(plan, size) if first is None else first.limits
     signer = None
     if plan.sign is not None:
+        from pcircle.signature import Signer  # few copies are signed
+
         signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
-    hasher = Hasher() if plan.verify else None
+    hasher: Hasher | None = None
+    if plan.verify:
+        from pcircle.copying.hashing import Hasher  # few copies are verified
+
+        hasher = Hasher()
     signing = None if signer is None else Signing(signer)
     acting = None
     if plan.acts.any:
