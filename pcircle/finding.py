@@ -15,16 +15,20 @@ A leaf of the package: it imports nothing of it.
 
 from __future__ import annotations
 
-# What importlib.machinery and importlib.util hand on: part of the interpreter, it costs no call.
-import _frozen_importlib_external as machinery
 import os
 import sys
-from _imp import extension_suffixes
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    ExtensionFileLoader,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from importlib.machinery import ModuleSpec
+    from importlib.abc import Loader
     from types import ModuleType
 
 __all__ = ["Finder", "install"]
@@ -40,15 +44,14 @@ def install() -> None:
     """
     if sys.path and sys.path[0] == os.path.dirname(sys.executable):
         del sys.path[0]
-    if machinery.PathFinder in sys.meta_path:
-        sys.meta_path.insert(sys.meta_path.index(machinery.PathFinder), Finder())
+    if PathFinder in sys.meta_path:
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), Finder())
 
 
 class Finder:
-    """Finds modules that are files in folders, as `importlib.machinery.PathFinder` does."""
+    """Finds modules that are files in folders, as `importlib.PathFinder` does."""
 
     def __init__(self) -> None:
-        self._suffixes = extension_suffixes()
         self._listed: dict[str, frozenset[str] | None] = {}
 
     def find_spec(
@@ -71,10 +74,10 @@ class Finder:
             path = os.path.join(folder, last)
             if last in names:
                 return _source(name, os.path.join(path, "__init__.py"), [path])
-            for suffix in self._suffixes:
+            for suffix in EXTENSION_SUFFIXES:
                 if last + suffix in names:
-                    loader = machinery.ExtensionFileLoader(name, path + suffix)
-                    return machinery.spec_from_file_location(name, path + suffix, loader=loader)
+                    loader = ExtensionFileLoader(name, path + suffix)
+                    return _at(name, path + suffix, loader, None)
             if f"{last}.py" in names:
                 return _source(name, f"{path}.py", None)
             if f"{last}.pyc" in names:  # compiled, and no source
@@ -105,13 +108,18 @@ def _source(name: str, path: str, inside: list[str] | None) -> ModuleSpec | None
         status = os.stat(path)
     except OSError:
         return None
-    loader = _Loader(name, path, status)
-    return machinery.spec_from_file_location(
-        name, path, loader=loader, submodule_search_locations=inside
-    )
+    return _at(name, path, _Loader(name, path, status), inside)
 
 
-class _Loader(machinery.SourceFileLoader):
+def _at(name: str, path: str, loader: Loader, inside: list[str] | None) -> ModuleSpec:
+    """As `importlib.util.spec_from_file_location`, without what its import takes."""
+    spec = ModuleSpec(name, loader, origin=path)
+    spec.submodule_search_locations = inside
+    spec.has_location = True
+    return spec
+
+
+class _Loader(SourceFileLoader):
     """Python's loader of source files, with what the finder has seen."""
 
     def __init__(self, name: str, path: str, status: os.stat_result) -> None:
