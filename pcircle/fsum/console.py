@@ -14,11 +14,11 @@ from pcircle.fsum.plan import Plan
 from pcircle.fsum.report import (
     SCHEMA,
     Comparison,
+    Differences,
     Report,
     Signed,
     Told,
     bad_lines,
-    describe,
     share,
     summary,
     verdict,
@@ -59,6 +59,7 @@ class Console(base.Console[Done]):
     ) -> None:
         super().__init__(options, log)
         self._plan = plan
+        self._json = options.json is not None
         self._output = output
         self._bad_lines = bad_lines  # of a checksum list
         self._strict = strict
@@ -68,20 +69,23 @@ class Console(base.Console[Done]):
 
             self._digests = Sorter()
         self._signs = not plan.whole and (plan.against is None or plan.mode == "update")
-        self._differences: list[Difference] = []
+        self._differences = Differences()
         self._failed_roots: set[int] = set()
 
     def counted(self, counts: tuple[int, ...]) -> Counters:
         return Counters.of(counts)
 
     def remark(self, notice: Any) -> Iterable[str]:
-        if isinstance(notice, Failure):
-            self._failed_roots.add(notice.root)
-        elif isinstance(notice, Difference):
-            self._differences.append(notice)
-        elif isinstance(notice, Digest) and self._digests is not None:
-            key = notice.path.replace(b"/", b"\0")
-            self._digests.add(key + b"\0\0" + notice.digest)
+        try:
+            if isinstance(notice, Failure):
+                self._failed_roots.add(notice.root)
+            elif isinstance(notice, Difference):
+                self._differences.add([notice])
+            elif isinstance(notice, Digest) and self._digests is not None:
+                key = notice.path.replace(b"/", b"\0")
+                self._digests.add(key + b"\0\0" + notice.digest)
+        except OSError as error:
+            raise _unsorted(error) from error
         return ()
 
     # ---- the end ---------------------------------------------------------------
@@ -127,7 +131,7 @@ class Console(base.Console[Done]):
             if not complete and not code:
                 self.note("fsum: no manifest was written: some entries could not be read")
         elif root is not None and not total.failed:
-            self._differences += against_root(plan, root, told=bool(self._differences))
+            self._differences.add(against_root(plan, root, told=bool(self._differences)))
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _texts(self, result: Done | None) -> dict[int, str]:
@@ -174,7 +178,7 @@ class Console(base.Console[Done]):
             failures=tuple(self.failures),
             failures_omitted=self.failures_omitted,
             ranks=tuple(map(share, outcome.reports)),
-            differences=describe(self._differences),
+            differences=tuple(self._differences.told()) if self._json else (),
             bad_lines=self._bad_lines,
         )
 
@@ -182,6 +186,7 @@ class Console(base.Console[Done]):
         """Write what was asked for; a result that can't be written is a failure as well."""
         self.results.document(report)
         self.results.text(self._lines(report))
+        self._differences.close()
         if self._digests is not None:
             self._digests.close()
         for signed in report.signatures if self._signs else ():
@@ -190,7 +195,7 @@ class Console(base.Console[Done]):
                 self.note(f"fsum: no signature of '{signed.path}': {reason}")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self.quiet:
-            self.note(f"fsum: {verdict(report.differences, report.failed)}")
+            self.note(f"fsum: {verdict(self._differences.kinds, report.failed)}")
         if self.verbose:
             self.note(shares(report.ranks, report.entries, self.verbose).rstrip("\n"))
             self.note(summary(report))
@@ -198,7 +203,7 @@ class Console(base.Console[Done]):
 
     def _lines(self, report: Report) -> Iterator[bytes]:
         """The lines that were asked for."""
-        yield from _told(report.differences)
+        yield from _told(report.differences if self._json else self._differences.told())
         if self._digests is not None:
             from pcircle.signature.checksums import line_of
 
@@ -210,16 +215,28 @@ class Console(base.Console[Done]):
                 yield f"{signed.signature}  {signed.path}\n".encode()
 
 
-def tell_differences(found: Iterable[Difference], json: str | None) -> int:
-    """Say how two manifests differ; returns the exit code."""
-    told = describe(sorted(found, key=lambda each: each.path))
-    code = IntegrityError.exit_code if told else 0
+def tell_differences(some: Iterable[Difference], json: str | None) -> int:
+    """Say how two manifests differ; returns the exit code. StoppedEarly without the space."""
+    found = Differences()
+    try:
+        found.add(some)
+    except OSError as error:
+        raise _unsorted(error) from error
+    code = IntegrityError.exit_code if found else 0
     results = Results("fsum", json, Output(sys.stderr).line)
+    told: Iterable[Told] = found.told()
     if json is not None:
         jsonout.check(json)
-    results.document(Comparison(SCHEMA, "fsum", __version__, code, told))
+        told = tuple(told)
+        results.document(Comparison(SCHEMA, "fsum", __version__, code, told))
     results.text(_told(told))
+    found.close()
     return worst((code, results.code))
+
+
+def _unsorted(error: OSError) -> StoppedEarly:
+    """What ends a job whose findings don't fit into memory, nor where temporary files go."""
+    return StoppedEarly(f"cannot write temporary files: {error.strerror}")
 
 
 def _told(differences: Iterable[Told]) -> Iterator[bytes]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,7 +16,11 @@ from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, RankShare, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
+if TYPE_CHECKING:
+    from pcircle.fs.sorting import Sorter
+
 SCHEMA = 1
+_BETWEEN = b"\0\0"  # in no path, whose parts are not empty; and before all others
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -72,15 +77,44 @@ class Report(msgspec.Struct, frozen=True):
     failures_omitted: int = 0
 
 
-def describe(found: Sequence[Difference]) -> tuple[Told, ...]:
-    """Differences as they are shown, in the order of their paths."""
-    ordered = sorted(found, key=lambda each: (each.path, each.what))
-    return tuple(Told(each.what, show(each.path)) for each in ordered)
+class Differences:
+    """Takes differences as they come, and gives them in the order of the tree. OSError.
+
+    Whoever holds a manifest against the wrong tree is told of each of its entries, so they are
+    sorted in files where they are many.
+    """
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._sorter: Sorter | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+    def add(self, found: Iterable[Difference]) -> None:
+        """Some more."""
+        if self._sorter is None:
+            from pcircle.fs.sorting import Sorter  # most runs need none
+
+            self._sorter = Sorter()
+        for each in found:
+            self.kinds[each.what] += 1
+            self._sorter.add(each.path.replace(b"/", b"\0") + _BETWEEN + each.what.encode())
+
+    def told(self) -> Iterator[Told]:
+        """All of them, a directory before what is in it; once."""
+        for record in () if self._sorter is None else self._sorter.sorted():
+            path, _, what = record.rpartition(_BETWEEN)
+            yield Told(what.decode(), show(path.replace(b"\0", b"/")))
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._sorter is not None:
+            self._sorter.close()
 
 
-def verdict(found: Sequence[Told], failed: int) -> str:
-    """What a check came to, in one line."""
-    kinds = Counter(each.what for each in found)
+def verdict(kinds: Counter[str], failed: int) -> str:
+    """What a check came to, in one line: how many differences it found of each kind."""
     told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
     if told:
         return ", ".join(told)

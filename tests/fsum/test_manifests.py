@@ -335,3 +335,30 @@ def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], tmp_path: 
         assert os.listdir(small) == ["m"]
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can mount a small file system")
+    import subprocess
+
+    names = [f"{'long/' * 24}{number:06d}" for number in range(180_000)]  # of which none is there
+    checksums = tmp_path / "list"
+    checksums.write_text("".join(f"{0:032x}  {name}\n" for name in reversed(names)))
+    arguments = ["--algorithm", "md5", "--check", str(checksums), str(tmp_path)]
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(small)})
+        assert finished.code == 4, finished.said
+        assert "cannot write temporary files: No space left" in finished.said
+        assert "Traceback" not in finished.said
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(tmp_path)})
+    assert finished.code == 3, finished.said
+    assert finished.out.decode().splitlines() == [f"missing  {name}" for name in names]
+    assert sorted(os.listdir(tmp_path)) == ["list", "small"]
