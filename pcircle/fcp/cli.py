@@ -9,7 +9,6 @@ from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
     Bare,
     Parser,
-    add_attributes,
     add_filters,
     add_output,
     add_performance,
@@ -44,7 +43,7 @@ Examples:
 
 def _add(p: Parser) -> None:
     _add_what(p)
-    add_attributes(add_filters(p, "SRC").add_argument, "SRC")
+    add_filters(p, "SRC")
     _add_existing(p)
     _add_checkpoint(p)
     add = add_performance(p).add_argument

@@ -35,7 +35,7 @@ from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
-from pcircle.tool.filters import attributes_of, now_ns
+from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.options import Common, common
 from pcircle.tool.program import ToolProgram, run_tool
@@ -50,7 +50,7 @@ from pcircle.ui.values import (
     parse_number,
 )
 from pcircle.units import parse_size
-from pcircle.walk.attributes import ANY, Attributes
+from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
     from pcircle.fcp.reports.errorlog import Failed
@@ -70,7 +70,7 @@ class Options(Common, frozen=True, kw_only=True):
     """A copy, as asked for: every option with its meaning.
 
     `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds. `wanted` is what entries must be. With `files_from` and `deep` what is in
+    in seconds. With `files_from` and `deep` what is in
     directories listed there is meant as well. `links` are the symbolic links to follow: all, those
     that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
     with operands that may be meant as their values, `words` the arguments as typed.
@@ -83,7 +83,6 @@ class Options(Common, frozen=True, kw_only=True):
     keep: Keep = Keep()
     chunk_bytes: int | None = None
     dry: bool = False
-    wanted: Attributes = ANY
     links: Links = "none"
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
@@ -463,7 +462,6 @@ def _options(typed: argparse.Namespace) -> Options:
         keep=_keep(typed),
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
-        wanted=attributes_of(typed),
         links=typed.links,
         bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
         operations_per_s=_limit("--ops-limit", typed.ops_limit, parse_number),

@@ -8,7 +8,6 @@ from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
     Bare,
     Parser,
-    add_attributes,
     add_filters,
     add_output,
     add_performance,
@@ -81,7 +80,7 @@ def _add(p: Parser) -> None:
         help="estimate compression from SAMPLE pieces (default: 1024)",
     )
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
-    add_attributes(add_filters(p, "PATH").add_argument, "PATH")
+    add_filters(p, "PATH")
     add = p.add_argument_group("Report formats").add_argument
     add("--save", metavar="FILE", help="save the profile for --merge and --diff")
     add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")

@@ -19,7 +19,7 @@ from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
-from pcircle.tool.filters import attributes_of, now_ns
+from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, run_tool
@@ -106,7 +106,6 @@ def profile_typed(typed: argparse.Namespace) -> int:
         **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
-        wanted=attributes_of(typed),
         csv=typed.csv,
         save=typed.save,
         html=typed.html,

@@ -13,15 +13,13 @@ from pcircle.fprof.reports.wishes import Wishes
 from pcircle.tool.options import Common
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
-from pcircle.walk.attributes import ANY, Attributes
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """What is to be profiled and told. `wanted` is what entries must be."""
+    """What is to be profiled and told."""
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()
-    wanted: Attributes = ANY
     csv: str | None = None
     save: str | None = None
     html: str | None = None

@@ -18,6 +18,7 @@ from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable, import_ahead
 from pcircle.tool.failures import line_of
+from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, run_tool
@@ -25,6 +26,7 @@ from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.values import chunk_bytes
+from pcircle.walk.attributes import ANY
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -116,6 +118,8 @@ class SumProgram(ToolProgram):
             one_node=one_node,
             ranks=ranks,
             rules=rules_of(options.filters, null=options.null),
+            wanted=options.wanted,
+            now_ns=now_ns(),
             one_file_system=options.one_file_system,
             listing=options.files_from is not None,
             against=against,
@@ -222,6 +226,8 @@ def sum_typed(typed: argparse.Namespace) -> int:
     )
     if options.whole and (output or against):
         raise UsageError("--format=coreutils cannot be combined with manifests")
+    if options.wanted != ANY and (output or against):
+        raise UsageError("manifests cannot be combined with filters by time, size, owner or kind")
     if options.whole and options.chunk_bytes is not None:
         raise UsageError(_WHOLE_CHUNKS)
     return _run(options)

@@ -10,8 +10,10 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root, root_of
+from pcircle.walk.walker import Scope
 
 BLOCK_BYTES = 4 << 20
 LARGE_BYTES = 32 << 20
@@ -42,9 +44,9 @@ class Plan(msgspec.Struct, frozen=True):
     `large_bytes` is the size above which files are read in chunks, `chunk_bytes`
     the chunks' size, None to adapt it. `directory` is the working directory;
     `one_node` tells that all ranks share a node. `rules` choose what is signed of
-    what is below the roots, `listing` tells that a list does; `one_file_system`: of a mount
-    point the directory alone. `own` are files of this run that
-    lie below the root: they are left out as well.
+    what is below the roots, as `wanted` does, with times counted from `now_ns`; `listing`
+    tells that a list does; `one_file_system`: of a mount point the directory alone. `own`
+    are files of this run that lie below the root: they are left out as well.
     `parts` is where each of so many `ranks` writes its part of a manifest, its number to be
     added;
     `against` is the manifest that the tree is held against, in this `mode`. With
@@ -59,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     directory: bytes
     one_node: bool = True
     rules: tuple[Rule, ...] = ()
+    wanted: Attributes = ANY
+    now_ns: int = 0
     listing: bool = False
     own: tuple[Own, ...] = ()
     one_file_system: bool = False
@@ -71,9 +75,15 @@ class Plan(msgspec.Struct, frozen=True):
     threads: int | None = None
 
     @property
+    def scope(self) -> Scope:
+        """What is walked."""
+        return Scope(self.rules, self.one_file_system, wanted=self.wanted, now_ns=self.now_ns)
+
+    @property
     def whole_tree(self) -> bool:
         """Whether nothing of the roots was left out by options."""
-        return not (self.rules or self.one_file_system or self.listing or self.own)
+        some = self.rules or self.one_file_system or self.listing or self.own
+        return not some and self.wanted == ANY
 
     @property
     def detailed(self) -> bool:

@@ -24,7 +24,7 @@ from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots
 from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS
-from pcircle.walk.walker import Scope, Walker
+from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -75,9 +75,8 @@ class SumTask(PartedTask[Item, Done]):
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
         self._large = LargeFiles(plan, size, self._directories, counted, reader, signer)
-        scope = Scope(plan.rules, plan.one_file_system)
         self._walker: Walker[Part] = Walker(
-            self._visitor, scope, self._directories, None, counted, rank, lists
+            self._visitor, plan.scope, self._directories, None, counted, rank, lists
         )
 
     @property

@@ -33,7 +33,7 @@ from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Scope, Walker, handed_back
+from pcircle.walk.walker import Walker, handed_back
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20
@@ -81,9 +81,8 @@ class WholeTask(PartedTask[Item, bool]):
             plan.roots, plan.directory, plan.identify, is_first=first is None
         )
         self._files = WholeFiles(plan, self.counters)
-        scope = Scope(plan.rules, plan.one_file_system)
         self._walker: Walker[bool] = Walker(
-            self._files, scope, self._directories, None, self.counters, rank, lists
+            self._files, plan.scope, self._directories, None, self.counters, rank, lists
         )
 
     @property

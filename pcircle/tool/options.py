@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.tool.filters import attributes_of
 from pcircle.transport.launch import TransportOption
 from pcircle.ui.progress import Mode
 from pcircle.ui.values import interval_s, number_of_jobs, number_of_threads
+from pcircle.walk.attributes import ANY, Attributes
 
 _OF_DIFF = frozenset(
     ("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words")
@@ -21,12 +23,13 @@ _OF_DIFF = frozenset(
 class Common(msgspec.Struct, frozen=True, kw_only=True):
     """What every tool that walks is asked, and how it reports.
 
-    `filters` are as of `pcircle.tool.inputs.rules_of`. With `files_from` only what that list
-    names is meant; `null`: such files are NUL-terminated. `threads` and `jobs` None: adaptive,
-    and as many as there are cores.
+    `filters` are as of `pcircle.tool.inputs.rules_of`, and `wanted` is what entries must be. With
+    `files_from` only what that list names is meant; `null`: such files are NUL-terminated.
+    `threads` and `jobs` None: adaptive, and as many as there are cores.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
+    wanted: Attributes = ANY
     null: bool = False
     files_from: str | None = None
     one_file_system: bool = False
@@ -45,6 +48,7 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
     """The fields of `Common`, as typed. UsageError if they make no sense."""
     return {
         "filters": tuple((kind, os.fsencode(text)) for kind, text in typed.filters or ()),
+        "wanted": attributes_of(typed),
         "null": typed.null,
         "files_from": typed.files_from,
         "one_file_system": typed.one_file_system,

@@ -30,6 +30,7 @@ from pcircle.runtime import Here, PartedTask
 from pcircle.tool.counters import Entries
 from pcircle.tool.failures import failure_of
 from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
@@ -50,13 +51,16 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done, decided once on rank 0. A tool's own plan adds what it needs.
 
     `directory` is the working directory; `one_node` tells that all ranks share a node. `rules`
-    choose among what is below the roots; `one_file_system`: of a mount point the directory alone.
+    choose among what is below the roots, as `wanted` does, with times counted from `now_ns`;
+    `one_file_system`: of a mount point the directory alone.
     """
 
     roots: tuple[Root, ...]
     directory: bytes
     one_node: bool = True
     rules: tuple[Rule, ...] = ()
+    wanted: Attributes = ANY
+    now_ns: int = 0
     one_file_system: bool = False
     threads: int | None = None
 
@@ -158,7 +162,7 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         self._directories = open_roots(plan.roots, plan.directory, identify, is_first=is_first)
         self._walker: Walker[int] = Walker(
             _EntryVisitor(self),
-            Scope(plan.rules, plan.one_file_system),
+            Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns),
             self._directories,
             None,
             self.counters,

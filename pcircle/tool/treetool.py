@@ -20,6 +20,7 @@ from pcircle.runtime import Observer, Outcome, RankReport, Task
 from pcircle.tool.again import command
 from pcircle.tool.console import Console, miscounted, rank_share, unsettled
 from pcircle.tool.failures import line_of
+from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, refuse_idle_null
 from pcircle.tool.options import common as common_of
@@ -164,6 +165,8 @@ class TreeProgram(ToolProgram):
             directory=working_directory(),
             one_node=len(set(nodes)) == 1,
             rules=rules_of(options.filters, null=options.null),
+            wanted=options.wanted,
+            now_ns=now_ns(),
             one_file_system=options.one_file_system,
             threads=options.threads,
             **self._more,

@@ -180,10 +180,11 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
         help=f"only paths below {root} that FILE lists (-: stdin)",
     )
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    _add_attributes(add, root)
     return group
 
 
-def add_attributes(add: Callable[..., object], root: str) -> None:
+def _add_attributes(add: Callable[..., object], root: str) -> None:
     """The filters by what entries are, directories apart."""
     add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
     add("--older-than", metavar="T", help="changed at or before T")

@@ -20,6 +20,7 @@ from pcircle.fcp.plan import Plan
 from pcircle.walk.attributes import Attributes, Moment
 
 from ..fprof.running import profiled
+from ..fsum.running import run_fsum
 from .running import FOUR, ONE, Launcher, document, launchers, run_fcp, some_launchers
 from .test_syscalls import _calls
 from .trees import build_flat_tree, make_directory, write_file
@@ -66,6 +67,33 @@ def test_a_copy_is_what_find_finds(launcher: Launcher, place: bytes) -> None:
     assert copied.code == 0, copied.said
     assert _found(target, ("-true",)) == expected
     assert document(result)["found"] == len(expected)
+
+
+@pytest.mark.parametrize("launcher", launchers([1, 4], []))
+def test_digests_are_of_what_find_finds(launcher: Launcher, place: bytes) -> None:
+    source = _build(place + b"/source")
+    finished = run_fsum(launcher, "--format", "coreutils", *OPTIONS, ".", cwd=source)
+    assert finished.code == 0, finished.said
+    everything = set(_found(source, ("-type", "f", *FIND)))
+    expected = sorted(everything - set(_found(source, ("-false",))))
+    lines = finished.out.splitlines()
+    assert sorted(line.split(b"  ", 1)[1].removeprefix(b"./") for line in lines) == expected
+
+
+def test_a_signature_is_of_what_a_copy_is_of(place: bytes) -> None:
+    source, target = _build(place + b"/source"), place + b"/copy"
+    assert run_fcp(ONE, "-a", *OPTIONS, source, target).code == 0
+    finished = run_fsum(ONE, *OPTIONS, source, target)
+    first, second = (line.split(b" ")[0] for line in finished.out.splitlines())
+    assert first == second
+    assert first not in run_fsum(ONE, source).out
+
+
+@pytest.mark.parametrize("option", ["--check", "--update", "--rot", "-o"])
+def test_a_manifest_is_of_all_kinds_and_times(option: str, place: bytes) -> None:
+    finished = run_fsum(ONE, option, place + b"/manifest", "--max-size", "1k", place)
+    assert finished.code == 2
+    assert "manifests cannot be combined with filters by time, size, owner or kind" in finished.said
 
 
 @pytest.mark.parametrize("launcher", launchers([1, 4], []))

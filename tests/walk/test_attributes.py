@@ -16,7 +16,7 @@ import pytest
 from pcircle.errors import UsageError
 from pcircle.fs.scan import blocks
 from pcircle.tool.filters import attributes_of
-from pcircle.ui.arguments import Parser, add_attributes
+from pcircle.ui.arguments import Parser, add_filters
 from pcircle.walk.attributes import KINDS, chooser_of
 
 NOW_S = 1_700_000_000
@@ -26,7 +26,7 @@ PATTERNS = ("1", "[24]$", "^d0", "d1/(d|f).*3", r"\.x$", "e")
 
 def _parsed(*options: str) -> argparse.Namespace:
     parser = Parser("t", "t", "", "")
-    add_attributes(parser.add_argument, "SRC")
+    add_filters(parser, "SRC")
     return parser.parse_args(options)
 
 
