@@ -63,9 +63,9 @@ def _filled(error: type[PcircleError], first: str, others: str) -> str:
 
 def main() -> None:
     """Write the page beside this script."""
-    here = Path(__file__).resolve().parent
-    sys.path.insert(0, str(here.parent))
-    (here / "exit-codes.rst").write_text(page(), encoding="utf-8")
+    context = Path(__file__).resolve().parent
+    sys.path.insert(0, str(context.parent))
+    (context / "exit-codes.rst").write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

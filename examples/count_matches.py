@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import Entry, TreeCounters, TreePlan, TreeTask
 from pcircle.tool.treetool import TreeConsole, TreeProgram, main, tree_parser
@@ -41,11 +41,11 @@ class Task(TreeTask):
     def begin(self) -> None:
         self._search = re.compile(self.plan.pattern).search
 
-    def file(self, entry: Entry, here: Here[Any]) -> None:
+    def file(self, entry: Entry, context: Context[Any]) -> None:
         with entry.open() as lines:
             found = sum(1 for line in lines if self._search(line.removesuffix(b"\n")))
         self.counters.lines += found
-        here.note([Count(entry.shown, found)])
+        context.note([Count(entry.shown, found)])
 
 
 class Console(TreeConsole):

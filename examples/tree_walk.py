@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from pcircle.runtime import Here, Task, run
+from pcircle.runtime import Context, Task, run
 
 
 class Walk(Task[bytes, tuple[int, int]]):
@@ -18,14 +18,14 @@ class Walk(Task[bytes, tuple[int, int]]):
     def seed(self) -> list[bytes]:
         return [os.fsencode(sys.argv[1])]
 
-    def process(self, path: bytes, here: Here[bytes]) -> tuple[int, int]:
+    def process(self, path: bytes, context: Context[bytes]) -> tuple[int, int]:
         try:
             entries = list(os.scandir(path))
         except OSError as error:
-            here.note([f"{error.filename!r}: {error.strerror}"])
+            context.note([f"{error.filename!r}: {error.strerror}"])
             return 0, 0
         directories = {e.path for e in entries if e.is_dir(follow_symlinks=False)}
-        here.spawn(list(directories))
+        context.spawn(list(directories))
         files = [e for e in entries if e.path not in directories]
         return len(files), sum(e.stat(follow_symlinks=False).st_size for e in files)
 

@@ -47,7 +47,7 @@ from pcircle.writing import write_at
 RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<I")
-_MOST_BYTES = 16 << 20  # of a frame's payload: a greater length is damage, or malice
+_MAX_BYTES = 16 << 20  # of a frame's payload: a greater length is damage, or malice
 _FRAME_BYTES = 64 << 10
 _RESERVE_BYTES = 256 << 10
 HASH_BYTES = 8
@@ -343,7 +343,7 @@ def _frame_at(fd: int, offset: int, size: int, keys: Keys) -> Frame | None:
     if len(head) < _HEAD.size:
         return None
     magic, length, epoch, check = _HEAD.unpack(head)
-    if magic not in (RECORDS, COMMIT) or length > min(_MOST_BYTES, size - offset - _HEAD.size):
+    if magic not in (RECORDS, COMMIT) or length > min(_MAX_BYTES, size - offset - _HEAD.size):
         return None
     payload = os.pread(fd, length, offset + _HEAD.size)
     if len(payload) < length or keys.check(head[:-8], payload) != check:
@@ -387,7 +387,7 @@ def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
     """
     at = 0
     while at < len(payload):
-        (length,) = _LENGTH.unpack_from(payload, at) if at + 4 <= len(payload) else (_MOST_BYTES,)
+        (length,) = _LENGTH.unpack_from(payload, at) if at + 4 <= len(payload) else (_MAX_BYTES,)
         at += _LENGTH.size
         if at + length > len(payload):
             raise ValueError("a record is longer than its frame")

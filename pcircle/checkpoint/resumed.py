@@ -54,7 +54,7 @@ _ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a rec
 _SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch
 _NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
 _TEMPORARY = re.compile(rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+")
-_MOST_OPEN = 32
+_MAX_OPEN = 32
 _TOTAL_BITS = 62
 _WRITE_ROWS = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -391,7 +391,7 @@ class Resumed:
         fd = self._journals.pop((run, rank), None)
         if fd is None:
             fd = os.open(journal_name(run, rank), _READ, dir_fd=self._fd)
-            if len(self._journals) == _MOST_OPEN:
+            if len(self._journals) == _MAX_OPEN:
                 os.close(self._journals.pop(next(iter(self._journals))))
         self._journals[run, rank] = fd
         return fd

@@ -45,7 +45,7 @@ class Joins(Generic[I, R]):
     def __init__(self, merge: Callable[[R, R], R]) -> None:
         self._merge = merge
         self._open: dict[int, Join[I, R]] = {}
-        self.most_open = 0
+        self.max_open = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -62,7 +62,7 @@ class Joins(Generic[I, R]):
         join = self._open.get(number)
         if join is None:
             join = self._open[number] = Join(parcel)
-            self.most_open = max(self.most_open, len(self._open))
+            self.max_open = max(self.max_open, len(self._open))
         join.pending += children
 
     def processed(self, number: int, own: object) -> Join[I, R] | None:

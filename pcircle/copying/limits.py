@@ -26,8 +26,8 @@ from pcircle.copying.settings import Settings
 from pcircle.workers.throttle import Throttle
 
 _BURST_S = 0.1
-_LEAST_SLICE_BYTES = 64 << 10
-_MOST_SLICE_BYTES = 4 << 20
+_MIN_SLICE_BYTES = 64 << 10
+_MAX_SLICE_BYTES = 4 << 20
 _SET_EACH = ("mode", "ownership", "timestamps", "xattr", "acl", "flags")
 
 
@@ -46,11 +46,11 @@ class Limits(Observer):
     ) -> None:
         self.is_stopping: Callable[[], bool] = bool
         self._bytes = self._operations = None
-        self.slice_bytes = _MOST_SLICE_BYTES
+        self.slice_bytes = _MAX_SLICE_BYTES
         if bytes_per_s is not None:
             rate = bytes_per_s / size
             self._bytes = Throttle(rate, _BURST_S)
-            self.slice_bytes = int(max(_LEAST_SLICE_BYTES, min(_MOST_SLICE_BYTES, rate * _BURST_S)))
+            self.slice_bytes = int(max(_MIN_SLICE_BYTES, min(_MAX_SLICE_BYTES, rate * _BURST_S)))
         if operations_per_s is not None:
             self._operations = Throttle(operations_per_s / size, _BURST_S)
         keep = settings.keep

@@ -52,7 +52,7 @@ def plain_copier(
     more = extras.any
     bits = target.creation_bits(settings)
     # What links are followed to may have any number of names.
-    most_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
+    max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
     flags = settings.source_flags
     least = 0o600 if settings.keep.mode else 0
 
@@ -62,7 +62,7 @@ def plain_copier(
             status = fstat(fd)
             mode, size = status.st_mode, status.st_size
             dense = size <= status.st_blocks * 512
-            if status.st_nlink > most_links:
+            if status.st_nlink > max_links:
                 return NOT_PLAIN
             if not dense or size > ONE_READ_BYTES or mode & _KIND_BITS != stat.S_IFREG:
                 return NOT_PLAIN

@@ -24,7 +24,7 @@ from pcircle.ui.values import invalid, number, number_of_jobs, number_of_threads
 from pcircle.units import parse_size
 
 _MOST = 1 << 20
-_MOST_BLOCK_BYTES = 1 << 30
+_MAX_BLOCK_BYTES = 1 << 30
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ def _options(typed: argparse.Namespace) -> Options:
             raise UsageError("missing operand DIR")
         raise UsageError(f"fbench takes one DIR: extra operand '{typed.operands[1]}'")
     size = number("--block-size", typed.block_size, parse_size)
-    if not 1 <= size <= _MOST_BLOCK_BYTES:
+    if not 1 <= size <= _MAX_BLOCK_BYTES:
         raise invalid("--block-size", typed.block_size, "must be from 1 byte to 1 GiB")
     return Options(
         folder=os.fsencode(typed.operands[0]),

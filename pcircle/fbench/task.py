@@ -11,7 +11,7 @@ import msgspec
 from pcircle.fbench.cases import Client, Stopped
 from pcircle.fbench.figures import Measured
 from pcircle.fbench.plan import Plan
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Context, Task
 
 _AHEAD_S = 0.1
 
@@ -50,28 +50,28 @@ class BenchTask(Task[Item, Measured]):
     def seed(self) -> Iterable[Item]:
         return [Case(0)]
 
-    def process(self, item: Item, here: Here[Item]) -> Measured:
+    def process(self, item: Item, context: Context[Item]) -> Measured:
         if isinstance(item, Ended):
             self._running -= 1
             if not self._running and item.number + 1 < len(self._plan.cases):
                 self._running = self._size
-                here.spawn([Case(item.number + 1)])
+                context.spawn([Case(item.number + 1)])
             return Measured()
         if isinstance(item, Case):
             begin_s = time.time() + _AHEAD_S
             for rank in range(self._size):
-                here.post(rank, [Turn(item.number, begin_s)])
+                context.post(rank, [Turn(item.number, begin_s)])
             return Measured()
         time.sleep(max(0.0, min(_AHEAD_S, item.begin_s - time.time())))
         case = self._plan.cases[item.number]
         try:
-            return Measured(tuple(self._client.measure(case, here.is_stopping)))
+            return Measured(tuple(self._client.measure(case, context.is_stopping)))
         except Stopped:
             return Measured()
         except OSError as error:
             return Measured(trouble=(f"{case}: {error}",))
         finally:
-            here.post(0, [Ended(item.number)])
+            context.post(0, [Ended(item.number)])
 
     def merge(self, a: Measured, b: Measured) -> Measured:
         return Measured(a.figures + b.figures, a.trouble + b.trouble)

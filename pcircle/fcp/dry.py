@@ -27,7 +27,7 @@ from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import kind_of, told
 from pcircle.guards import require
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Context, Task
 from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
@@ -74,37 +74,37 @@ class DryTask(Task[Item, Done]):
             for number, root in enumerate(roots)
         ]
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
-        own = self._do(item, here)
-        self._tell_actions(here)
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        own = self._do(item, context)
+        self._tell_actions(context)
         return own
 
-    def _tell_actions(self, here: Here[Item]) -> None:
+    def _tell_actions(self, context: Context[Item]) -> None:
         if self._acting is not None:
-            self._acting.actions.tell(here)
+            self._acting.actions.tell(context)
 
-    def _do(self, item: Item, here: Here[Item]) -> Any:
+    def _do(self, item: Item, context: Context[Item]) -> Any:
         if self._limits is not None:
-            self._limits.begin(item, here.is_stopping)
+            self._limits.begin(item, context.is_stopping)
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
-                here.post(0, [item])
+                context.post(0, [item])
                 return Done()
-            walked = self._walker.tree(item, here)
+            walked = self._walker.tree(item, context)
             return walked if isinstance(walked, list) else Done()
         if isinstance(item, Batch):
-            self._walker.batch(item, here)
+            self._walker.batch(item, context)
         elif isinstance(item, Portion):
-            self._walker.portion(item, here)
+            self._walker.portion(item, context)
         elif isinstance(item, Singles):
-            self._visitor.single(item.first, here)
+            self._visitor.single(item.first, context)
             self.counters.weight += item.weight
         return Done()
 
-    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(own, list):
-            self._walker.join(own, {}, here)
-            self._tell_actions(here)
+            self._walker.join(own, {}, context)
+            self._tell_actions(context)
         return Done()
 
     def merge(self, a: Done, b: Done) -> Done:
@@ -137,7 +137,7 @@ class DryVisitor(Visitor[None]):
         self._foretold = Foretold(plan, sources, targets)
         self._limits = limits
         self._acting = acting
-        self._here: Here[Any] | None = None  # of the item at hand
+        self._here: Context[Any] | None = None  # of the item at hand
         self._entered = False  # whether the directory at hand could be opened
 
     # ---- directories -----------------------------------------------------------
@@ -167,7 +167,7 @@ class DryVisitor(Visitor[None]):
             raise
         return lease
 
-    def known(self, opened: Open[None], here: Here[Any]) -> None:
+    def known(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
         self._entered = False
 
@@ -196,24 +196,24 @@ class DryVisitor(Visitor[None]):
         for names in kinds:
             names[:] = [name for name in names if os.fsencode(name) not in later]
 
-    def begin(self, item: Any, here: Here[Any]) -> None:
+    def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._here = here
+        self._here = context
         if self._limits is not None:
-            self._limits.is_stopping = here.is_stopping
+            self._limits.is_stopping = context.is_stopping
 
-    def leave(self, opened: Open[None], here: Here[Any]) -> None:
+    def leave(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
         self.counters.directories += 1
         if self._acting is not None:
             self._acting.directory(opened.root, opened.path)
 
-    def failed(self, opened: Open[None], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if not self._entered:
             self._begin_directory()
         self.counters.failed += 1
-        self._tell_failure(opened.root, opened.path, error, here)
+        self._tell_failure(opened.root, opened.path, error, context)
 
     def lost(self, opened: Open[None]) -> None:
         """See `Visitor`."""
@@ -226,36 +226,36 @@ class DryVisitor(Visitor[None]):
 
     # ---- names -----------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._fail(where.root, join_path(where.path, name), error, here)
+        self._fail(where.root, join_path(where.path, name), error, context)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[None]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[None]
     ) -> None:
         """See `Visitor`: what would become of these names."""
         source_fd = fds[0]
         try:
             lease = self._targets.lease(where.root, where.path)
         except FileNotFoundError:
-            self._all(where, names, source_fd, -1, here)
+            self._all(where, names, source_fd, -1, context)
         else:
             with lease:
-                self._all(where, names, source_fd, lease.fd, here)
+                self._all(where, names, source_fd, lease.fd, context)
 
     def _all(
-        self, where: Where, names: Names, source_fd: int, target_fd: int, here: Here[Any]
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
     ) -> None:
         specials: list[bytes] = names.specials if self._plan.keep.special else []
         for name in chain(names.files, names.links, specials):
-            self._entry(where, name, source_fd, target_fd, here)
+            self._entry(where, name, source_fd, target_fd, context)
         if not self._plan.keep.special:
             for name in names.specials:
-                self._skip_special(where, name, source_fd, here)
+                self._skip_special(where, name, source_fd, context)
         self.counters.weight += where.weight * len(names)
 
     def _entry(
-        self, where: Where, name: bytes, source_fd: int, target_fd: int, here: Here[Any]
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
     ) -> None:
         path = join_path(where.path, name)
         if self._limits is not None:
@@ -269,24 +269,26 @@ class DryVisitor(Visitor[None]):
             else:
                 status = _readable_status(name, source_fd, follow=self._plan.follow)
         except OSError as error:
-            self._fail(where.root, path, error, here)
+            self._fail(where.root, path, error, context)
             return
         same = self._plan.existing.same and _both_links(status, in_place)
         same = same and _same_link(source_fd, name, target_fd, name)
-        self._count(where.root, path, status, in_place, here, same=same)
+        self._count(where.root, path, status, in_place, context, same=same)
 
-    def _skip_special(self, where: Where, name: bytes, source_fd: int, here: Here[Any]) -> None:
+    def _skip_special(
+        self, where: Where, name: bytes, source_fd: int, context: Context[Any]
+    ) -> None:
         path = join_path(where.path, name)
         try:
-            mode = self._skipper.skip(where.root, where.path, name, source_fd, here)
+            mode = self._skipper.skip(where.root, where.path, name, source_fd, context)
         except OSError as error:
-            self._fail(where.root, path, error, here)
+            self._fail(where.root, path, error, context)
         else:
             if self._acting is not None:
                 self._acting.actions.skipped(where.root, path, letter_of(mode))
-            self._say(where.root, path, "would be skipped", here)
+            self._say(where.root, path, "would be skipped", context)
 
-    def single(self, number: int, here: Here[Any]) -> None:
+    def single(self, number: int, context: Context[Any]) -> None:
         root = self._plan.roots[number]
         try:
             with (
@@ -304,11 +306,11 @@ class DryVisitor(Visitor[None]):
                 names = (source.fd, root.source_name, lease.fd, root.target_name)
                 same = same and _same_link(*names)
         except OSError as error:
-            self._fail(number, b"", error, here)
+            self._fail(number, b"", error, context)
             return
         if root.kind == LINK:
-            here.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
-        self._count(number, b"", status, in_place, here, same=same)
+            context.note([Remark(root.source_shown, "is a symbolic link: it is copied as one")])
+        self._count(number, b"", status, in_place, context, same=same)
 
     def _count(
         self,
@@ -316,14 +318,14 @@ class DryVisitor(Visitor[None]):
         path: bytes,
         status: os.stat_result,
         in_place: os.stat_result | None,
-        here: Here[Any],
+        context: Context[Any],
         *,
         same: bool,
     ) -> None:
         existing = self._plan.existing
         alike = in_place is not None and is_same_special(status, in_place)
         if in_place is not None and not alike and _cannot_be_replaced(in_place.st_mode, existing):
-            self._fail(root, path, FileExistsError(errno.EEXIST, _IN_THE_WAY), here)
+            self._fail(root, path, FileExistsError(errno.EEXIST, _IN_THE_WAY), context)
             return
         self.counters.sized += 1
         is_kept = self._is_kept if self._plan.keep.timestamps else None
@@ -332,7 +334,7 @@ class DryVisitor(Visitor[None]):
             self.counters.skipped += 1
             if self._acting is not None:
                 self._acting.actions.skipped(root, path, letter_of(in_place.st_mode))
-            self._say(root, path, "would be skipped", here)
+            self._say(root, path, "would be skipped", context)
             return
         if stat.S_ISLNK(status.st_mode):
             self.counters.links += 1
@@ -347,27 +349,27 @@ class DryVisitor(Visitor[None]):
             letter = letter_of(status.st_mode)
             self._acting.actions.done("copy", root, path, letter, size)
         what = "would be copied" if in_place is None else "would replace what is there"
-        self._say(root, path, what, here)
+        self._say(root, path, what, context)
 
     def _is_kept(self, source_ns: int, old: os.stat_result) -> bool:
         return self._precision.is_kept(source_ns, old, -1)
 
-    def _say(self, root: int, path: bytes, text: str, here: Here[Any]) -> None:
+    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
         if self._plan.say_each:
-            here.note([Remark(self._shown(root, path), text)])
+            context.note([Remark(self._shown(root, path), text)])
 
-    def _fail(self, root: int, path: bytes, error: OSError, here: Here[Any]) -> None:
+    def _fail(self, root: int, path: bytes, error: OSError, context: Context[Any]) -> None:
         self.counters.failed += 1
         self.counters.sized += 1
-        self._tell_failure(root, path, error, here)
+        self._tell_failure(root, path, error, context)
 
-    def _tell_failure(self, root: int, path: bytes, error: OSError, here: Here[Any]) -> None:
+    def _tell_failure(self, root: int, path: bytes, error: OSError, context: Context[Any]) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)
         failure = Failure(shown, "copy", *told(error), root, entry, kind_of(error))
         if self._acting is not None:
             self._acting.failed(failure)
-        here.note([failure])
+        context.note([failure])
 
     def _shown(self, root: int, path: bytes) -> bytes:
         shown = self._plan.roots[root].source_shown

@@ -18,7 +18,7 @@ from pcircle.errors import UsageError
 from pcircle.fcp.plan import DIRECTORY, Root
 from pcircle.fs.lustre import (
     ALL_STRIPES,
-    MOST_STRIPES,
+    MAX_STRIPES,
     STRIPE_UNIT_BYTES,
     Stripes,
     compose,
@@ -40,12 +40,12 @@ def read_wish(text: str) -> str | Stripes:
     many, colon, size = text.partition(":")
     if many in ("all", "-1"):
         count = ALL_STRIPES
-    elif many.isascii() and many.isdecimal() and len(many) < 9 and int(many) <= MOST_STRIPES:
+    elif many.isascii() and many.isdecimal() and len(many) < 9 and int(many) <= MAX_STRIPES:
         count = int(many)
     else:
         raise UsageError(
             f"--stripe: '{text}' is not keep, default, COUNT or COUNT:SIZE "
-            f"(COUNT up to {MOST_STRIPES}, or all)"
+            f"(COUNT up to {MAX_STRIPES}, or all)"
         )
     if not colon:
         return Stripes(count=count)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # What only some runs need is imported where they need it: the start is a part of every run.
 
-_MOST_TOP = 10_000
-_MOST_PIECES = 1_000_000
+_MAX_TOP = 10_000
+_MAX_PIECES = 1_000_000
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
 
@@ -133,14 +133,14 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
     return Wishes(
         sparse=typed.sparse,
         stripe=typed.stripe,
-        pieces=0 if pieces is None else positive("--compress", pieces, _MOST_PIECES),
+        pieces=0 if pieces is None else positive("--compress", pieces, _MAX_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
         blocks=() if typed.blocks is None else _blocks(typed.blocks),
         in_inode=None if inode is None else _in_inode(inode),
         bins=kind,
         edges=edges,
         by=tuple(dict.fromkeys(by)),
-        top=0 if typed.top is None else positive("--top", typed.top, _MOST_TOP),
+        top=0 if typed.top is None else positive("--top", typed.top, _MAX_TOP),
     )
 
 

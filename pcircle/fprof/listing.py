@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pcircle.fprof.items import Mixed
 from pcircle.walk.items import Tree
 
-_MOST_NAMES = 1024  # of an item
+_MAX_NAMES = 1024  # of an item
 _NUL = b"\0"
 
 
@@ -52,7 +52,7 @@ def divided(records: Iterable[bytes], root: int, weight: float) -> Iterator[Mixe
         here = waiting[-1]
         # The directory itself, as it is called from within.
         (here.whole if whole else here.alone).append(name or b".")
-        if len(here.alone) + len(here.whole) == _MOST_NAMES:
+        if len(here.alone) + len(here.whole) == _MAX_NAMES:
             yield from here.items(root, weight)
     while waiting:
         yield from waiting.pop().items(root, weight)

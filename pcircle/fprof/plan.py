@@ -79,7 +79,7 @@ def _root(path: bytes) -> tuple[Root, os.stat_result]:
         raise UsageError(f"cannot profile '{show(path)}': {error.strerror}") from None
 
 
-_MOST_WORKERS = 16
+_MAX_WORKERS = 16
 _AT_ONCE = 16
 _FEW_WORKERS = 4
 
@@ -100,7 +100,7 @@ class Division(NamedTuple):
 
 def divide(threads: int | None) -> Division:
     """Operations at once, by workers, which read a directory each, and look-ups in these."""
-    most = min(_MOST_WORKERS, affordable_threads())
+    most = min(_MAX_WORKERS, affordable_threads())
     if threads is None:
         return Division(None, most, _AT_ONCE)
     workers = min(most, -(-threads // _FEW_WORKERS))

@@ -24,7 +24,7 @@ from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats
 from pcircle.guards import require_type
-from pcircle.runtime import Here, PartedTask
+from pcircle.runtime import Context, PartedTask
 from pcircle.tool.failures import Failure
 from pcircle.walk.items import Batch, Tree
 from pcircle.walk.roots import open_roots
@@ -54,7 +54,7 @@ class ProfileTask(PartedTask[Item, Done]):
     ) -> None:
         super().__init__()
         division = divide(plan.threads)
-        self.threads, self.most_threads = division.workers, division.most
+        self.threads, self.max_threads = division.workers, division.most
         self._lists = lists  # on rank 0
         self.counters = Counters(first=first is None)
         self._plan = plan
@@ -123,23 +123,23 @@ class ProfileTask(PartedTask[Item, Done]):
                 self.counters.scans_due += 1
                 yield Tree(number, b"", weight)
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> Any:
         began_s = time.perf_counter()
         own: Any = Done()
         if isinstance(item, Tree):
-            walked = self._walker.tree(item, here)
+            walked = self._walker.tree(item, context)
             own = walked if isinstance(walked, list) else Done({item.slot: narrow(walked)})
         elif isinstance(item, Batch):
-            own = Done({item.slot: narrow(self._walker.batch(item, here))})
+            own = Done({item.slot: narrow(self._walker.batch(item, context))})
         elif isinstance(item, Mixed):
-            self._visitor.mixed(item, here)
+            self._visitor.mixed(item, context)
         elif isinstance(item, Lines):
-            self._lines(item, here)
+            self._lines(item, context)
         else:
             for claim in unpack(item.packed):
                 self._collector.claim(claim)
         for home, claims in self._visitor.claims.items():
-            here.post(home, [Claims(b"".join(map(Claim.pack, claims)))])
+            context.post(home, [Claims(b"".join(map(Claim.pack, claims)))])
         self._visitor.claims.clear()
         self.counters.work_s += time.perf_counter() - began_s
         return own
@@ -154,17 +154,17 @@ class ProfileTask(PartedTask[Item, Done]):
             slots[slot] = part if known is None else narrow(added(wide(known), wide(part)))
         return Done(slots, profile)
 
-    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(own, list):
             slots = {slot: wide(part) for slot, part in merged.slots.items()}
-            whole = self._walker.join(own, slots, here)
+            whole = self._walker.join(own, slots, context)
             return Done({require_type(Tree, item).slot: narrow(whole)})
         return self.merge(require_type(Done, own), merged)
 
-    def _lines(self, item: Lines, here: Here[Item]) -> None:
+    def _lines(self, item: Lines, context: Context[Item]) -> None:
         """Divide what is listed among all."""
         if self._lists is None:
-            here.post(0, [item])
+            context.post(0, [item])
             return
         from pcircle.fprof.listing import divided
 
@@ -173,14 +173,14 @@ class ProfileTask(PartedTask[Item, Done]):
         whole = item.only.end - item.only.begin
         weight = item.weight * (only.end - only.begin) / whole if whole else item.weight
         if rest.is_range:
-            here.spawn([Lines(item.root, rest, item.weight - weight)])
+            context.spawn([Lines(item.root, rest, item.weight - weight)])
         count = sum(1 for _ in self._lists.records(only))
         if not count:
             self.counters.weight += weight
         for part in divided(self._lists.records(only), item.root, weight / max(1, count)):
-            if here.stopping:
+            if context.stopping:
                 break
             names = part.names.count(b"\0") + 1
             self.counters.found += names
             self.counters.scans_due += names if isinstance(part, Tree) else 0
-            here.spawn([part])
+            context.spawn([part])

@@ -24,7 +24,7 @@ from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
@@ -106,7 +106,7 @@ class ProfileVisitor(Visitor[Sum]):
         return self._devices[root]
 
     def whole(
-        self, opened: Open[Sum], weight: float, source: Lease, here: Here[Any]
+        self, opened: Open[Sum], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """See `Visitor`: a small directory, by one listing."""
         counters, status, fd = self._counters, source.opened.status, source.fd
@@ -122,14 +122,14 @@ class ProfileVisitor(Visitor[Sum]):
             return names
         opened.weight = weight / count
         if count <= CAPACITY:
-            looked_up = self._looked_up(opened, names, fd, here)
+            looked_up = self._looked_up(opened, names, fd, context)
             total, below = self._sorted(opened, looked_up, fd) if looked_up else (0, [])
         else:
             total, below = 0, []
             for start in range(0, count, CAPACITY):
-                if here.is_stopping():
+                if context.is_stopping():
                     break
-                looked_up = self._looked_up(opened, names[start : start + CAPACITY], fd, here)
+                looked_up = self._looked_up(opened, names[start : start + CAPACITY], fd, context)
                 if looked_up:
                     size, some = self._sorted(opened, looked_up, fd)
                     total += size
@@ -153,7 +153,7 @@ class ProfileVisitor(Visitor[Sum]):
             opened.part = added(opened.part, (count - len(block.directories), 0, 0))
             yield block
 
-    def leave(self, opened: Open[Sum], here: Here[Any] | None) -> Sum:
+    def leave(self, opened: Open[Sum], context: Context[Any] | None) -> Sum:
         """See `Visitor`: a directory and all below it are done."""
         path = opened.path
         entries, size, own_bytes = opened.part
@@ -167,17 +167,17 @@ class ProfileVisitor(Visitor[Sum]):
         """See `Visitor`."""
         return self.leave(opened, None)
 
-    def failed(self, opened: Open[Sum], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[Sum], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`: one that was reached is a directory of which nobody knows the entries."""
         if opened.leases is None:
             self._counters.scans_done += 1
             self._counters.failed += 1
-            self._note(opened.root, opened.path, "reach", error, here)
+            self._note(opened.root, opened.path, "reach", error, context)
             return
         if opened.place is None:
             self._reached(opened.leases[0].opened.status)
         self._counters.unreadable += 1
-        self._note(opened.root, opened.path, "read directory", error, here)
+        self._note(opened.root, opened.path, "read directory", error, context)
 
     def merge(self, a: Sum, b: Sum) -> Sum:
         """See `Visitor`."""
@@ -185,7 +185,9 @@ class ProfileVisitor(Visitor[Sum]):
 
     # ---- names -----------------------------------------------------------------
 
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Sum]) -> None:
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Sum]
+    ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         until_s = time.monotonic() + _BATCH_S
         fd = fds[0]
@@ -194,15 +196,15 @@ class ProfileVisitor(Visitor[Sum]):
         files = names.files
         total = 0
         for start in range(0, len(files), CAPACITY):
-            if start and (time.monotonic() > until_s or here.is_stopping()):
-                here.spawn(list(handed_back(where, files[start:])))
+            if start and (time.monotonic() > until_s or context.is_stopping()):
+                context.spawn(list(handed_back(where, files[start:])))
                 break
-            some = self._looked_up(where, files[start : start + CAPACITY], fd, here)
+            some = self._looked_up(where, files[start : start + CAPACITY], fd, context)
             if some:
                 total += self._add_files(where, some, None, fd)
         for kind, others in (("link", names.links), ("special", names.specials)):
             for start in range(0, len(others), CAPACITY):
-                some = self._looked_up(where, others[start : start + CAPACITY], fd, here)
+                some = self._looked_up(where, others[start : start + CAPACITY], fd, context)
                 if some:
                     total += self._others(kind, range(len(some)))
         self._bytes += total
@@ -215,20 +217,20 @@ class ProfileVisitor(Visitor[Sum]):
         self._bytes = 0
         return 0, total, total
 
-    def mixed(self, item: Mixed, here: Here[Any]) -> None:
+    def mixed(self, item: Mixed, context: Context[Any]) -> None:
         """Look up names of any kind, which count by themselves."""
         names = item.names.split(b"\0")
         try:
             with self._directories.lease(item.root, item.path) as lease:
                 self._prepare(lease.fd)
                 for start in range(0, len(names), CAPACITY):
-                    some = self._looked_up(item, names[start : start + CAPACITY], lease.fd, here)
+                    some = self._looked_up(item, names[start : start + CAPACITY], lease.fd, context)
                     if some:
                         self._sorted(item, some, lease.fd)
         except OSError as error:
             for name in names:
                 self._counters.weight += item.weight
-                self.unreached(item, name, error, here)
+                self.unreached(item, name, error, context)
 
     def _prepare(self, fd: int) -> None:
         self._stats.waits = self._listings.of(os.fstat(fd).st_dev).waits
@@ -304,7 +306,7 @@ class ProfileVisitor(Visitor[Sum]):
             self.claims[home].append(claim)
 
     def _looked_up(
-        self, where: Where, names: Sequence[bytes], fd: int, here: Here[Any]
+        self, where: Where, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> Sequence[bytes]:
         """Have names looked up. Those that can't be fail, and are not among those returned."""
         began_s = time.perf_counter()
@@ -314,20 +316,22 @@ class ProfileVisitor(Visitor[Sum]):
             self._stats.look(fd, names)
         except Failed as failed:
             for place, error in failed.errors.items():
-                self.unreached(where, names[place], error, here)
+                self.unreached(where, names[place], error, context)
             names = [name for place, name in enumerate(names) if place not in failed.errors]
             # The others again, side by side: this is rare.
             counters.weight -= weight * len(names)
-            return self._looked_up(where, names, fd, here)
+            return self._looked_up(where, names, fd, context)
         counters.stat_s += time.perf_counter() - began_s
         return names
 
     # ---- failures --------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`: an entry that can't be looked at."""
         self._counters.failed += 1
-        self._note(where.root, join_path(where.path, name), "look up", error, here)
+        self._note(where.root, join_path(where.path, name), "look up", error, context)
 
-    def _note(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Any]) -> None:
-        here.note([failure_of(self._plan.roots[root], root, path, doing, error)])
+    def _note(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        context.note([failure_of(self._plan.roots[root], root, path, doing, error)])

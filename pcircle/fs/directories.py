@@ -39,7 +39,7 @@ from pcircle.trusted import PseudoDirectories, directory
 HOLDER = b"."
 """The path of the directory in which a root has its name."""
 
-_MOST_KEPT = 1024
+_MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 _EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
 _OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
@@ -348,8 +348,8 @@ def affordable() -> int:
     """How many directory descriptors a process can well keep, of those that it may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return _MOST_KEPT
-    return max(4, min(_MOST_KEPT, (limit - _FOR_OTHERS) // 2))
+        return _MAX_KEPT
+    return max(4, min(_MAX_KEPT, (limit - _FOR_OTHERS) // 2))
 
 
 def affordable_threads(sides: int = 1) -> int:

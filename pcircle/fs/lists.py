@@ -83,12 +83,12 @@ class Lists:
             yield self._text[at:stop]
             at = stop + 1
 
-    def cut(self, listed: Listed, most_bytes: int) -> tuple[Listed, Listed]:
+    def cut(self, listed: Listed, max_bytes: int) -> tuple[Listed, Listed]:
         """The beginning of a range, of about so many bytes, and the rest, which may be empty."""
         change = msgspec.structs.replace
-        if listed.end - listed.begin <= most_bytes:
+        if listed.end - listed.begin <= max_bytes:
             return listed, change(listed, begin=listed.end)
-        at = self._text.find(_SLASH, listed.begin + most_bytes, listed.end) + 1
+        at = self._text.find(_SLASH, listed.begin + max_bytes, listed.end) + 1
         return change(listed, end=at), change(listed, begin=at)
 
     def below(self, listed: Listed) -> Iterator[Group]:

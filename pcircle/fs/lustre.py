@@ -58,7 +58,7 @@ STRIPE = "Lustre layouts"
 
 STRIPE_UNIT_BYTES: Final = 64 << 10
 """Stripe sizes are multiples of this."""
-MOST_STRIPES: Final = 2000
+MAX_STRIPES: Final = 2000
 ALL_STRIPES: Final = 0xFFFF
 """In place of a stripe count: one on every target."""
 ANY_TARGET: Final = 0xFFFF
@@ -182,7 +182,7 @@ def _parse_plain(value: bytes, order: _Order) -> Stripes | None:
     # How many objects there are is known from the length: none before they are
     # made, although there will be `count`.
     objects = (len(value) - at) // order.object.size
-    if objects > MOST_STRIPES:
+    if objects > MAX_STRIPES:
         raise ValueError(f"it has {objects} objects")
     every = range(at, at + objects * order.object.size, order.object.size)
     targets = tuple(order.object.unpack_from(value, offset)[2] for offset in every)

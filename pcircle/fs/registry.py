@@ -52,24 +52,24 @@ class Registry(Generic[T]):
         self._is_at_rest = is_at_rest
         self._at_hand: dict[Key, T] = {}
         self._database: sqlite3.Connection | None = None
-        self._laid_off = 0
+        self._evicted = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def __len__(self) -> int:
-        return len(self._at_hand) + self._laid_off
+        return len(self._at_hand) + self._evicted
 
     def get(self, key: Key) -> T | None:
         """What is known of an inode."""
         known = self._at_hand.get(key)
-        if known is None and self._laid_off:
+        if known is None and self._evicted:
             return self._fetch(key)
         return known
 
     def add(self, key: Key, value: T) -> None:
         """An inode that was not known."""
         if len(self._at_hand) >= self._most:
-            self._lay_off()
+            self._evict()
         self._at_hand[key] = value
 
     def replace(self, key: Key, value: T) -> None:
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
             self._database.close()
             self._database = None
 
-    def _lay_off(self) -> None:
+    def _evict(self) -> None:
         database = self._opened()
         if database is not None:
             at_rest = [key for key, value in self._at_hand.items() if self._is_at_rest(value)]
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO inodes VALUES (?, ?)", rows)
                 database.execute("COMMIT")
-            self._laid_off += len(at_rest)
+            self._evicted += len(at_rest)
         # Those that are not at rest must stay; to look for others each time would be too much.
         self._most = max(self._most, 2 * len(self._at_hand))
 
@@ -106,7 +106,7 @@ class Registry(Generic[T]):
             if row is None:
                 return None
             database.execute("DELETE FROM inodes WHERE key = ?", text)
-        self._laid_off -= 1
+        self._evicted -= 1
         value = self._at_hand[key] = self._decode(row[0])
         return value
 

@@ -20,7 +20,7 @@ RUN_BYTES = 32 << 20
 FAN_IN = 16
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
 _READ_BYTES = 1 << 20
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
 END = b"/"
 TOGETHER = 4096
@@ -106,7 +106,7 @@ def pieces(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
     while data := stream.read(_READ_BYTES):
         *whole, rest = (rest + data).split(end)
         yield from whole
-        if len(rest) > MOST_BYTES:
-            raise ValueError(f"it contains a name of more than {MOST_BYTES:,} bytes")
+        if len(rest) > MAX_BYTES:
+            raise ValueError(f"it contains a name of more than {MAX_BYTES:,} bytes")
     if rest:
         yield rest

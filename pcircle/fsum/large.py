@@ -16,7 +16,7 @@ from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Chunk, Done, Large, Part
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, Reader, check_same
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.signature import Signer
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
@@ -50,7 +50,7 @@ class LargeFiles:
         self._reader = reader
         self._signer = signer
 
-    def begin(self, item: Large, here: Here[Any]) -> LargeFile | Part:
+    def begin(self, item: Large, context: Context[Any]) -> LargeFile | Part:
         """Cut a file into chunks; what comes of it, if there are none."""
         try:
             with (
@@ -69,13 +69,13 @@ class LargeFiles:
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            self._reader.fail(item.root, path, None, error, here)
+            self._reader.fail(item.root, path, None, error, context)
             return self._signer.take(NOTHING)
         size = status.st_size
         self._counters.sized += 1
         self._counters.bytes_found += size
         where = item.root, item.path, item.name, self._plan.identify(status)
-        here.spawn(
+        context.spawn(
             [
                 Chunk(*where, offset, length, item.weight * length / size, sparse)
                 for offset, length in grid
@@ -85,7 +85,7 @@ class LargeFiles:
         self._counters.bytes_done += holes
         self._counters.weight += item.weight * holes / size if size else item.weight
         own = LargeFile(status, sum(-(-length // BLOCK_BYTES) for _, length in grid))
-        return own if here.spawned else self.complete(item, own, Done(), here)
+        return own if context.spawned else self.complete(item, own, Done(), context)
 
     def _grid(self, fd: int, size: int, *, sparse: bool) -> Iterator[tuple[int, int]]:
         """The chunks of a file that have any data."""
@@ -94,7 +94,7 @@ class LargeFiles:
         whole = self._plan.chunk_bytes or -(-wanted // BLOCK_BYTES) * BLOCK_BYTES
         return data_chunks(fd, size, whole, sparse=sparse)
 
-    def chunk(self, item: Chunk, here: Here[Any]) -> Done:
+    def chunk(self, item: Chunk, context: Context[Any]) -> Done:
         """Read a range; what takes long is handed back."""
         reached, end = item.offset, item.offset + item.length
         split = self._plan.chunk_bytes is None
@@ -102,24 +102,24 @@ class LargeFiles:
             with trying("reach"):
                 lease = self._directories.lease(item.root, item.path)
             with lease:
-                reached = self._reader.chunk(item, lease.fd, here.is_stopping, split=split)
+                reached = self._reader.chunk(item, lease.fd, context.is_stopping, split=split)
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
             return Done(cause=self._reader.failure(item.root, path, None, error))
         self._counters.weight += item.weight * (reached - item.offset) / item.length
-        if reached < end and not here.stopping:
+        if reached < end and not context.stopping:
             half = -(-(end - reached) // 2 // BLOCK_BYTES) * BLOCK_BYTES
             middle = min(end, reached + half)
             change = msgspec.structs.replace
             parts = [(a, b) for a, b in ((reached, middle), (middle, end)) if b > a]
             weight = item.weight / item.length
-            here.spawn(
+            context.spawn(
                 [change(item, offset=a, length=b - a, weight=weight * (b - a)) for a, b in parts]
             )
         return Done(blocks=self._signer.take(NOTHING).blocks)
 
-    def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Any]) -> Part:
+    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Any]) -> Part:
         """All chunks are read: the file's entry, or that it has none."""
         cause = merged.cause
         if cause is None:
@@ -133,7 +133,7 @@ class LargeFiles:
                 )
         if cause is not None:
             self._counters.failed += 1
-            here.note([cause])
+            context.note([cause])
             self._signer.clear()
             self._reader.sign_failed(item.root, join_path(item.path, item.name))
             return self._signer.take(NOTHING)

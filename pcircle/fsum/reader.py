@@ -23,7 +23,7 @@ from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
 from pcircle.fsum.plan import BLOCK_BYTES, Plan
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
 from pcircle.tool.failures import Failure, failure_of
@@ -252,7 +252,7 @@ class Reader:
         path: bytes,
         doing: str | None,
         error: OSError,
-        here: Here[Any],
+        context: Context[Any],
         *,
         sized: bool = False,
     ) -> None:
@@ -260,7 +260,7 @@ class Reader:
         self._counters.failed += 1
         if not sized:
             self._counters.sized += 1
-        here.note([self.failure(root, path, doing, error)])
+        context.note([self.failure(root, path, doing, error)])
         self.sign_failed(root, path)
 
     def sign_failed(self, root: int, path: bytes) -> None:

@@ -17,7 +17,7 @@ from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
 from pcircle.guards import require, require_type
-from pcircle.runtime import Here, PartedTask
+from pcircle.runtime import Context, PartedTask
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE
 from pcircle.walk.items import Batch, Portion, Tree
@@ -52,8 +52,8 @@ class SumTask(PartedTask[Item, Done]):
         first: SumTask | None = None,
     ) -> None:
         super().__init__()
-        self.most_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
+        self.max_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
@@ -98,23 +98,23 @@ class SumTask(PartedTask[Item, Done]):
         only = None if self._lists is None else [part.listed for part in self._lists.parts]
         return seeds(self._plan.roots, self.counters, only)
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> Any:
         if isinstance(item, SINK_ITEMS):
-            return require(require(self._ledger).sink).process(item, here)
+            return require(require(self._ledger).sink).process(item, context)
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
-                here.post(0, [item])
+                context.post(0, [item])
                 return Forwarded()
-            walked = self._walker.tree(item, here)
+            walked = self._walker.tree(item, context)
             return walked if isinstance(walked, list) else Done({item.slot: walked})
         if isinstance(item, Batch):
-            return Done({item.slot: self._walker.batch(item, here)})
+            return Done({item.slot: self._walker.batch(item, context)})
         if isinstance(item, Portion):
-            return Done({item.slot: self._walker.portion(item, here)})
+            return Done({item.slot: self._walker.portion(item, context)})
         self._signer.clear()
         if isinstance(item, Chunk):
-            return self._large.chunk(item, here)
-        begun = self._large.begin(item, here)
+            return self._large.chunk(item, context)
+        begun = self._large.begin(item, context)
         return begun if isinstance(begun, LargeFile) else Done({item.slot: begun})
 
     def merge(self, a: Done, b: Done) -> Done:
@@ -124,15 +124,15 @@ class SumTask(PartedTask[Item, Done]):
             slots[slot] = part if known is None else self._visitor.merge(known, part)
         return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
 
-    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(item, SINK_ITEMS):
-            return require(require(self._ledger).sink).join(item, own, merged, here)
+            return require(require(self._ledger).sink).join(item, own, merged, context)
         if isinstance(own, Forwarded):
             return merged
         if isinstance(own, list):
             tree = require_type(Tree, item)
-            return Done({tree.slot: self._walker.join(own, merged.slots, here)})
+            return Done({tree.slot: self._walker.join(own, merged.slots, context)})
         if isinstance(own, LargeFile):
             large = require_type(Large, item)
-            return Done({large.slot: self._large.complete(large, own, merged, here)})
+            return Done({large.slot: self._large.complete(large, own, merged, context)})
         return self.merge(require_type(Done, own), merged)

@@ -15,7 +15,7 @@ from pcircle.fsum.items import NOTHING, Large, Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
@@ -79,7 +79,7 @@ class SumVisitor(Visitor[Part]):
                 missing.leave_missing(block, path, fd)
             yield block
 
-    def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
         """See `Visitor`: the digest of a directory."""
         where = opened.root, opened.path
         try:
@@ -87,11 +87,11 @@ class SumVisitor(Visitor[Part]):
                 part = self._signer.directory(*where, NOTHING, opened.part)
             else:
                 meant = self._meant(opened) if opened.entered else ()
-                with self._ledger.page(opened.path, opened.own, here.note, meant) as page:
+                with self._ledger.page(opened.path, opened.own, context.note, meant) as page:
                     part = self._signer.directory(*where, NOTHING, opened.part, page.see)
                     page.close(self._signer.digest_of(part))
         except ValueError as why:
-            self._reader.fail(*where, "sign directory", Changed(str(why)), here, sized=True)
+            self._reader.fail(*where, "sign directory", Changed(str(why)), context, sized=True)
             return self._signer.take(NOTHING)
         self._counters.directories += 1
         return part
@@ -107,13 +107,13 @@ class SumVisitor(Visitor[Part]):
             return (group.name for group in groups(only.text, 0, len(only.text)))
         return (group.name for group in require(self._lists).below(only))
 
-    def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if opened.place is None:  # it was not even reached
             self._counters.scans_done += 1
             self._counters.sized += 1
         self._signer.clear()
-        self._reader.fail(opened.root, opened.path, "read directory", error, here, sized=True)
+        self._reader.fail(opened.root, opened.path, "read directory", error, context, sized=True)
         opened.own = self._signer.take(NOTHING)
 
     def lost(self, opened: Open[Part]) -> Part:
@@ -129,15 +129,15 @@ class SumVisitor(Visitor[Part]):
 
     # ---- names -----------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._reader.fail(where.root, join_path(where.path, name), "reach", error, here)
+        self._reader.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def begin(self, item: Any, here: Here[Any]) -> None:
+    def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
         self._signer.clear()
 
-    def resume(self, base: Open[Part], here: Here[Any]) -> None:
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
         """See `Visitor`."""
         self._signer.clear()
 
@@ -146,26 +146,26 @@ class SumVisitor(Visitor[Part]):
         return self._signer.take(NOTHING)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         fd = fds[0]
         for name in names.links:
-            if self._one(where, name, self._reader.link, fd, here):
+            if self._one(where, name, self._reader.link, fd, context):
                 self._counters.links += 1
                 self._counters.sized += 1
         for name in names.specials:
-            if self._one(where, name, self._reader.node, fd, here):
+            if self._one(where, name, self._reader.node, fd, context):
                 self._counters.special += 1
                 self._counters.sized += 1
         files = names.files
-        enough = _patience(here)
+        enough = _patience(context)
         if files and not self._plan.detailed and where.path != HOLDER:
             tried, others = self._reader.small(files, fd, enough)
             self._counters.weight += where.weight * (tried - len(others))
             files = others + files[tried:]
         if files:
-            self._files(where, files, fd, enough, here)
+            self._files(where, files, fd, enough, context)
 
     def _files(
         self,
@@ -173,11 +173,11 @@ class SumVisitor(Visitor[Part]):
         files: Sequence[bytes],
         fd: int,
         enough: Callable[[], bool],
-        here: Here[Any],
+        context: Context[Any],
     ) -> None:
         """Files that may be of any size, one by one."""
         large: list[Large] = []
-        read, add, stop = self._reader.file, self._signer.add_at, here.is_stopping
+        read, add, stop = self._reader.file, self._signer.add_at, context.is_stopping
         root, path, weight = where.root, where.path, where.weight
         spares = None if self._ledger is None else self._ledger.sparing(path)
         for done, name in enumerate(files, 1):
@@ -188,7 +188,7 @@ class SumVisitor(Visitor[Part]):
                 else:
                     whole = read(name, fd, stop)
             except OSError as error:
-                self._reader.fail(root, join_path(path, name), None, error, here)
+                self._reader.fail(root, join_path(path, name), None, error, context)
             else:
                 if whole:
                     add(root, path, name)
@@ -198,9 +198,9 @@ class SumVisitor(Visitor[Part]):
                     self._counters.weight -= weight
             self._counters.weight += weight
             if enough() or stop():
-                here.spawn(list(handed_back(where, files[done:])))
+                context.spawn(list(handed_back(where, files[done:])))
                 break
-        here.spawn(large)
+        context.spawn(large)
 
     def _one(
         self,
@@ -208,24 +208,24 @@ class SumVisitor(Visitor[Part]):
         name: bytes,
         read: Callable[[bytes, int], None],
         directory_fd: int,
-        here: Here[Any],
+        context: Context[Any],
     ) -> bool:
         self._counters.weight += where.weight
         try:
             read(name, directory_fd)
         except OSError as error:
-            self._reader.fail(where.root, join_path(where.path, name), None, error, here)
+            self._reader.fail(where.root, join_path(where.path, name), None, error, context)
             return False
         self._signer.add_at(where.root, where.path, name)
         return True
 
 
-def _patience(here: Here[Any]) -> Callable[[], bool]:
+def _patience(context: Context[Any]) -> Callable[[], bool]:
     """Whether names have been looked at for so long that the rest is for others."""
     begun_s = time.monotonic()
 
     def enough() -> bool:
         spent_s = time.monotonic() - begun_s
-        return spent_s > _BATCH_S or (spent_s > _WAITED_FOR_S and here.is_hungry())
+        return spent_s > _BATCH_S or (spent_s > _WAITED_FOR_S and context.is_hungry())
 
     return enough

@@ -25,7 +25,7 @@ from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
 from pcircle.guards import require_type
-from pcircle.runtime import Here, PartedTask
+from pcircle.runtime import Context, PartedTask
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.tool.failures import Failure
@@ -70,8 +70,8 @@ class WholeTask(PartedTask[Item, bool]):
         first: WholeTask | None = None,
     ) -> None:
         super().__init__()
-        self.most_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
+        self.max_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
         self.counters = Counters()
         self._plan = plan
         self._rank = rank
@@ -116,28 +116,28 @@ class WholeTask(PartedTask[Item, bool]):
                 only = None if self._lists is None else self._lists.parts[number].listed
                 yield Tree(number, b"", weight, only=only)
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> Any:
         if isinstance(item, Tree):
             if item.only is not None and item.only.is_range and self._lists is None:
-                here.post(0, [item])
+                context.post(0, [item])
                 return True
-            return self._walker.tree(item, here)
+            return self._walker.tree(item, context)
         if isinstance(item, Batch):
-            return self._walker.batch(item, here)
+            return self._walker.batch(item, context)
         if isinstance(item, Portion):
-            return self._walker.portion(item, here)
-        self._compare(item, here)
+            return self._walker.portion(item, context)
+        self._compare(item, context)
         return True
 
     def merge(self, a: bool, b: bool) -> bool:
         return a and b
 
-    def join(self, item: Item, own: Any, merged: bool, here: Here[Item]) -> bool:
+    def join(self, item: Item, own: Any, merged: bool, context: Context[Item]) -> bool:
         if isinstance(own, list):
-            return self._walker.join(own, {}, here)
+            return self._walker.join(own, {}, context)
         return self.merge(require_type(bool, own), merged)
 
-    def _compare(self, item: Expected, here: Here[Item]) -> None:
+    def _compare(self, item: Expected, context: Context[Item]) -> None:
         until_s = time.monotonic() + _BATCH_S
         here_dir = self._plan.roots[0].holder
         done = 0
@@ -150,18 +150,18 @@ class WholeTask(PartedTask[Item, bool]):
             except FileNotFoundError:
                 self.counters.sized += 1
                 self.counters.special += 1
-                here.note([Difference("missing", path)])
+                context.note([Difference("missing", path)])
             except OSError as error:
-                self._files.fail(0, path, "read", error, here)
+                self._files.fail(0, path, "read", error, context)
             else:
                 if found != digest:
-                    here.note([Difference("changed", path)])
-            if here.stopping or time.monotonic() > until_s:
+                    context.note([Difference("changed", path)])
+            if context.stopping or time.monotonic() > until_s:
                 break
         middle = (done + len(item.paths) + 1) // 2
         change = msgspec.structs.replace
         parts = ((done, middle), (middle, len(item.paths)))
-        here.spawn(
+        context.spawn(
             [
                 change(item, paths=item.paths[a:b], digests=item.digests[a:b])
                 for a, b in parts
@@ -202,16 +202,16 @@ class WholeFiles(Visitor[bool]):
             block.links, block.specials = [], []
             yield block
 
-    def leave(self, opened: Open[bool], here: Here[Any]) -> bool:
+    def leave(self, opened: Open[bool], context: Context[Any]) -> bool:
         """See `Visitor`."""
         self._counters.directories += 1
         return True
 
-    def failed(self, opened: Open[bool], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[bool], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if opened.place is None:
             self._reached()
-        self.fail(opened.root, opened.path, "read directory", error, here, sized=True)
+        self.fail(opened.root, opened.path, "read directory", error, context, sized=True)
 
     def lost(self, opened: Open[bool]) -> bool:
         """See `Visitor`."""
@@ -221,10 +221,10 @@ class WholeFiles(Visitor[bool]):
         """See `Visitor`."""
         return True
 
-    def end(self, here: Here[Any], opens: Sequence[Open[bool]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[bool]]) -> None:
         """See `Visitor`."""
         found, self._found = self._found, []
-        here.note(found)
+        context.note(found)
 
     def taken(self) -> bool:
         """See `Visitor`."""
@@ -233,7 +233,7 @@ class WholeFiles(Visitor[bool]):
     # ---- files -----------------------------------------------------------------
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[bool]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[bool]
     ) -> None:
         """See `Visitor`: what takes too long is handed back.
 
@@ -242,26 +242,26 @@ class WholeFiles(Visitor[bool]):
         """
         until_s = time.monotonic() + _BATCH_S
         files, weight = names.files, where.weight
-        most_bytes = LARGE_BYTES if isinstance(where, Open) else None
+        max_bytes = LARGE_BYTES if isinstance(where, Open) else None
         for done, name in enumerate(files, 1):
             path = join_path(where.path, name)
             try:
-                digest = self.digest(name, fds[0], FLAGS, most_bytes)
+                digest = self.digest(name, fds[0], FLAGS, max_bytes)
             except OSError as error:
                 self._counters.weight += weight
-                self.fail(where.root, path, "read", error, here)
+                self.fail(where.root, path, "read", error, context)
             else:
                 if digest is None:
-                    here.spawn(list(handed_back(where, [name])))
+                    context.spawn(list(handed_back(where, [name])))
                 else:
                     self._counters.weight += weight
                     self._found.append(Digest(self._shown(where.root, path), digest))
-            if time.monotonic() > until_s or here.stopping:
-                here.spawn(list(handed_back(where, files[done:])))
+            if time.monotonic() > until_s or context.stopping:
+                context.spawn(list(handed_back(where, files[done:])))
                 break
 
     def digest(
-        self, name: bytes, directory_fd: int | None, flags: int, most_bytes: int | None = None
+        self, name: bytes, directory_fd: int | None, flags: int, max_bytes: int | None = None
     ) -> bytes | None:
         """The digest of a regular file, in hexadecimal; None if it is too large. OSError."""
         hasher = new_hasher(self._plan.algorithm)
@@ -271,7 +271,7 @@ class WholeFiles(Visitor[bool]):
             if not stat.S_ISREG(before.st_mode):
                 what = special_kind(before.st_mode) or "directory"
                 raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
-            if most_bytes is not None and before.st_size > most_bytes:
+            if max_bytes is not None and before.st_size > max_bytes:
                 return None
             at = 0
             while True:
@@ -294,9 +294,9 @@ class WholeFiles(Visitor[bool]):
 
     # ---- failures --------------------------------------------------------------
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self.fail(where.root, join_path(where.path, name), "reach", error, here)
+        self.fail(where.root, join_path(where.path, name), "reach", error, context)
 
     def _shown(self, root: int, path: bytes) -> bytes:
         base = self._plan.roots[root]
@@ -310,7 +310,7 @@ class WholeFiles(Visitor[bool]):
         path: bytes,
         doing: str,
         error: OSError,
-        here: Here[Any],
+        context: Context[Any],
         *,
         sized: bool = False,
     ) -> None:
@@ -319,4 +319,4 @@ class WholeFiles(Visitor[bool]):
         if not sized:
             self._counters.sized += 1
         shown = self._shown(root, path)
-        here.note([Failure(shown, doing, *told(error), root, path, kind_of(error))])
+        context.note([Failure(shown, doing, *told(error), root, path, kind_of(error))])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pcircle.runtime.job import Program, Result, run, run_program
 from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.parted import PartedTask
-from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, Work
+from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, Work
 
 __all__ = [
-    "Here",
+    "Context",
     "Observer",
     "Outcome",
     "PartedTask",

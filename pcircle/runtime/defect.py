@@ -47,7 +47,7 @@ class Mishaps:
         print(f"rank {rank}: {reason}", file=sys.stderr)
 
 
-_MOST_DOING = 300  # characters: an item may be long
+_MAX_DOING = 300  # characters: an item may be long
 _BEGIN = "Traceback (most recent call last):\n"
 
 
@@ -81,4 +81,4 @@ def once(reasons: Sequence[str]) -> list[str]:
 
 
 def _short(doing: str) -> str:
-    return doing if len(doing) <= _MOST_DOING else doing[:_MOST_DOING] + "..."
+    return doing if len(doing) <= _MAX_DOING else doing[:_MAX_DOING] + "..."

@@ -44,15 +44,15 @@ from pcircle.runtime.limit import TimeLimit
 from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
-from pcircle.runtime.task import Here, Observer, Outcome, RankReport, Task, wire_types
-from pcircle.runtime.threads import WINDOW_S, Parts, Tuner, most_threads
+from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
+from pcircle.runtime.threads import WINDOW_S, Parts, Tuner, max_threads
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
 
 _LAST_CALLS_S = 5.0
 _LONGEST_WAIT_S = 3600.0  # in one call
-_MOST_RECEIVERS = 256  # that a report tells apart
+_MAX_RECEIVERS = 256  # that a report tells apart
 
 
 class Rank:
@@ -83,7 +83,7 @@ class Rank:
         self._stopping = self._unheard = False
         self._code: int | None = None
         self._message_bytes = 0
-        self._sent_block = -(-transport.size // _MOST_RECEIVERS)
+        self._sent_block = -(-transport.size // _MAX_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
@@ -100,7 +100,7 @@ class Rank:
             kept=lambda: self._kept,
         )
         self._engine.workers = self._pool.threads
-        most = most_threads(transport.nodes, transport.rank)
+        most = max_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
         told = task.line_of, self._codec.encode_notice
@@ -289,21 +289,21 @@ class Rank:
         return self._stopping
 
     def _start(self, start: Start) -> None:
-        future = self._pool.submit(self._process, start.item, Here(start.ticket, self._line))
+        future = self._pool.submit(self._process, start.item, Context(start.ticket, self._line))
         future.then(partial(self._ended, start.ticket, start.item, "processing"))
 
-    def _process(self, item: Any, here: Here[Any]) -> Any:
+    def _process(self, item: Any, context: Context[Any]) -> Any:
         # An item that was handed out ahead need not begin when the job stops.
-        return None if self._stopping else self._parts.here().process(item, here)
+        return None if self._stopping else self._parts.context().process(item, context)
 
     def _complete(self, complete: Complete) -> None:
         item = complete.item
-        here: Here[Any] = Here(complete.ticket, self._line)
-        future = self._pool.submit(self._join, item, complete.own, complete.merged, here)
+        context: Context[Any] = Context(complete.ticket, self._line)
+        future = self._pool.submit(self._join, item, complete.own, complete.merged, context)
         future.then(partial(self._ended, complete.ticket, item, "joining"))
 
-    def _join(self, item: Any, own: Any, merged: Any, here: Here[Any]) -> Any:
-        return self._parts.here().join(item, own, merged, here)
+    def _join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+        return self._parts.context().join(item, own, merged, context)
 
     def _keep(self, spill: Spill) -> None:
         try:
@@ -329,7 +329,7 @@ class Rank:
         future.then(partial(self._abandoned, abandon.item))
 
     def _undo(self, item: Any, own: Any) -> None:
-        self._parts.here().abandon(item, own)
+        self._parts.context().abandon(item, own)
 
     def _abandoned(self, item: Any, future: Future[None]) -> None:
         error = future.error()

@@ -9,7 +9,7 @@ process callbacks; joins are ours.
 
     class Walk(Task[bytes, int]):
         def seed(self): return [b"/usr"]
-        def process(self, path, here): ...; here.spawn(subdirectories); return files
+        def process(self, path, context): ...; context.spawn(subdirectories); return files
         def merge(self, a, b): return a + b
 """
 
@@ -67,7 +67,7 @@ class Line(Protocol):
         """Somebody waits for work that this rank could give."""
 
 
-class Here(Generic[I]):
+class Context(Generic[I]):
     """An item's surroundings while it is processed; used on the worker thread.
 
     `spawn` and `note` may be called any number of times, the sooner the
@@ -146,7 +146,7 @@ class Task(ABC, Generic[I, R]):
     More than one is for tasks whose items wait; each has a part of the task, see `part`.
     """
 
-    most_threads: int = 64
+    max_threads: int = 64
     """How many there may be at the most."""
 
     line_of: Callable[[Any], bytes] | None = None
@@ -163,14 +163,14 @@ class Task(ABC, Generic[I, R]):
         """On rank 0: the items to begin with."""
 
     @abstractmethod
-    def process(self, item: I, here: Here[I]) -> Any:
+    def process(self, item: I, context: Context[I]) -> Any:
         """Do one item, on a worker thread of whichever rank has it.
 
         Returns the item's result; or, if it spawned in a structured task,
         anything at all: `join` gets it on the same rank.
         """
 
-    def join(self, item: I, own: Any, merged: R, here: Here[I]) -> R:
+    def join(self, item: I, own: Any, merged: R, context: Context[I]) -> R:
         """All that `item` spawned is complete: its result, of its `own` and its children's.
 
         Runs on a worker thread of the rank that processed the item; may note and resume

@@ -24,18 +24,18 @@ METADATA, DATA = "metadata", "data"
 WINDOW_S = 0.05
 _CHANGES = 3  # so many times as much of the other kind of work, and that is what is at hand
 _MANY = 4  # one of so many threads that are ready to run is enough to wait for its account
-_MOST_OF_A_RANK = 64
-_MOST_OF_A_NODE = 128
+_MAX_OF_A_RANK = 64
+_MAX_OF_A_NODE = 128
 
 
-def most_threads(nodes: Sequence[int], rank: int) -> int:
+def max_threads(nodes: Sequence[int], rank: int) -> int:
     """How many threads a rank may use at the most: its share of those of its node.
 
     Few ranks on each node, and many threads on one queue in each of them, are the hybrid ranks
     (H-DRQS) of LaFon et al. 2012; where there are as many ranks as cores, they overlap waiting by
     themselves.
     """
-    return max(1, min(_MOST_OF_A_RANK, _MOST_OF_A_NODE // list(nodes).count(nodes[rank])))
+    return max(1, min(_MAX_OF_A_RANK, _MAX_OF_A_NODE // list(nodes).count(nodes[rank])))
 
 
 class Parts:
@@ -46,7 +46,7 @@ class Parts:
         self._pool = pool
         self._parts: dict[int, Task[Any, Any]] = {}
 
-    def here(self) -> Task[Any, Any]:
+    def context(self) -> Task[Any, Any]:
         """On a worker thread: its part."""
         number = self._pool.number
         part = self._parts.get(number)
@@ -61,7 +61,7 @@ class Tuner:
     def __init__(self, task: Task[Any, Any], pool: Pool, most: int) -> None:
         self._task = task
         self._pool = pool
-        most = min(most, task.most_threads)
+        most = min(most, task.max_threads)
         self._climbs = {kind: Climb(most) for kind in (METADATA, DATA)}
         self._kind = METADATA
         self._since_s = time.monotonic()

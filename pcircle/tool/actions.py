@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.tool.inputs import COMMENT
 
 _VERSION = 1
@@ -167,11 +167,11 @@ class Actions:
         )
         return self._encode(line) + b"\n"
 
-    def tell(self, here: Here[Any]) -> None:
+    def tell(self, context: Context[Any]) -> None:
         """The item ends: have rank 0 told."""
         if self._kept:
             kept, self._kept = self._kept, []
-            here.note(_packed(kept))
+            context.note(_packed(kept))
 
 
 def _listed(path: bytes, end: bytes) -> bytes:

@@ -26,7 +26,7 @@ from pcircle.fs.directories import (
 )
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require_type
-from pcircle.runtime import Here, PartedTask
+from pcircle.runtime import Context, PartedTask
 from pcircle.tool.counters import Entries
 from pcircle.tool.failures import failure_of
 from pcircle.ui.names import show
@@ -136,16 +136,16 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
     def begin(self) -> None:
         """A part begins: make what it needs of its own."""
 
-    def file(self, entry: Entry, here: Here[Any]) -> None:
+    def file(self, entry: Entry, context: Context[Any]) -> None:
         """Do a regular file."""
 
-    def link(self, entry: Entry, here: Here[Any]) -> None:
+    def link(self, entry: Entry, context: Context[Any]) -> None:
         """Do a symbolic link."""
 
-    def special(self, entry: Entry, here: Here[Any]) -> None:
+    def special(self, entry: Entry, context: Context[Any]) -> None:
         """Do what is none of these, nor a directory."""
 
-    def directory(self, opened: Open[int], here: Here[Any]) -> None:
+    def directory(self, opened: Open[int], context: Context[Any]) -> None:
         """Do a directory; all that is in it is done."""
 
     def __init__(
@@ -153,8 +153,8 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
     ) -> None:
         super().__init__()
         self.plan = plan
-        self.most_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.most_threads)
+        self.max_threads = affordable_threads()
+        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
         self.counters = self.counters_type()
         self._rank = rank
         self._lists = lists  # on rank 0
@@ -188,23 +188,25 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         only = None if self._lists is None else [part.listed for part in self._lists.parts]
         return seeds(self.plan.roots, self.counters, only)
 
-    def process(self, item: Tree | Batch | Portion, here: Here[Any]) -> Any:
+    def process(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
         if isinstance(item, Batch):
-            return {item.slot: self._walker.batch(item, here)}
+            return {item.slot: self._walker.batch(item, context)}
         if isinstance(item, Portion):
-            return {item.slot: self._walker.portion(item, here)}
+            return {item.slot: self._walker.portion(item, context)}
         if item.only is not None and item.only.is_range and self._lists is None:
-            here.post(0, [item])
+            context.post(0, [item])
             return None
-        walked = self._walker.tree(item, here)
+        walked = self._walker.tree(item, context)
         return walked if isinstance(walked, list) else {item.slot: walked}
 
     def merge(self, a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
         return {slot: a.get(slot, 0) + b.get(slot, 0) for slot in (*a, *b)}
 
-    def join(self, item: Any, own: Any, merged: dict[int, int], here: Here[Any]) -> dict[int, int]:
+    def join(
+        self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]
+    ) -> dict[int, int]:
         if isinstance(own, list):
-            return {require_type(Tree, item).slot: self._walker.join(own, merged, here)}
+            return {require_type(Tree, item).slot: self._walker.join(own, merged, context)}
         return merged if own is None else self.merge(own, merged)
 
 
@@ -226,22 +228,22 @@ class _EntryVisitor(Visitor[int]):
         opened.place = Place(source.identity)
         return None
 
-    def leave(self, opened: Open[int], here: Here[Any]) -> int:
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
         try:
-            self._task.directory(opened, here)
+            self._task.directory(opened, context)
         except OSError as error:
-            self._fail(opened.root, opened.path, self._task.doing, error, here)
+            self._fail(opened.root, opened.path, self._task.doing, error, context)
         else:
             self._counters.directories += 1
         return 0
 
-    def failed(self, opened: Open[int], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if opened.place is None:  # it was not even reached
             self._counters.scans_done += 1
             self._counters.sized += 1
-        self._fail(opened.root, opened.path, "read directory", error, here)
+        self._fail(opened.root, opened.path, "read directory", error, context)
 
     def lost(self, opened: Open[int]) -> int:
         """See `Visitor`."""
@@ -257,45 +259,49 @@ class _EntryVisitor(Visitor[int]):
 
     # ---- names -----------------------------------------------------------------
 
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[int]) -> None:
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         begun_s = time.monotonic()
         task, counters, files = self._task, self._counters, names.files
         for name in names.links:
-            counters.links += self._look(task.link, where, name, fds[0], here)
+            counters.links += self._look(task.link, where, name, fds[0], context)
         for name in names.specials:
-            counters.special += self._look(task.special, where, name, fds[0], here)
+            counters.special += self._look(task.special, where, name, fds[0], context)
         for done, name in enumerate(files, 1):
             found = counters.bytes_found
-            counters.files += self._look(task.file, where, name, fds[0], here)
+            counters.files += self._look(task.file, where, name, fds[0], context)
             counters.bytes_done += counters.bytes_found - found
             took_s = time.monotonic() - begun_s
-            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and here.is_hungry())
-            if enough or here.stopping:
-                here.spawn(list(handed_back(where, files[done:])))
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            if enough or context.stopping:
+                context.spawn(list(handed_back(where, files[done:])))
                 break
 
     def _look(
-        self, look: Any, where: Where, name: bytes, directory_fd: int, here: Gathering[int]
+        self, look: Any, where: Where, name: bytes, directory_fd: int, context: Gathering[int]
     ) -> bool:
         """Have an entry done; whether that went well."""
         counters = self._counters
         counters.weight += where.weight
         try:
             root = self._task.plan.roots[where.root]
-            look(Entry(root, where.path, name, directory_fd, counters), here)
+            look(Entry(root, where.path, name, directory_fd, counters), context)
         except OSError as error:
-            self._fail(where.root, join_path(where.path, name), self._task.doing, error, here)
+            self._fail(where.root, join_path(where.path, name), self._task.doing, error, context)
             return False
         finally:
             counters.sized += 1
         return True
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         self._counters.sized += 1
-        self._fail(where.root, join_path(where.path, name), "reach", error, here)
+        self._fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def _fail(self, root: int, path: bytes, doing: str, error: OSError, here: Here[Any]) -> None:
+    def _fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
         self._counters.failed += 1
-        here.note([failure_of(self._task.plan.roots[root], root, path, doing, error)])
+        context.note([failure_of(self._task.plan.roots[root], root, path, doing, error)])

@@ -12,8 +12,8 @@ from pcircle.units import parse_duration, parse_size
 
 _CHUNK_UNIT_BYTES = 4 << 20  # the block of the signature
 
-MOST_THREADS = 1024
-_MOST_DIGITS = 30  # int() has a limit of its own
+MAX_THREADS = 1024
+_MAX_DIGITS = 30  # int() has a limit of its own
 
 
 def number(option: str, text: str, parse: Callable[[str], float]) -> float:
@@ -39,15 +39,15 @@ def number_of_jobs(text: str) -> int:
 
 def number_of_threads(text: str) -> int:
     """The value of --threads."""
-    return positive("--threads", text, MOST_THREADS)
+    return positive("--threads", text, MAX_THREADS)
 
 
 def positive(option: str, text: str, most: int | None = None) -> int:
     """A whole number of at least 1, and at most *most*."""
-    if not text.isdecimal() or int(text[:_MOST_DIGITS]) < 1:
+    if not text.isdecimal() or int(text[:_MAX_DIGITS]) < 1:
         raise invalid(option, text, "must be a positive integer")
-    if len(text) > _MOST_DIGITS or (most is not None and int(text) > most):
-        limit = 10**_MOST_DIGITS - 1 if most is None else most
+    if len(text) > _MAX_DIGITS or (most is not None and int(text) > most):
+        limit = 10**_MAX_DIGITS - 1 if most is None else most
         raise invalid(option, text, f"must be at most {limit:,}")
     return int(text)
 
@@ -74,5 +74,5 @@ def invalid(option: str, text: str, expected: str) -> UsageError:
 
 
 def _quoted(text: str) -> str:
-    shown = text if len(text) <= _MOST_DIGITS else text[:_MOST_DIGITS] + "..."
+    shown = text if len(text) <= _MAX_DIGITS else text[:_MAX_DIGITS] + "..."
     return f"'{show(os.fsencode(shown))}'"

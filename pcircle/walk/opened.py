@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.listed import Listed
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Place, Tree
 
 P = TypeVar("P")
@@ -71,7 +71,7 @@ class Open(Generic[P]):
         self.leases: tuple[Lease, Lease | None] | None = None
 
 
-class Gathering(Here[Any], Generic[P]):
+class Gathering(Context[Any], Generic[P]):
     """An item's surroundings while it walks: what it makes is kept until `flush`.
 
     To talk to the engine costs as much as a small directory, so it is done once an item.
@@ -80,8 +80,8 @@ class Gathering(Here[Any], Generic[P]):
 
     __slots__ = ("_kept", "opens")
 
-    def __init__(self, here: Here[Any]) -> None:
-        super().__init__(here.ticket, here.line)
+    def __init__(self, context: Context[Any]) -> None:
+        super().__init__(context.ticket, context.line)
         self.opens: list[Open[P]] = []
         self._kept: list[Any] = []
 
@@ -92,7 +92,7 @@ class Gathering(Here[Any], Generic[P]):
             self.opens[slot].waits = True
 
     def spawn(self, items: Sequence[Any]) -> None:
-        """As of `Here`, at the next `flush`."""
+        """As of `Context`, at the next `flush`."""
         if self.opens:
             for item in items:
                 self.wait(item.slot)

@@ -22,8 +22,8 @@ notices do, packed and answered (`pcircle.circle.notices`).
 A task uses it so:
 
     seed:     return [Gather(tuple(items))]      instead of the items
-    process:  if isinstance(item, SINK_ITEMS): return sink.process(item, here)
-    join:     if isinstance(item, SINK_ITEMS): return sink.join(item, own, merged, here)
+    process:  if isinstance(item, SINK_ITEMS): return sink.process(item, context)
+    join:     if isinstance(item, SINK_ITEMS): return sink.join(item, own, merged, context)
     anywhere: with sink.part() as part: part.add(path, text)
 
 and its observer reads `result(place, ranks)`, then calls `remove(place, ranks)`.
@@ -40,7 +40,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 import msgspec
 
 from pcircle.guards import require_type
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.segments import (
     RANGE_BYTES,
     Part,
@@ -137,10 +137,10 @@ class Sink(Generic[R]):
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def process(self, item: SinkItem[Any], here: Here[Any]) -> Any:
+    def process(self, item: SinkItem[Any], context: Context[Any]) -> Any:
         """Do an item of the sink."""
         if isinstance(item, Gather):
-            here.spawn(item.items)
+            context.spawn(item.items)
             return _Stage("work") if item.items else self._nothing()
         if isinstance(item, Seal):
             self.seal()
@@ -150,18 +150,18 @@ class Sink(Generic[R]):
                 write_range(self._place, item.number, texts, last=item.high is None)
         return self._nothing()
 
-    def join(self, item: SinkItem[Any], own: Any, merged: R, here: Here[Any]) -> R:
+    def join(self, item: SinkItem[Any], own: Any, merged: R, context: Context[Any]) -> R:
         """Go on when all work is done, when all parts are sealed, and when all is in order."""
         stage = require_type(_Stage, own)
         if stage.waits == "work":
             for rank in range(self._ranks):
-                here.post(rank, [Seal()])
+                context.post(rank, [Seal()])
             return cast(R, _Stage("seals", merged))
         if stage.waits == "seals":
             with self._careful():
                 cuts = cut(present(self._place, self._ranks), self._range_bytes)
             if cuts:
                 ranges = enumerate(zip([b"", *cuts], [*cuts, None], strict=True))
-                here.spawn([Merge(number, low, high) for number, (low, high) in ranges])
+                context.spawn([Merge(number, low, high) for number, (low, high) in ranges])
                 return cast(R, _Stage("merges", stage.result))
         return cast(R, stage.result)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pcircle.fs.directories import Lease
 from pcircle.fs.scan import Block
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Place
 from pcircle.walk.opened import Gathering, Open
 
@@ -83,12 +83,12 @@ class Visitor(ABC, Generic[P]):
         """The blocks of a directory less what is left out by other rules than the walk's."""
         return blocks
 
-    def known(self, opened: Open[P], here: Here[Any]) -> P | None:
+    def known(self, opened: Open[P], context: Context[Any]) -> P | None:
         """What comes of a directory that need not be entered; None: it is."""
         return None
 
     def whole(
-        self, opened: Open[P], weight: float, source: Lease, here: Here[Any]
+        self, opened: Open[P], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         """Read an open directory and look at all that is in it; its subdirectories.
 
@@ -99,21 +99,23 @@ class Visitor(ABC, Generic[P]):
         return None
 
     @abstractmethod
-    def names(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[P]) -> None:
-        """Names of an open directory, of which some may be handed back, by `here.spawn`.
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[P]
+    ) -> None:
+        """Names of an open directory, of which some may be handed back, by `context.spawn`.
 
         `fds` are the directory's on both sides, -1 where there is none. Counts their weight.
         """
 
     @abstractmethod
-    def leave(self, opened: Open[P], here: Here[Any]) -> P:
+    def leave(self, opened: Open[P], context: Context[Any]) -> P:
         """All that is in a directory is done; what comes of it, with its `part`, for its holder."""
 
     def stays(self, opened: Open[P]) -> None:
         """A directory waits for what others do: it is left, or lost, in the item's join."""
 
     @abstractmethod
-    def failed(self, opened: Open[P], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[P], error: OSError, context: Context[Any]) -> None:
         """A directory can't be reached, made or read; what was found by then is resumed.
 
         Its `leases` are there if it was reached.
@@ -124,7 +126,7 @@ class Visitor(ABC, Generic[P]):
         """As `leave`, of a directory that has failed."""
 
     @abstractmethod
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """An entry fails since its directory can't be reached any more. Counts its weight not."""
 
     @abstractmethod
@@ -139,11 +141,11 @@ class Visitor(ABC, Generic[P]):
         """What is still to be done of a part of a list."""
         return text
 
-    def begin(self, item: Any, here: Here[Any]) -> None:
+    def begin(self, item: Any, context: Context[Any]) -> None:
         """An item begins."""
 
-    def resume(self, base: Open[P], here: Here[Any]) -> None:
+    def resume(self, base: Open[P], context: Context[Any]) -> None:
         """The completion of an item begins whose first directory this is."""
 
-    def end(self, here: Here[Any], opens: Sequence[Open[P]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[P]]) -> None:
         """An item, or the completion of one, ends; `opens` are not complete."""

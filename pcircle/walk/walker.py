@@ -27,7 +27,7 @@ from pcircle.fs.directories import Directories, Lease
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import follow
@@ -45,9 +45,9 @@ _MORE_S = 0.04  # where nobody waits, which is looked at for each directory
 _LEVELS_PER_ENTERED = 8  # to enter a directory takes about as long as to pass by so many
 _GIVEN_AT_ONCE = 64  # directories, to who waits
 _BETWEEN_GIFTS_S = 0.001
-_LEAST_NAMES = 32  # of directories that are divided although nobody waits
+_MIN_NAMES = 32  # of directories that are divided although nobody waits
 _SHARES = 8  # that what is left of a directory is handed out in
-_MOST_SHARES = 128
+_MAX_SHARES = 128
 _FADES = 0.7  # what a directory took, with each after it
 _DENIED = PermissionError(13, os.strerror(13))
 
@@ -156,11 +156,11 @@ class Walker(Generic[P]):
 
     # ---- one item --------------------------------------------------------------
 
-    def tree(self, item: Tree, line: Here[Any]) -> list[Open[P]] | P:
+    def tree(self, item: Tree, line: Context[Any]) -> list[Open[P]] | P:
         """Walk for a while. The directories that are not complete then; or what came of it all."""
-        here: Gathering[P] = Gathering(line)
-        visitor, opens = self._visitor, here.opens
-        visitor.begin(item, here)
+        context: Gathering[P] = Gathering(line)
+        visitor, opens = self._visitor, context.opens
+        visitor.begin(item, context)
         now_s = time.monotonic()
         until_s = now_s + (_ITEM_S if item.names else _FIRST_ITEM_S)
         at_ease_until_s = until_s + (_MORE_S if item.names else 0.0)
@@ -173,37 +173,37 @@ class Walker(Generic[P]):
             if item.only is not None:
                 base.below = {item.names: item.only}
         else:
-            self._enter_root(item, base, stack, here)
+            self._enter_root(item, base, stack, context)
         try:
-            self._descend(stack, until_s, at_ease_until_s, here)
+            self._descend(stack, until_s, at_ease_until_s, context)
         finally:
             self._held.release()
-        self._give_all(stack, here, at_ease=bool(item.names) and not here.is_hungry())
+        self._give_all(stack, context, at_ease=bool(item.names) and not context.is_hungry())
         while len(stack) > 1:
-            self._settle(stack.pop(), stack[-1], here)
-        visitor.end(here, opens)
-        here.flush()
-        line.spawned += here.spawned
-        return opens if here.spawned else base.part
+            self._settle(stack.pop(), stack[-1], context)
+        visitor.end(context, opens)
+        context.flush()
+        line.spawned += context.spawned
+        return opens if context.spawned else base.part
 
-    def join(self, opens: list[Open[P]], slots: dict[int, P], here: Here[Any]) -> P:
+    def join(self, opens: list[Open[P]], slots: dict[int, P], context: Context[Any]) -> P:
         """All that was handed out has come back: complete the rest, deepest first."""
         visitor = self._visitor
-        visitor.resume(opens[0], here)
+        visitor.resume(opens[0], context)
         for slot, part in slots.items():
             self._add(opens[slot], part)
         while len(opens) > 1:
             opened = opens.pop()
-            part = visitor.lost(opened) if opened.failed else visitor.leave(opened, here)
+            part = visitor.lost(opened) if opened.failed else visitor.leave(opened, context)
             self._add(require(opened.above), part)
-        visitor.end(here, ())
+        visitor.end(context, ())
         return opens[0].part
 
-    def batch(self, item: Batch, line: Here[Any]) -> P:
+    def batch(self, item: Batch, line: Context[Any]) -> P:
         """Look at names that were handed out."""
-        here: Gathering[P] = Gathering(line)
+        context: Gathering[P] = Gathering(line)
         visitor = self._visitor
-        visitor.begin(item, here)
+        visitor.begin(item, context)
         names = Names(*map(unpack, (item.files, item.links, item.specials)))
         source = target = None
         try:
@@ -215,7 +215,7 @@ class Walker(Generic[P]):
                     known = None if place is None else place.target
                     target = self._targets.lease(item.root, item.path, known)
                 fds = source.fd, -1 if target is None else target.fd
-                visitor.names(item, names, fds, here)
+                visitor.names(item, names, fds, context)
             finally:
                 for lease in (source, target):
                     if lease is not None:
@@ -223,17 +223,17 @@ class Walker(Generic[P]):
         except OSError as error:
             for name in names.all():
                 self._tally.weight += item.weight
-                visitor.unreached(item, name, error, here)
+                visitor.unreached(item, name, error, context)
         part = visitor.taken()
-        visitor.end(here, ())
-        here.flush()
-        line.spawned += here.spawned
+        visitor.end(context, ())
+        context.flush()
+        line.spawned += context.spawned
         return part
 
     # ---- directories -----------------------------------------------------------
 
     def _descend(
-        self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, here: Gathering[P]
+        self, stack: list[Open[P]], until_s: float, at_ease_until_s: float, context: Gathering[P]
     ) -> None:
         """Depth first, until it is time: at least one directory is entered.
 
@@ -247,82 +247,82 @@ class Walker(Generic[P]):
                 if len(stack) == 1:
                     return
                 stack.pop()
-                self._settle(top, stack[-1], here)
+                self._settle(top, stack[-1], context)
                 continue
             now_s = time.monotonic()
-            if here.stopping:
+            if context.stopping:
                 return
             enough = now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED
-            if enough and (now_s > at_ease_until_s or here.is_hungry()):
+            if enough and (now_s > at_ease_until_s or context.is_hungry()):
                 return
-            if entered and here.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
-                self._feed(stack, here)
+            if entered and context.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
+                self._feed(stack, context)
                 fed_s = now_s
                 continue
             name = top.pending.pop()
             if self._each_s > _ITEM_S:
                 # Or one may hang: nothing is to wait for it.
-                self._give_all(stack, here, at_ease=False)
-                here.flush()
+                self._give_all(stack, context, at_ease=False)
+                context.flush()
             reached_s = self._held.reached_s
-            self._look(child_of(top, name, len(here.opens), nothing), name, stack, here)
+            self._look(child_of(top, name, len(context.opens), nothing), name, stack, context)
             reached_s = self._held.reached_s - reached_s
             took_s = time.monotonic() - now_s - reached_s
             self._each_s = max(took_s, min(self._each_s, _ITEM_S) * _FADES)
             entered += 1
 
-    def _give_all(self, stack: Sequence[Open[P]], here: Gathering[P], *, at_ease: bool) -> None:
+    def _give_all(self, stack: Sequence[Open[P]], context: Gathering[P], *, at_ease: bool) -> None:
         """Hand out what is left: one by one if each may take an item's time.
 
         Few are not divided where one is `at_ease`, since nobody waits.
         """
         slow = self._each_s > _ITEM_S
-        least, shares = (1, _MOST_SHARES) if slow else (_LEAST_NAMES if at_ease else 1, _SHARES)
+        least, shares = (1, _MAX_SHARES) if slow else (_MIN_NAMES if at_ease else 1, _SHARES)
         for opened in stack:
-            here.spawn(left_of(opened, least=least, shares=shares))
+            context.spawn(left_of(opened, least=least, shares=shares))
 
-    def _feed(self, stack: Sequence[Open[P]], here: Gathering[P]) -> None:
+    def _feed(self, stack: Sequence[Open[P]], context: Gathering[P]) -> None:
         """Somebody waits: hand out some of the shallowest level that has any, but not the last."""
         for opened in stack:
             if len(opened.pending) > (opened is stack[-1]):
                 most = min(_GIVEN_AT_ONCE, -(-len(opened.pending) // 2))
-                here.spawn(left_of(opened, most))
-                here.flush()
+                context.spawn(left_of(opened, most))
+                context.flush()
                 return
 
     def _enter_root(
-        self, item: Tree, base: Open[P], stack: list[Open[P]], here: Gathering[P]
+        self, item: Tree, base: Open[P], stack: list[Open[P]], context: Gathering[P]
     ) -> None:
         opened: Open[P] = Open(item.root, b"", 1, base, self._visitor.nothing)
         opened.only = item.only
-        self._look(opened, None, stack, here)
+        self._look(opened, None, stack, context)
 
     def _look(
-        self, opened: Open[P], name: bytes | None, stack: list[Open[P]], here: Gathering[P]
+        self, opened: Open[P], name: bytes | None, stack: list[Open[P]], context: Gathering[P]
     ) -> None:
         """Open and read a directory of the last one, or a root, and look at what is in it."""
         above = stack[-1]
-        weight, spawned = above.weight, here.spawned
-        known = self._visitor.known(opened, here)
+        weight, spawned = above.weight, context.spawned
+        known = self._visitor.known(opened, context)
         if known is not None:
             self._tally.weight += weight
             self._add(above, known)
             return
-        here.opens.append(opened)
+        context.opens.append(opened)
         left = weight
         try:
             source = self._open(opened, name, above)
-            left = self._read(opened, weight, source, here)
+            left = self._read(opened, weight, source, context)
         except OSError as error:
             opened.failed = True
-            self._tally.weight += 0.0 if opened.pending or here.spawned > spawned else left
-            self._visitor.failed(opened, error, here)
+            self._tally.weight += 0.0 if opened.pending or context.spawned > spawned else left
+            self._visitor.failed(opened, error, context)
         self._add(opened, self._visitor.taken())
         if opened.pending:
             self._held.take(opened)
             stack.append(opened)
             return
-        self._settle(opened, above, here)
+        self._settle(opened, above, context)
         release(opened)
 
     def _open(self, opened: Open[P], name: bytes | None, above: Open[P]) -> Lease:
@@ -342,7 +342,7 @@ class Walker(Generic[P]):
             opened.leases = source, target
         return source
 
-    def _read(self, opened: Open[P], weight: float, source: Lease, here: Gathering[P]) -> float:
+    def _read(self, opened: Open[P], weight: float, source: Lease, context: Gathering[P]) -> float:
         """Read an open directory; the weight of what is not seen yet, which is none. OSError."""
         tally, visitor = self._tally, self._visitor
         if not opened.entered:
@@ -351,7 +351,7 @@ class Walker(Generic[P]):
         only = opened.only
         if only is None:
             if self._takes_all:
-                below = visitor.whole(opened, weight, source, here)
+                below = visitor.whole(opened, weight, source, context)
                 if below is not None:
                     tally.scans_due += len(below)
                     opened.pending = below
@@ -360,7 +360,7 @@ class Walker(Generic[P]):
             if not self._takes_all:
                 found = self._chosen(opened, found, source)
         elif only.is_range:
-            self._divide(opened, only, weight, source, here)
+            self._divide(opened, only, weight, source, context)
             return 0.0
         else:
             found = iter([self._picked(opened.path, only.text, source.fd)])
@@ -376,14 +376,14 @@ class Walker(Generic[P]):
                 continue
             tally.found += count
             opened.weight = share / count
-            self._sort(opened, block, count, fds, here)
-            if not block.last and here.is_stopping():
+            self._sort(opened, block, count, fds, context)
+            if not block.last and context.is_stopping():
                 opened.waits = True
                 break
         return weight
 
     def _sort(
-        self, opened: Open[P], block: Block, count: int, fds: tuple[int, int], here: Gathering[P]
+        self, opened: Open[P], block: Block, count: int, fds: tuple[int, int], context: Gathering[P]
     ) -> None:
         """Look at what of a block is no directory, or have others do it; note what is."""
         if block.directories:
@@ -396,17 +396,17 @@ class Walker(Generic[P]):
         if count:
             if self._each_s > _ITEM_S and opened.pending:
                 # What is beside the directories may hang, or nobody knows yet that it does not.
-                here.spawn(left_of(opened, shares=_MOST_SHARES))
-                here.flush()
+                context.spawn(left_of(opened, shares=_MAX_SHARES))
+                context.flush()
             names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
             most = self._visitor.batch_names
-            if block.last and (count <= _FEW_NAMES or (count <= most and not here.is_hungry())):
-                self._visitor.names(opened, names, fds, here)
+            if block.last and (count <= _FEW_NAMES or (count <= most and not context.is_hungry())):
+                self._visitor.names(opened, names, fds, context)
             else:
-                here.spawn(list(batches(opened, names, most)))
+                context.spawn(list(batches(opened, names, most)))
         if not block.last:
-            here.spawn(left_of(opened))
-            here.flush()
+            context.spawn(left_of(opened))
+            context.flush()
 
     def _chosen(self, opened: Open[P], found: Iterator[Block], source: Lease) -> Iterator[Block]:
         """Blocks of a directory, as the scope wants them."""
@@ -423,16 +423,16 @@ class Walker(Generic[P]):
         self._choose(block, path, fd)
         return block
 
-    def _settle(self, opened: Open[P], above: Open[P], here: Gathering[P]) -> None:
+    def _settle(self, opened: Open[P], above: Open[P], context: Gathering[P]) -> None:
         """All of a directory was looked at or given away: complete it, or keep it for the join."""
-        if opened.waits or here.is_stopping():
+        if opened.waits or context.is_stopping():
             opened.waits = above.waits = True
-            here.spawned += 1
+            context.spawned += 1
             self._visitor.stays(opened)
             return
-        here.opens.pop()
+        context.opens.pop()
         visitor = self._visitor
-        part = visitor.lost(opened) if opened.failed else visitor.leave(opened, here)
+        part = visitor.lost(opened) if opened.failed else visitor.leave(opened, context)
         self._add(above, part)
 
     def _add(self, opened: Open[P], part: P) -> None:
@@ -442,19 +442,19 @@ class Walker(Generic[P]):
     # ---- lists -----------------------------------------------------------------
 
     def _divide(
-        self, opened: Open[P], only: Listed, weight: float, source: Lease, here: Gathering[P]
+        self, opened: Open[P], only: Listed, weight: float, source: Lease, context: Gathering[P]
     ) -> None:
         """Of a directory of which much is listed: hand out what is below, and what is in it."""
         place, slot = require(opened.place), opened.slot
         for share, part in require(self._lists).shares(only, weight):
-            if here.stopping:
+            if context.stopping:
                 opened.waits = True
                 return
             if isinstance(part, bytes):
                 text = self._visitor.divided(opened, part)
                 where = (opened.root, opened.path)
-                here.spawn([Portion(*where, text, share, place, slot, opened.ancestors)])
-                here.flush()
+                context.spawn([Portion(*where, text, share, place, slot, opened.ancestors)])
+                context.flush()
                 continue
             block = Block()
             block.add_directory(part.name)
@@ -468,16 +468,16 @@ class Walker(Generic[P]):
             self._tally.scans_due += 1
             where = (opened.root, opened.path)
             listed, line = part.listed(), opened.ancestors
-            here.wait(slot)
-            here.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
+            context.wait(slot)
+            context.post(self._rank, [Tree(*where, share, part.name, place, slot, listed, line)])
 
-    def portion(self, item: Portion, line: Here[Any]) -> P:
+    def portion(self, item: Portion, line: Context[Any]) -> P:
         """Look at what a part of a list names in one directory."""
         from pcircle.fs.lists import groups
 
-        here: Gathering[P] = Gathering(line)
+        context: Gathering[P] = Gathering(line)
         visitor, tally = self._visitor, self._tally
-        visitor.begin(item, here)
+        visitor.begin(item, context)
         opened: Open[P] = Open(item.root, item.path, item.slot, None, visitor.nothing)
         opened.place, opened.ancestors = item.place, item.ancestors
         opened.only = Listed(item.text)
@@ -490,20 +490,20 @@ class Walker(Generic[P]):
             opened.weight = item.weight / max(1, len(block))
             tally.weight += 0.0 if block else item.weight
             self._sort(
-                opened, block, len(block), (source.fd, -1 if target is None else target.fd), here
+                opened, block, len(block), (source.fd, -1 if target is None else target.fd), context
             )
         except OSError as error:
             tally.weight += item.weight
             for group in groups(item.text, 0, len(item.text)):
                 tally.found += 1
-                visitor.unreached(opened, group.name, error, here)
+                visitor.unreached(opened, group.name, error, context)
         finally:
             held.release()
-        here.spawn(left_of(opened))
+        context.spawn(left_of(opened))
         self._add(opened, visitor.taken())
-        visitor.end(here, ())
-        here.flush()
-        line.spawned += here.spawned
+        visitor.end(context, ())
+        context.flush()
+        line.spawned += context.spawned
         return opened.part
 
 

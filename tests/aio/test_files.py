@@ -182,19 +182,19 @@ class Breaking:
                 return end.value
             value, error = None, None
             self.steps += 1
-            here = self.steps == self._at
+            context = self.steps == self._at
             assert self.future is not None
             # What says that it can't be closed is closed.
-            if here and self._how == "failure" and step.name != "close":
+            if context and self._how == "failure" and step.name != "close":
                 error = OSError(errno.EIO, os.strerror(errno.EIO))
                 continue
-            if here and self._how == "cancel before":
+            if context and self._how == "cancel before":
                 self.future.cancel()
             try:
                 value = yield step
             except BaseException as failure:
                 error = failure
-            if here and self._how == "cancel after":
+            if context and self._how == "cancel after":
                 self.future.cancel()
 
 

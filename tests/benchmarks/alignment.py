@@ -29,7 +29,7 @@ PLACES = (0, 8, 12, 16, 24, 32, 64, 128, 256, 1024, 2048, 4088)
 SIZES = (4 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20)
 RECEIVED = (0, 16, 64)
 _ROUND_BYTES = 24 << 20
-_MOST_CALLS = 2000
+_MAX_CALLS = 2000
 
 Call = Callable[[], object]
 
@@ -72,7 +72,7 @@ def _received(size: int) -> Iterator[tuple[str, Call]]:
 def _measure(fd: int, size: int, rounds: int) -> dict[str, str]:
     ways = dict([*_ways(fd, size), *_received(size)])
     rates: dict[str, list[float]] = {name: [] for name in ways}
-    calls = min(_MOST_CALLS, max(4, _ROUND_BYTES // size))
+    calls = min(_MAX_CALLS, max(4, _ROUND_BYTES // size))
     for _ in range(rounds):
         for name, call in ways.items():
             call()

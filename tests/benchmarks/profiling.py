@@ -60,9 +60,9 @@ def _tree(given: str | None, folder: str, files: int, sizes: str) -> Iterator[st
     with tempfile.TemporaryDirectory(prefix="fprof-bench-", dir=folder) as made:
         dice = random.Random(3)
         for start in range(0, files, _PER_DIRECTORY):
-            here = os.path.join(made, f"{start // (100 * _PER_DIRECTORY):03}", f"{start:09}")
-            os.makedirs(here)
-            fd = os.open(here, os.O_RDONLY)
+            context = os.path.join(made, f"{start // (100 * _PER_DIRECTORY):03}", f"{start:09}")
+            os.makedirs(context)
+            fd = os.open(context, os.O_RDONLY)
             for number in range(start, min(files, start + _PER_DIRECTORY)):
                 file = os.open(f"file-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=fd)
                 if sizes == "mixed":

@@ -31,10 +31,10 @@ def _build(place: bytes) -> bytes:
     source = make_directory(place, b"source")
     for outer in range(3):
         for inner in range(100):
-            here = make_directory(source, b"%d/directory of some length %d" % (outer, inner))
+            context = make_directory(source, b"%d/directory of some length %d" % (outer, inner))
             for number in range(23):
-                write_file(here + b"/file of some length %d" % number, b"%d" % number)
-            os.symlink(b"nowhere", here + b"/" + ODD)
+                write_file(context + b"/file of some length %d" % number, b"%d" % number)
+            os.symlink(b"nowhere", context + b"/" + ODD)
     wide = make_directory(source, b"wide")
     for number in range(3000):
         write_file(wide + b"/one of many names %d" % number, b"%d" % number)

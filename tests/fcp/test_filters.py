@@ -34,14 +34,14 @@ from .trees import make_directory, write_file
 def _build_project(root: bytes) -> bytes:
     """A tree of the kind that people write rules for, in directories enough for all ranks."""
     for part in (b"", b"a", b"a/src", b"a/build", b"b/build/deep", b"b/src/cache", b"c/\xff\n"):
-        here = make_directory(root, part)
+        context = make_directory(root, part)
         for number in range(80):
-            write_file(here + b"/%d.c" % number, b"c")
-            write_file(here + b"/%d.o" % number, b"o")
-        write_file(here + b"/core", b"core")
-        write_file(here + b"/\xfe\n.o", b"odd")
-        os.symlink(b"core", here + b"/link.o")
-        os.symlink(b"src", here + b"/build-link")
+            write_file(context + b"/%d.c" % number, b"c")
+            write_file(context + b"/%d.o" % number, b"o")
+        write_file(context + b"/core", b"core")
+        write_file(context + b"/\xfe\n.o", b"odd")
+        os.symlink(b"core", context + b"/link.o")
+        os.symlink(b"src", context + b"/build-link")
     return root
 
 
@@ -239,9 +239,9 @@ def test_cycles_are_found(launcher: Launcher, place: bytes) -> None:
 def test_what_leads_into_the_copy_is_not_entered(place: bytes) -> None:
     """Else each would be copied into the other, deeper and deeper."""
     for one, other in ((b"a", b"b"), (b"b", b"a")):
-        here = make_directory(place, b"source", one)
+        context = make_directory(place, b"source", one)
         make_directory(place, b"copy", other)
-        os.symlink(place + b"/copy/" + other, here + b"/link")
+        os.symlink(place + b"/copy/" + other, context + b"/link")
     finished = run_fcp(FOUR, "-L", "-T", place + b"/source", place + b"/copy")
     assert finished.code == 1
     assert finished.said.count("it leads into the copy") == 2

@@ -409,14 +409,14 @@ def test_chunks_begin_where_stripes_do(
     of_rank = worker(plan, 0, 3)
     ends, layouts = of_rank.sides, of_rank.copier.copier.layouts
     try:
-        here = _Here()
+        context = _Here()
         large = LargeFiles(of_rank)
         with ends.sources.lease(0, HOLDER) as source, ends.targets.lease(0, HOLDER) as target:
             item = Large(
                 0, HOLDER, b"large", b"copy", 1.0, Place(source.identity, target.identity, (0, 0))
             )
-        large.begin(item, here)  # type: ignore[arg-type]
-        chunks = [chunk for chunk in here.items if isinstance(chunk, Chunk)]
+        large.begin(item, context)  # type: ignore[arg-type]
+        chunks = [chunk for chunk in context.items if isinstance(chunk, Chunk)]
         assert [chunk.offset for chunk in chunks] == [n * 24 * MIB for n in range(9)]
         assert sum(chunk.length for chunk in chunks) == 200 * MIB + 1
         for size, unit in ((65536, 4 * MIB), (6 * MIB, 12 * MIB), (256 * MIB, 4 * MIB)):
@@ -426,9 +426,9 @@ def test_chunks_begin_where_stripes_do(
                 assert layouts.unit_bytes(file.fileno(), file.fileno()) == unit
         # A slow one is divided there as well.
         whole = Chunk(0, HOLDER, b"", b"", (0, 0), (0, 0), 0, 96 * MIB, 1.0, False, 24 * MIB)
-        here.items.clear()
-        large._share_rest(whole, 20 * MIB, 96 * MIB, here)  # type: ignore[arg-type]
-        parts = [(c.offset, c.length) for c in here.items if isinstance(c, Chunk)]
+        context.items.clear()
+        large._share_rest(whole, 20 * MIB, 96 * MIB, context)  # type: ignore[arg-type]
+        parts = [(c.offset, c.length) for c in context.items if isinstance(c, Chunk)]
         assert parts == [(20 * MIB, 52 * MIB), (72 * MIB, 24 * MIB)]
     finally:
         ends.close()

@@ -146,7 +146,7 @@ def test_waiting_overlaps_on_a_slow_one(launcher: Launcher, place: bytes, fuse: 
     tried = {int(number) for rank in ranks for number in rank["work_per_s"].get("metadata", ())}
     assert max(tried) >= 8
     assert max(rank["threads"] for rank in ranks) > 1
-    assert mounted.state().most_delayed >= 8
+    assert mounted.state().max_delayed >= 8
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)

@@ -24,21 +24,21 @@ def branch(shared_place: bytes) -> bytes:
     """3,000 levels; at every 500th a FIFO, attributes, a list, and a name of one file."""
     root = build_deep_tree(make_directory(shared_place, b"deep torture") + b"/branch", LEVELS)
     one = os.open(root + b"/file", os.O_RDONLY)
-    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    context = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     for level in range(LEVELS):
-        below = os.open(b"lev-%04d" % level, os.O_RDONLY | os.O_DIRECTORY, dir_fd=here)
+        below = os.open(b"lev-%04d" % level, os.O_RDONLY | os.O_DIRECTORY, dir_fd=context)
         if not level % 500:
-            status = os.fstat(here)
-            os.link(b"/proc/self/fd/%d" % one, b"same", dst_dir_fd=here, follow_symlinks=True)
-            os.mkfifo(b"fifo", 0o620, dir_fd=here)
-            os.utime(b"fifo", ns=(0, ODD_TIMES_NS[level % 8]), dir_fd=here)
-            place = b"/proc/self/fd/%d" % here
+            status = os.fstat(context)
+            os.link(b"/proc/self/fd/%d" % one, b"same", dst_dir_fd=context, follow_symlinks=True)
+            os.mkfifo(b"fifo", 0o620, dir_fd=context)
+            os.utime(b"fifo", ns=(0, ODD_TIMES_NS[level % 8]), dir_fd=context)
+            place = b"/proc/self/fd/%d" % context
             give(place + b"/file", "user.level", b"%d" % level)
             give(place + b"/file", ACCESS, acl_for(1000 + level, 5))
-            os.utime(here, ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.close(here)
-        here = below
-    os.close(here)
+            os.utime(context, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.close(context)
+        context = below
+    os.close(context)
     os.close(one)
     return root
 

@@ -80,23 +80,23 @@ def test_profiles_travel(size: int, elsewhere: bool) -> None:
 
 def test_what_lies_far_below_stands_out_as_well(place: bytes) -> None:
     """Deeper than 1,024 bytes of path; and past 4,096, where a path is cut, and says so."""
-    here = os.open(place, os.O_RDONLY)
+    context = os.open(place, os.O_RDONLY)
     path = place
     for level in range(40):
         name = b"%03d" % level * 40
-        os.mkdir(name, dir_fd=here)
-        below = os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here, path = below, os.path.join(path, name)
+        os.mkdir(name, dir_fd=context)
+        below = os.open(name, os.O_RDONLY, dir_fd=context)
+        os.close(context)
+        context, path = below, os.path.join(path, name)
         if level in (12, 39):
             for number in range(level):
-                os.close(os.open(b"%d" % number, os.O_CREAT | os.O_WRONLY, dir_fd=here))
-            fd = os.open(b"large", os.O_CREAT | os.O_WRONLY, dir_fd=here)
+                os.close(os.open(b"%d" % number, os.O_CREAT | os.O_WRONLY, dir_fd=context))
+            fd = os.open(b"large", os.O_CREAT | os.O_WRONLY, dir_fd=context)
             os.truncate(fd, 1000 * level)
             os.close(fd)
             if level == 12:
                 middle = path
-    os.close(here)
+    os.close(context)
     document = profiled(TWO, "--top", "2", place)
     assert document["largest_directory"]["entries"] == 40
     deepest = document["largest_directory"]["path"]

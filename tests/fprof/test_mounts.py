@@ -11,7 +11,7 @@ import pytest
 from pcircle.fprof.plan import Plan, resolve
 from pcircle.fprof.profile.packing import unpack
 from pcircle.fprof.task import ProfileTask
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.globs import Rule
 from tests.fcp.running import ONE
 
@@ -71,7 +71,7 @@ def test_files_of_one_number_in_two_mounts_are_two(
     todo = list(task.seed())
     while todo:
         line = Line()
-        task.process(todo.pop(), Here(1, line))
+        task.process(todo.pop(), Context(1, line))
         todo += line.made
     profile = unpack(task.finish().profile)
     task.close()

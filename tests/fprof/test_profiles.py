@@ -221,7 +221,7 @@ def test_layouts_are_bounded_and_complete() -> None:
     *_, merged = accumulate(copy.deepcopy(parts), merge)
     *_, other_way = accumulate(copy.deepcopy(parts[::-1]), merge)
     assert known(merged) == known(other_way)
-    assert len(merged.stripes) == profiles.MOST_LAYOUTS
+    assert len(merged.stripes) == profiles.MAX_LAYOUTS
     whole = [*merged.stripes.values(), merged.other_stripes]
     assert [sum(column) for column in zip(*whole, strict=True)] == [
         3 * sum(number) for number in ([1] * 2999, range(3000), range(0, 6000, 2))

@@ -67,7 +67,7 @@ def test_waiting_overlaps_on_a_slow_file_system(
         finished = run.finish()
     assert finished.code == 0, finished.said
     assert document(result)["counts"]["files"]["number"] == directories * files
-    assert mounted.state().most_delayed >= 8
+    assert mounted.state().max_delayed >= 8
 
 
 @pytest.mark.parametrize("launcher", [ONE, TWO, Launcher(jobs=8)], ids=str)

@@ -28,14 +28,14 @@ _END_S = 20.0
 class State(NamedTuple):
     """What the server counted: requests by operation, uses of each rule, requests put off now.
 
-    `most_delayed` is how many that somebody waits for were put off at a time since the rules were
+    `max_delayed` is how many that somebody waits for were put off at a time since the rules were
     set: all but those by which a descriptor is let go, which may be many with one thread.
     """
 
     counts: dict[str, int]
     hits: list[int]
     delayed: int
-    most_delayed: int
+    max_delayed: int
 
 
 class Mounted:

@@ -52,7 +52,7 @@ class Server:
         self._delayed: list[tuple[float, int, Request, Verdict]] = []
         self._number = 0
         self._awaited = 0  # of those that are delayed
-        self._most_delayed = 0
+        self._max_delayed = 0
         self._lines = b""
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class Server:
         most = 0xFFFF
         answer = wire.INIT_OUT.pack(
             wire.MAJOR, wire.MINOR, ahead_bytes, offered & wire.WANTED, most, most,
-            wire.MOST_DATA_BYTES, 1, wire.MOST_DATA_BYTES // 4096, 0, 0,
+            wire.MAX_DATA_BYTES, 1, wire.MAX_DATA_BYTES // 4096, 0, 0,
         )  # fmt: skip
         self._answer(request.unique, 0, answer)
 
@@ -114,7 +114,7 @@ class Server:
             due_s = time.monotonic() + verdict.delay_s
             heapq.heappush(self._delayed, (due_s, self._number, later, verdict))
             self._awaited += request.op not in _UNAWAITED
-            self._most_delayed = max(self._most_delayed, self._awaited)
+            self._max_delayed = max(self._max_delayed, self._awaited)
         else:
             self._do(request, verdict)
 
@@ -191,7 +191,7 @@ class Server:
     def _obey(self, order: dict[str, Any]) -> Any:
         if "rules" in order:
             self._rules.set(order["rules"])
-            self._most_delayed = 0
+            self._max_delayed = 0
         if "release" in order:  # what is delayed is done at once
             self._delayed = [(0.0, *delayed[1:]) for delayed in self._delayed]
             heapq.heapify(self._delayed)
@@ -199,7 +199,7 @@ class Server:
             "counts": {**self._counts, "layouts ignored": self._passing.ignored},
             "hits": self._rules.hits(),
             "delayed": len(self._delayed),
-            "most_delayed": self._most_delayed,
+            "most_delayed": self._max_delayed,
         }
 
 

@@ -183,7 +183,7 @@ def test_the_most_that_wait_are_those_that_somebody_waits_for(fuse: Mount) -> No
     mount.release()
     for thread in threads:
         thread.join()
-    assert (state.delayed, state.most_delayed) == (25, 5)
+    assert (state.delayed, state.max_delayed) == (25, 5)
 
 
 def _make(path: bytes, flags: int = 0) -> int:

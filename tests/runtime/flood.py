@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from pcircle.errors import IntegrityError
-from pcircle.runtime import Here, Task
+from pcircle.runtime import Context, Task
 
 
 def _line_of(notice: str) -> bytes:
@@ -24,9 +24,9 @@ class Flood(Task[int, int]):
     def seed(self) -> range:
         return range(self._items)
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         for _ in range(self._each):
-            here.note([f"{os.getpid()} {self._told} {'of a length as failures have it':>70}"])
+            context.note([f"{os.getpid()} {self._told} {'of a length as failures have it':>70}"])
             self._told += 1
         if self._stops and item == 0:  # rank 0 begins with the last and a thief takes the first
             raise IntegrityError("stopped in the middle")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.errors import IntegrityError, StoppedEarly
-from pcircle.runtime import Here, Observer, Outcome, Program, Task, run_program
+from pcircle.runtime import Context, Observer, Outcome, Program, Task, run_program
 from pcircle.walk.sink import SINK_ITEMS, Gather, Merge, Seal, Sink, remove, result
 
 EACH = 100
@@ -41,9 +41,9 @@ class Naming(Task[Item, int]):
     def seed(self) -> list[Item]:
         return [Gather(tuple(range(self._items)))]
 
-    def process(self, item: Item, here: Here[Any]) -> Any:
+    def process(self, item: Item, context: Context[Any]) -> Any:
         if isinstance(item, SINK_ITEMS):
-            done = self._sink.process(item, here)
+            done = self._sink.process(item, context)
             return 1_000_000 if isinstance(item, Merge) else done
         if self._stops and item == self._items // 2:
             raise IntegrityError("stopped in the middle")
@@ -52,13 +52,13 @@ class Naming(Task[Item, int]):
                 part.add(name(number), name(number) + b"\n")
         return 1
 
-    def join(self, item: Item, own: Any, merged: int, here: Here[Any]) -> int:
+    def join(self, item: Item, own: Any, merged: int, context: Context[Any]) -> int:
         if not isinstance(item, SINK_ITEMS):
             raise TypeError(item)
         merges = merged // 1_000_000
         if merges:
             print(f"{merges} merges", file=sys.stderr)
-        return self._sink.join(item, own, merged, here)
+        return self._sink.join(item, own, merged, context)
 
     def merge(self, a: int, b: int) -> int:
         return a + b

@@ -23,7 +23,7 @@ import msgspec
 from pcircle.circle import Engine, Settings, Sums
 from pcircle.circle.messages import Ask
 from pcircle.errors import IntegrityError, NoSpace
-from pcircle.runtime import Here, Observer, Outcome, Program, Task, run, run_program
+from pcircle.runtime import Context, Observer, Outcome, Program, Task, run, run_program
 from tests.runtime.flood import Flood
 
 HANG_S = 200.0  # less than the deadline of the whole job, see tests/conftest.py
@@ -95,12 +95,12 @@ class Grow(Task[tuple[int, int], int]):
     def seed(self) -> list[tuple[int, int]]:
         return [self._root, self._root]
 
-    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+    def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
         width, depth = item
         if depth:
             for _ in range(width):
-                here.spawn([(width, depth - 1)])
-        return self.own(here.spawned)
+                context.spawn([(width, depth - 1)])
+        return self.own(context.spawned)
 
     def own(self, spawned: int) -> Any:
         return 1
@@ -127,7 +127,7 @@ class GrowJoined(Grow):
     def own(self, spawned: int) -> Any:
         return Subtree(spawned) if spawned else 1
 
-    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
+    def join(self, item: tuple[int, int], own: Any, merged: int, context: Context[Any]) -> int:
         width, depth = item
         assert isinstance(own, Subtree)
         assert own.pid == os.getpid()
@@ -141,9 +141,9 @@ class GrowKept(GrowJoined):
 
     kept = 0
 
-    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+    def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
         self.kept += 1
-        return super().process(item, here)
+        return super().process(item, context)
 
     def finish(self) -> int:
         return self.kept
@@ -155,7 +155,7 @@ class Empty(Task[int, int]):
     def seed(self) -> list[int]:
         return []
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         raise AssertionError
 
     def merge(self, a: int, b: int) -> int:
@@ -179,7 +179,7 @@ class Together(Task[int, int]):
     def seed(self) -> range:
         return range(8 * self._size)
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         self._meeting.wait()
         return item
 
@@ -200,7 +200,7 @@ class Gate(Task[int, int]):
     def seed(self) -> list[int]:
         return [*range(1, self._others + 1), 0]
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         fd = os.open(self._pipe, os.O_RDWR)
         try:
             if item == 0:
@@ -222,10 +222,10 @@ class Middle(Gate):
     def seed(self) -> list[int]:
         return [0]
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         if item == 0:
-            here.spawn(range(1, self._others + 1))
-        return super().process(item, here)
+            context.spawn(range(1, self._others + 1))
+        return super().process(item, context)
 
 
 # ---- notices -------------------------------------------------------------------------
@@ -234,13 +234,13 @@ class Middle(Gate):
 class Noting(Grow):
     """Every item and every join tells something."""
 
-    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
-        here.note([f"item {item[1]}"])
-        return super().process(item, here)
+    def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
+        context.note([f"item {item[1]}"])
+        return super().process(item, context)
 
-    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
-        here.note([f"join {item[1]}"])
-        return super().join(item, own, merged, here)
+    def join(self, item: tuple[int, int], own: Any, merged: int, context: Context[Any]) -> int:
+        context.note([f"join {item[1]}"])
+        return super().join(item, own, merged, context)
 
 
 # ---- mishaps -------------------------------------------------------------------------
@@ -271,15 +271,15 @@ class Failing(Grow):
         self._perhaps("seed")
         return super().seed()
 
-    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+    def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
         if item[1] == 1:
             self._perhaps("process")
-        return super().process(item, here)
+        return super().process(item, context)
 
-    def join(self, item: tuple[int, int], own: Any, merged: int, here: Here[Any]) -> int:
+    def join(self, item: tuple[int, int], own: Any, merged: int, context: Context[Any]) -> int:
         if item[1] == 2:
             self._perhaps("join")
-        return super().join(item, own, merged, here)
+        return super().join(item, own, merged, context)
 
     def merge(self, a: int, b: int) -> int:
         self._perhaps("merge")
@@ -306,7 +306,7 @@ class LastMerge(Task[int, int]):
     def seed(self) -> range:
         return range(self._size)
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         self._meeting.wait()
         return item
 
@@ -333,15 +333,15 @@ class Lasting(Task[int, int]):
     def seed(self) -> range:
         return range(8 * self._size)
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         if item < 0:
             return 0  # a child, there only so that its parent has something to complete
         (self._folder / f"begun-{item}").touch()
-        here.spawn([-1])
-        self._meeting.wait(here.is_stopping)
+        context.spawn([-1])
+        self._meeting.wait(context.is_stopping)
         if self._doom and os.getpid() != self._parent:
             os.kill(os.getpid(), signal.SIGKILL)
-        while not here.stopping:
+        while not context.stopping:
             time.sleep(0.005)
         return 0
 
@@ -358,8 +358,8 @@ class FailingAbandon(Task[int, int]):
     def seed(self) -> list[int]:
         return [0]
 
-    def process(self, item: int, here: Here[int]) -> int:
-        here.spawn([1])
+    def process(self, item: int, context: Context[int]) -> int:
+        context.spawn([1])
         mishap("nospace")
         return 0
 
@@ -379,7 +379,7 @@ class Idle(Task[int, int]):
     def seed(self) -> list[int]:
         return [0]
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         time.sleep(self._sleep_s)
         return 0
 
@@ -399,7 +399,7 @@ class Accounting(Task[int, int]):
     def seed(self) -> list[int]:
         return [0]
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         return 0
 
     def merge(self, a: int, b: int) -> int:
@@ -489,7 +489,7 @@ class Flat(Task[int, int]):
     def seed(self) -> range:
         return range(5000)
 
-    def process(self, item: int, here: Here[int]) -> int:
+    def process(self, item: int, context: Context[int]) -> int:
         return item
 
     def merge(self, a: int, b: int) -> int:
@@ -529,9 +529,9 @@ class Watched(Grow):
         super().__init__(width, depth)
         self._folder = Path(folder)
 
-    def process(self, item: tuple[int, int], here: Here[tuple[int, int]]) -> Any:
+    def process(self, item: tuple[int, int], context: Context[tuple[int, int]]) -> Any:
         time.sleep(0.001)  # on which thieves can come
-        return super().process(item, here)
+        return super().process(item, context)
 
     def watch(self) -> None:
         """From now on, in this process."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pcircle.runtime.threads import most_threads
+from pcircle.runtime.threads import max_threads
 from tests.conftest import Run
 from tests.hosts import Hosts, environment_of_ranks, hosts_in
 from tests.runtime.conftest import command
@@ -84,4 +84,4 @@ def test_ranks_alone_on_their_hosts_ask_each_other(hosts: Hosts, run: Run, tmp_p
     ],
 )
 def test_ranks_share_the_threads_of_their_node(nodes: list[int], most: list[int]) -> None:
-    assert [most_threads(nodes, rank) for rank in range(len(nodes))] == most
+    assert [max_threads(nodes, rank) for rank in range(len(nodes))] == most

@@ -81,7 +81,7 @@ def test_who_waits_for_a_processor_is_no_reason_for_more(
     tuner = Tuner(task, busy, 64)
     now_s = time.monotonic()
 
-    def most_of(windows: int) -> int:
+    def max_of(windows: int) -> int:
         nonlocal now_s
         most = 0
         for _ in range(windows):
@@ -92,8 +92,8 @@ def test_who_waits_for_a_processor_is_no_reason_for_more(
 
     with monkeypatch.context() as starving:
         starving.setattr("pcircle.runtime.threads.runnable", lambda threads: 1)
-        assert most_of(20) == 1
-    assert most_of(20) > 1
+        assert max_of(20) == 1
+    assert max_of(20) > 1
 
 
 def test_a_thread_that_waits_for_something_else_is_not_runnable() -> None:

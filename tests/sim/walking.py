@@ -36,7 +36,7 @@ from pcircle.circle.messages import (
     Up,
     Work,
 )
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -146,21 +146,21 @@ class CopyModel(Visitor[Part]):
 
     # ---- items -----------------------------------------------------------------
 
-    def begin(self, item: Any, here: Here[Any]) -> None:
+    def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
         self._floor = item.place.epoch if isinstance(item, Tree | Batch) and item.place else 0
         self._taken, self._done, self._whole, self._copied = EMPTY, {}, [], []
 
-    def resume(self, base: Open[Part], here: Here[Any]) -> None:
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
         """See `Visitor`."""
-        self.begin(None, here)
+        self.begin(None, context)
         self._floor = base.own
 
-    def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`: hold, and record all that was done under one epoch."""
         player = self._player
         if self._copied:
-            player.await_commit(here, Check(tuple(self._copied)))
+            player.await_commit(context, Check(tuple(self._copied)))
             self.pause(0.0)
         epoch = player.epoch if player.case.forgetful_joins else max(player.epoch, self._floor)
         for number in self._whole:
@@ -210,7 +210,7 @@ class CopyModel(Visitor[Part]):
         self.reached(epoch)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """See `Visitor`: half of them, as may be, when the job stops."""
         place, grove, player = where.place, self._grove, self._player
@@ -221,12 +221,12 @@ class CopyModel(Visitor[Part]):
             number = int(name)
             assert grove.above[number] == fds[0], f"{number} is not in {fds[0]}"
             self._passes(number)
-            stops = here.stopping
+            stops = context.stopping
             if stops or (grove.is_slow(number) and at > 1):
                 leaves_off = stops and grove.leaves_off(number)
                 player.record.reached["left off" if leaves_off else "handed back"] += 1
                 if not leaves_off:
-                    here.spawn(list(handed_back(where, names.files[at - 1 :])))
+                    context.spawn(list(handed_back(where, names.files[at - 1 :])))
                 break
             player.process(number)
             player.tally.weight += where.weight
@@ -237,9 +237,9 @@ class CopyModel(Visitor[Part]):
                 self._done.setdefault(fds[0], []).append(number)
         if again:
             self._copied.append(Group(where.slot, fds[0], tuple(again), place.epoch))
-            here.wait(where.slot)
+            context.wait(where.slot)
 
-    def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
         """See `Visitor`: all that is below must be done, and must have been counted here."""
         number, grove, player = self._number(opened), self._grove, self._player
         assert self.may_complete(), f"{number} is completed in place by a job that stops"
@@ -266,7 +266,7 @@ class CopyModel(Visitor[Part]):
         """Whether a directory may be completed now."""
         return self.joining or not self._player.is_stopping()
 
-    def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         assert self._grove.fails(self._number(opened)), f"{opened.path!r} fails: {error}"
         self._taken = merge_parts(self._taken, Part(failed=1))
@@ -278,18 +278,18 @@ class CopyModel(Visitor[Part]):
         assert part.failed == 1
         return part
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         raise AssertionError(f"{name!r} in {where.path!r}: {error}")
 
-    def check(self, item: Check, here: Here[Any]) -> Slots:
+    def check(self, item: Check, context: Context[Any]) -> Slots:
         """Read files again."""
         player, slots = self._player, {}
         for group in item.groups:
             self.reached(group.epoch)
             for number in group.numbers:
                 self._passes(number)
-                if here.stopping:
+                if context.stopping:
                     return {}
                 player.read_again(number)
             self._done.setdefault(group.above, []).extend(group.numbers)
@@ -396,10 +396,10 @@ class WalkPlayer(Player):
             if self.verifies and grove.is_verified(below):
                 assert below in record.verified, f"{number} is completed, {below} is not verified"
 
-    def await_commit(self, here: Here[Any], check: Check) -> None:
+    def await_commit(self, context: Context[Any], check: Check) -> None:
         """Hold an item until what it has done is on disk, and can be read again."""
-        self._awaiting.append((self.epoch, Start(here.ticket, None), [check]))
-        here.hold(self.epoch)
+        self._awaiting.append((self.epoch, Start(context.ticket, None), [check]))
+        context.hold(self.epoch)
 
     def read_again(self, number: int) -> None:
         """A file is read again, once, and from the disk."""
@@ -428,11 +428,11 @@ class WalkPlayer(Player):
         while self._waiting and self.working < self.case.settings.workers:
             start = self._waiting.popleft()
             self.working += 1
-            here: Here[Any] = Here(start.ticket, self)
+            context: Context[Any] = Context(start.ticket, self)
             if self.is_stopping():
                 self._item_ended(start, None)
             else:
-                self._work(start, partial(self._process, start.item, here))
+                self._work(start, partial(self._process, start.item, context))
 
     def _work(self, start: Start, work: Callable[[Hand], Any], *, joining: bool = False) -> None:
         hand = self._free.pop() if self._free else Hand(self, self._walker_type)
@@ -456,26 +456,28 @@ class WalkPlayer(Player):
         if wait_s is not None:
             self._after(wait_s, self._go, steps)
 
-    def _process(self, item: Item, here: Here[Any], hand: Hand) -> Any:
+    def _process(self, item: Item, context: Context[Any], hand: Hand) -> Any:
         visitor = hand.visitor
         if isinstance(item, Tree):
-            walked = hand.walker.tree(item, here)
+            walked = hand.walker.tree(item, context)
             return walked if isinstance(walked, list) else {item.slot: visitor.since(walked)}
         if isinstance(item, Batch):
-            return {item.slot: visitor.since(hand.walker.batch(item, here))}
-        visitor.begin(item, here)
-        slots = visitor.check(item, here)
-        visitor.end(here, ())
+            return {item.slot: visitor.since(hand.walker.batch(item, context))}
+        visitor.begin(item, context)
+        slots = visitor.check(item, context)
+        visitor.end(context, ())
         return {slot: visitor.since(part) for slot, part in slots.items()}
 
-    def _join(self, hand: Hand, item: Item, own: Any, merged: Slots, here: Here[Any]) -> Slots:
+    def _join(
+        self, hand: Hand, item: Item, own: Any, merged: Slots, context: Context[Any]
+    ) -> Slots:
         visitor = hand.visitor
         if isinstance(item, Tree):
-            return {item.slot: visitor.since(hand.walker.join(own, merged, here))}
-        visitor.begin(item, here)
+            return {item.slot: visitor.since(hand.walker.join(own, merged, context))}
+        visitor.begin(item, context)
         done = merge_slots(own, merged)
         visitor.reached(max(part.epoch for part in done.values()))
-        visitor.end(here, ())
+        visitor.end(context, ())
         return {slot: visitor.since(part) for slot, part in done.items()}
 
     def _item_ended(self, start: Start, value: Any, *, joining: bool = False) -> None:
@@ -493,10 +495,10 @@ class WalkPlayer(Player):
     def _complete(self, complete: Complete) -> None:
         item, own, merged = complete.item, complete.own, complete.merged
         self._join_ended(item, own)
-        here: Here[Any] = Here(complete.ticket, self)
+        context: Context[Any] = Context(complete.ticket, self)
 
         def join(hand: Hand) -> Any:
-            return self._join(hand, item, own, merged, here)
+            return self._join(hand, item, own, merged, context)
 
         self._work(Start(complete.ticket, item), join, joining=True)
 

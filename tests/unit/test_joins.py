@@ -75,7 +75,7 @@ def test_abandoned_are_those_that_run_no_more() -> None:
     opened.processed(2, "two")
     assert [join.own for join in opened.abandon()] == ["two"]
     assert opened.abandon() == []
-    assert opened.most_open == 3
+    assert opened.max_open == 3
 
 
 def test_falsy_results_are_results() -> None:

@@ -17,7 +17,7 @@ from pcircle.circle.notices import (
     age_s,
     pack_bytes,
 )
-from pcircle.runtime import Here, Task, Work
+from pcircle.runtime import Context, Task, Work
 from pcircle.runtime.line import KEPT_BYTES, WorkerLine
 from pcircle.runtime.threads import WINDOW_S, Tuner
 from pcircle.workers.pool import Pool
@@ -157,7 +157,7 @@ def test_threads_that_wait_to_be_heard_do_not_call_for_more(held: bool) -> None:
         def seed(self) -> list[int]:
             return []
 
-        def process(self, item: int, here: Here[int]) -> int:
+        def process(self, item: int, context: Context[int]) -> int:
             return item
 
         def merge(self, a: int, b: int) -> int:

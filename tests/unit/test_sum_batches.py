@@ -17,7 +17,7 @@ from pcircle.fsum.items import Part
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering
@@ -101,9 +101,9 @@ def test_who_waits_gets_what_is_left_after_a_while(
     clock = SimpleNamespace(monotonic=lambda: each_s * counters.files)
     monkeypatch.setattr(module, "time", clock)
     where = Batch(0, b"", b"", b"", 1 / 60, Place((0, 0)), b"", 1)
-    here: Gathering[Part] = Gathering(Here(0, line))
-    visitor.names(where, Names(names, [], []), (folder, -1), here)
-    here.flush()
+    context: Gathering[Part] = Gathering(Context(0, line))
+    visitor.names(where, Names(names, [], []), (folder, -1), context)
+    context.flush()
     assert counters.files == done
     left = b"\0".join(item.files for item in line.items).split(b"\0")
     assert [name for name in left if name] == names[done:]
@@ -128,7 +128,7 @@ def test_larger_files_are_opened_once(
     where = Batch(0, b"", b"", b"", 1 / 40, Place((0, 0)), b"", 1)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", watched)
-        visitor.names(where, Names(names, [], []), (folder, -1), Gathering(Here(0, line)))
+        visitor.names(where, Names(names, [], []), (folder, -1), Gathering(Context(0, line)))
     # Four of them were taken for small.
     assert sorted(opened) == sorted(names + names[:4])
     assert counters.files == 40

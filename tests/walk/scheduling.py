@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -93,7 +93,7 @@ class Watcher(Visitor[Paths]):
         return None
 
     def whole(
-        self, opened: Open[Paths], weight: float, source: Lease, here: Here[Any]
+        self, opened: Open[Paths], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:
         if not self.world.happens(self.world.odds.whole):
             return None
@@ -106,7 +106,7 @@ class Watcher(Visitor[Paths]):
         below = [name for name in names if is_directory(name, source.fd)]
         others = [name for name in names if name not in below]
         self.tally.weight += opened.weight * len(others)
-        if not here.is_stopping():
+        if not context.is_stopping():
             opened.part = self.merge(opened.part, self._look_at(opened, others))
         return below
 
@@ -114,17 +114,17 @@ class Watcher(Visitor[Paths]):
         return blocks
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Paths]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Paths]
     ) -> None:
         part = self._look_at(where, names.links + names.specials)
         self.tally.weight += where.weight * (len(names.links) + len(names.specials))
         for done, name in enumerate(names.files, 1):
-            if here.is_stopping():
+            if context.is_stopping():
                 break  # half of a directory: it must not be completed
             part = self.merge(part, self._look_at(where, [name]))
             self.tally.weight += where.weight
             if self.world.happens(self.world.odds.handed_back):
-                here.spawn(list(handed_back(where, names.files[done:])))
+                context.spawn(list(handed_back(where, names.files[done:])))
                 break
         self.part = self.merge(self.part, part)
 
@@ -139,7 +139,7 @@ class Watcher(Visitor[Paths]):
         self.world.looked_at |= paths
         return paths
 
-    def leave(self, opened: Open[Paths], here: Here[Any]) -> Paths:
+    def leave(self, opened: Open[Paths], context: Context[Any]) -> Paths:
         world, path = self.world, opened.path
         if world.stopped and not world.joining:
             self.world.refuse(f"{path!r} was completed in place by a job that stops")
@@ -158,11 +158,11 @@ class Watcher(Visitor[Paths]):
         self.world.left.add(opened.path)
         return opened.part | {opened.path}
 
-    def failed(self, opened: Open[Paths], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[Paths], error: OSError, context: Context[Any]) -> None:
         if opened.path not in self.world.failing:
             self.world.refuse(f"{opened.path!r}: {error}")
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         self.world.refuse(f"{where.path!r}, {name!r}: {error}")
 
     def merge(self, a: Paths, b: Paths) -> Paths:
@@ -279,20 +279,20 @@ class Job:
         return None if world.stopped else all_.slots[0]
 
     def _process(self, item: Any, walker: Walker[Paths], line: Line) -> Any:
-        here: Here[Any] = Here(1, line)
+        context: Context[Any] = Context(1, line)
         if isinstance(item, Tree):
-            return walker.tree(item, here)
+            return walker.tree(item, context)
         if isinstance(item, Portion):
-            return walker.portion(item, here)
+            return walker.portion(item, context)
         if isinstance(item, Batch):
-            return walker.batch(item, here)
+            return walker.batch(item, context)
         raise Wrong(f"what is {item}?")
 
     def _join(self, made: Made) -> Paths:
         walker = self.world.random.choice(self.walkers)
         if isinstance(made.own, list):
             self.world.joining = True
-            part = walker.join(made.own, made.slots, Here(1, Line(self.world)))
+            part = walker.join(made.own, made.slots, Context(1, Line(self.world)))
             self.world.joining = False
             return part
         # An item that opens no directories: what it has made counts where it counts itself.

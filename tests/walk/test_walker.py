@@ -222,9 +222,9 @@ def wait_alone(patch: pytest.MonkeyPatch) -> None:
     """A directory waits, and the one above does not."""
     right = Walker._settle
 
-    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], here: Any) -> None:
+    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], context: Any) -> None:
         waited = above.waits
-        right(self, opened, above, here)
+        right(self, opened, above, context)
         above.waits = waited
 
     patch.setattr(Walker, "_settle", wrong)
@@ -234,10 +234,10 @@ def complete_while_stopping(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks whether the job stops."""
     right = Walker._settle
 
-    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], here: Any) -> None:
-        stopping, here.is_stopping = here.is_stopping, lambda: False
-        right(self, opened, above, here)
-        here.is_stopping = stopping
+    def wrong(self: Walker[Any], opened: Open[Any], above: Open[Any], context: Any) -> None:
+        stopping, context.is_stopping = context.is_stopping, lambda: False
+        right(self, opened, above, context)
+        context.is_stopping = stopping
 
     patch.setattr(Walker, "_settle", wrong)
 
@@ -246,8 +246,8 @@ def complete_the_shallow_first(patch: pytest.MonkeyPatch) -> None:
     """A join begins with what is above."""
     right = Walker.join
 
-    def wrong(self: Walker[Any], opens: list[Open[Any]], slots: Any, here: Any) -> Any:
-        return right(self, [opens[0], *reversed(opens[1:])], slots, here)
+    def wrong(self: Walker[Any], opens: list[Open[Any]], slots: Any, context: Any) -> Any:
+        return right(self, [opens[0], *reversed(opens[1:])], slots, context)
 
     patch.setattr(Walker, "join", wrong)
 

@@ -24,7 +24,7 @@ from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.trouble import trying
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names, Where
@@ -65,23 +65,25 @@ class Entries:
         self._done: dict[tuple[int, bytes], list[_Names]] = {}
         self._copied: list[Copied] = []
 
-    def copy(self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]) -> None:
+    def copy(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
         """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
         if names.specials and not self._plan.keep.special:
-            self._skip_specials(where, names.specials, source_fd, here)
+            self._skip_specials(where, names.specials, source_fd, context)
             names.specials = []
         before = self._takings.now()
         self._directory.enter(root, path, place, target_fd)
         if self._earlier is not None:
             self._earlier.lift(target_fd, names.files)
-        linked, undone = self._copy_others(where, names, fds, here)
+        linked, undone = self._copy_others(where, names, fds, context)
         files = names.files
-        tried, tally = self._copier.files(files, source_fd, target_fd, here.is_stopping, until_s)
+        tried, tally = self._copier.files(files, source_fd, target_fd, context.is_stopping, until_s)
         for name, doing, trouble in tally.failed:
-            self._accounts.fail(root, join_path(path, name), doing, trouble, here)
+            self._accounts.fail(root, join_path(path, name), doing, trouble, context)
         linked += [self._links.linked(name, s, place) for name, s in tally.linked]
         if self._disk is not None:
             undone.update([each[0] for each in tally.large], [failed[0] for failed in tally.failed])
@@ -89,20 +91,20 @@ class Entries:
             done = [*names.links, *names.specials, *files[:tried]]
             if undone:
                 done = [name for name in done if name not in undone]
-            self._are_done(where, done, before, here)
+            self._are_done(where, done, before, context)
         if linked:
-            here.wait(where.slot)
+            context.wait(where.slot)
             self._links.claim_later(where, linked)
         elsewhere = len(tally.large) + len(linked)
         here_done = tried + len(names.links) + len(names.specials) - elsewhere
         self._counters.weight += where.weight * here_done
         if tally.large:
-            here.spawn([self._large_of(where, *each) for each in tally.large])
+            context.spawn([self._large_of(where, *each) for each in tally.large])
         if tried < len(files):
-            here.spawn(list(handed_back(where, files[tried:])))
+            context.spawn(list(handed_back(where, files[tried:])))
 
     def _copy_others(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Here[Item]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]
     ) -> tuple[list[Linked], set[bytes]]:
         """Copy links and special files; those that have several names, and those that failed."""
         place = require(where.place)
@@ -115,7 +117,7 @@ class Entries:
             try:
                 status = copy_one(source_fd, name, target_fd, name, claimed=False)
             except OSError as error:
-                self._accounts.fail(where.root, join_path(where.path, name), None, error, here)
+                self._accounts.fail(where.root, join_path(where.path, name), None, error, context)
                 failed.add(name)
             else:
                 if status is not None:
@@ -125,14 +127,14 @@ class Entries:
         return linked, failed
 
     def _skip_specials(
-        self, where: Where, names: Sequence[bytes], source_fd: int, here: Here[Item]
+        self, where: Where, names: Sequence[bytes], source_fd: int, context: Context[Item]
     ) -> None:
         for name in names:
             self._counters.weight += where.weight
             try:
-                mode = self._skipper.skip(where.root, where.path, name, source_fd, here)
+                mode = self._skipper.skip(where.root, where.path, name, source_fd, context)
             except OSError as error:
-                self._accounts.fail(where.root, join_path(where.path, name), "copy", error, here)
+                self._accounts.fail(where.root, join_path(where.path, name), "copy", error, context)
             else:
                 if self._acting is not None:
                     path = join_path(where.path, name)
@@ -148,7 +150,7 @@ class Entries:
     # ---- reported at the end -----------------------------------------------
 
     def _are_done(
-        self, where: Where, names: Sequence[bytes], before: Counts, here: Gathering[Part]
+        self, where: Where, names: Sequence[bytes], before: Counts, context: Gathering[Part]
     ) -> None:
         """These names are done: to be recorded, or first to be read again."""
         after = self._takings.now()
@@ -158,7 +160,7 @@ class Entries:
             copied = self._waiting.copied(where, names, counts, entries)
             if copied is not None:
                 self._copied.append(copied)
-                here.wait(where.slot)
+                context.wait(where.slot)
                 return  # it is recorded when it is verified
         if self._recorder is not None and names:
             done = _Names(names, before, after, entries)
@@ -168,12 +170,12 @@ class Entries:
         """A record of the whole directory says it all."""
         self._done.pop((root, path), None)
 
-    def end(self, here: Here[Item]) -> None:
+    def end(self, context: Context[Item]) -> None:
         """The item ends."""
-        self._links.send_claims(here)
+        self._links.send_claims(context)
         if self._copied:
             copied, self._copied = self._copied, []
-            require(self._waiting).hold(copied, here)
+            require(self._waiting).hold(copied, context)
         if self._done:
             recorder, done = require(self._recorder), self._done
             self._done = {}
@@ -185,7 +187,7 @@ class Entries:
 
     # ---- roots -----------------------------------------------------------------
 
-    def singles(self, item: Singles, here: Gathering[Part]) -> None:
+    def singles(self, item: Singles, context: Gathering[Part]) -> None:
         """Copy roots that are not directories; hand the rest back when it takes long."""
         until_s = time.monotonic() + _BATCH_S
         self._sides.leave_mark(item.first)
@@ -197,18 +199,18 @@ class Entries:
             before = self._takings.now()
             settled = self._counters.copied()
             try:
-                finished = self._single(number, item.weight, here)
+                finished = self._single(number, item.weight, context)
             except OSError as error:
                 self._counters.take_back(settled)
-                self._accounts.fail(number, b"", None, error, here)
+                self._accounts.fail(number, b"", None, error, context)
             else:
-                self._single_done(number, finished, before, here)
+                self._single_done(number, finished, before, context)
             self._counters.weight += item.weight * finished
             after = number + 1
-            if after < item.end and (here.stopping or time.monotonic() > until_s):
+            if after < item.end and (context.stopping or time.monotonic() > until_s):
                 middle = (after + item.end + 1) // 2
                 parts = [(after, middle), (middle, item.end)]
-                here.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
+                context.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
                 break
 
     def _is_done(self, number: int) -> bool:
@@ -232,14 +234,14 @@ class Entries:
         return True
 
     def _single_done(
-        self, number: int, finished: bool, before: Counts, here: Gathering[Part]
+        self, number: int, finished: bool, before: Counts, context: Gathering[Part]
     ) -> None:
         if self._disk is not None and finished:
             name = self._plan.roots[number].source_name
             where = Batch(number, HOLDER, b"", b"", 0.0, ANYWHERE)
-            self._are_done(where, [name], before, here)
+            self._are_done(where, [name], before, context)
 
-    def _single(self, number: int, weight: float, here: Gathering[Part]) -> bool:
+    def _single(self, number: int, weight: float, context: Gathering[Part]) -> bool:
         """Copy a root that is not a directory; false if that goes on in chunks."""
         root = self._plan.roots[number]
         with (
@@ -251,7 +253,7 @@ class Entries:
             self._directory.enter(number, HOLDER, ANYWHERE, lease.fd)
             if root.kind == LINK:
                 self._copier.link(*names)
-                here.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
+                context.note([Remark(root.source_shown, "is a symbolic link: copied as one")])
             elif root.kind == SPECIAL and self._plan.keep.special:
                 self._directory.special(*names)
             elif root.kind != FILE:
@@ -262,13 +264,13 @@ class Entries:
                 place = Place(source.identity, lease.identity, lease.identity, root.file_system)
                 name, new = root.source_name, root.target_name
                 if outcome == LARGE:
-                    here.spawn([Large(number, HOLDER, name, new, weight, place)])
+                    context.spawn([Large(number, HOLDER, name, new, weight, place)])
                 elif outcome == LINKED:
                     status = require(self._copier.status)
                     linked = [self._links.linked(name, status, place)]
                     where = Batch(number, HOLDER, b"", b"", weight, place)
                     self._links.claim_later(where, linked)
-                    here.wait(0)
+                    context.wait(0)
                 if outcome != COPIED:
                     return False
             self._sides.sync_holder(HOLDER, lease)

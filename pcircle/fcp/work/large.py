@@ -25,7 +25,7 @@ from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.data import data_chunks, may_have_holes
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import trying
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 
 _SMALLEST_CHUNK_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 1 << 30
@@ -60,7 +60,7 @@ class LargeFiles:
         self._earlier = worker.earlier
         self._acting = worker.acting
 
-    def begin(self, item: Large, here: Here[Item]) -> LargeFile | Done:
+    def begin(self, item: Large, context: Context[Item]) -> LargeFile | Done:
         """Begin a file whose content is copied in chunks."""
         if item.ahead_bytes is not None:
             self._counters.ahead -= 1
@@ -85,26 +85,26 @@ class LargeFiles:
                 digests = b"".join(part.blocks for part in known)
                 resumed_bytes = status.st_size - sum(length for _, length in ranges) if known else 0
                 own = LargeFile(status, creation, identity, blocks, digests, resumed_bytes)
-                self._spawn_chunks(item, own, ranges, here)
+                self._spawn_chunks(item, own, ranges, context)
         except Taken:
             self._counters.weight += item.weight
-            return self._skip(item, here)
+            return self._skip(item, context)
         except OSError as error:
             self._counters.weight += item.weight
-            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, here)
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
             return Done()
-        if here.spawned:
+        if context.spawned:
             return own
         # All of it is a hole, or it is a clone.
-        return self.complete(item, own, Done(), here)
+        return self.complete(item, own, Done(), context)
 
-    def _skip(self, item: Large, here: Here[Item]) -> Done:
+    def _skip(self, item: Large, context: Context[Item]) -> Done:
         """Something stands in the file's place, and stays."""
         try:
             with self._sides.targets.lease(item.root, item.path, item.place.target) as lease:
                 self._copier.skip(lease.fd, item.target_name)
         except OSError as error:
-            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, here)
+            self._accounts.fail(item.root, join_path(item.path, item.name), None, error, context)
             return Done()
         return self._signed(item, Done())
 
@@ -149,7 +149,7 @@ class LargeFiles:
         )
 
     def _spawn_chunks(
-        self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], here: Here[Item]
+        self, item: Large, own: LargeFile, ranges: Sequence[tuple[int, int]], context: Context[Item]
     ) -> None:
         size = own.source.st_size
         sparse = self._has_holes(own.source)
@@ -172,7 +172,7 @@ class LargeFiles:
         holes = size - sum(length for _, length in ranges)
         self._counters.bytes_done += holes
         self._counters.weight += item.weight * holes / size if size else item.weight
-        here.spawn(chunks)
+        context.spawn(chunks)
 
     def _grid(self, fd: int, status: os.stat_result, unit_bytes: int) -> list[tuple[int, int]]:
         """The (offset, length) of a file's chunks."""
@@ -193,7 +193,7 @@ class LargeFiles:
         bounded = max(smallest, min(_LARGEST_CHUNK_BYTES, wanted))
         return -(-bounded // unit_bytes) * unit_bytes
 
-    def chunk(self, item: Chunk, here: Here[Item]) -> Done:
+    def chunk(self, item: Chunk, context: Context[Item]) -> Done:
         """Copy a range of a file; its result says why it failed, if it did."""
         reached = item.offset
         error: OSError | None = None
@@ -204,7 +204,7 @@ class LargeFiles:
                 self._sides.targets.lease(item.root, item.path) as lease,
             ):
                 split = self._plan.chunk_bytes is None
-                stop = here.is_stopping
+                stop = context.is_stopping
                 reached, error = self._copier.chunk(item, source.fd, lease.fd, split, stop)
         except OSError as unreached:
             error = unreached
@@ -213,27 +213,27 @@ class LargeFiles:
             self._counters.weight += item.weight * (end - reached) / item.length
             path = join_path(item.path, item.name)
             return Done(cause=self._accounts.failure(item.root, path, None, error))
-        self._reached(item, reached, here)
-        if reached < end and not here.stopping:
-            self._share_rest(item, reached, end, here)
+        self._reached(item, reached, context)
+        if reached < end and not context.stopping:
+            self._share_rest(item, reached, end, context)
         return Done()
 
-    def _reached(self, item: Chunk, reached: int, here: Here[Item]) -> None:
+    def _reached(self, item: Chunk, reached: int, context: Context[Item]) -> None:
         """So much of a chunk is copied: to be verified, or to be recorded."""
         blocks = b"" if self._signer is None else self._signer.blocks
         if reached == item.offset or (self._signer is not None and not blocks):
             return
         if self._waiting is not None:
-            self._waiting.part(item, reached, blocks, here)
+            self._waiting.part(item, reached, blocks, context)
         elif self._recorder is not None:
             file = item.root, item.path, item.name
             length = reached - item.offset
             self._recorder.part(file, item.temporary, item.offset, length, blocks)
 
-    def _share_rest(self, item: Chunk, offset: int, end: int, here: Here[Item]) -> None:
+    def _share_rest(self, item: Chunk, offset: int, end: int, context: Context[Item]) -> None:
         """Spawn what a slow chunk has left, in two parts."""
         middle = min(end, -(-(offset + end) // 2 // item.unit_bytes) * item.unit_bytes)
-        here.spawn(
+        context.spawn(
             [
                 Chunk(
                     item.root,
@@ -253,7 +253,7 @@ class LargeFiles:
             ]
         )
 
-    def complete(self, item: Large, own: LargeFile, merged: Done, here: Here[Item]) -> Done:
+    def complete(self, item: Large, own: LargeFile, merged: Done, context: Context[Item]) -> Done:
         """All chunks are done: the file gets its attributes and its name, or goes.
 
         Where it is to be copied once more that is spawned.
@@ -276,10 +276,10 @@ class LargeFiles:
                 self._sides.sync_holder(item.path, lease)
         except Taken:
             self._counters.sized -= 1  # it was counted when it began
-            return self._skip(item, here)
+            return self._skip(item, context)
         except Moved as moved:
-            if not item.again and not here.stopping:
-                return self._once_more(item, own, here)
+            if not item.again and not context.stopping:
+                return self._once_more(item, own, context)
             path = join_path(item.path, item.name)
             cause = self._accounts.failure(item.root, path, None, moved)
         except OSError as error:
@@ -287,7 +287,7 @@ class LargeFiles:
             cause = self._accounts.failure(item.root, path, None, error)
         if cause is not None:
             self._counters.failed += 1
-            self._accounts.tell(cause, here)
+            self._accounts.tell(cause, context)
             return Done(cause=cause)
         self._counters.files += 1
         if self._acting is not None:
@@ -298,14 +298,14 @@ class LargeFiles:
         copied = self._plan.stamp(own.source) if item.linked else None
         return self._signed(item, Done(made=mark, copied=copied))
 
-    def _once_more(self, item: Large, own: LargeFile, here: Here[Item]) -> Done:
+    def _once_more(self, item: Large, own: LargeFile, context: Context[Item]) -> Done:
         """Forget what was copied, and begin anew; its weight has been counted."""
         counters = self._counters
         counters.sized -= 1
         counters.bytes_found -= own.source.st_size
         counters.bytes_done -= own.source.st_size
         counters.resumed_bytes -= own.resumed_bytes
-        here.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
+        context.spawn([msgspec.structs.replace(item, weight=0.0, again=True, ahead_bytes=None)])
         return Done()
 
     def abandon(self, item: Large, own: LargeFile) -> None:

@@ -66,11 +66,11 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.registry import Key, Registry, home_of
 from pcircle.fs.trouble import Changed, trying
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Place
 from pcircle.walk.visitor import Where
 
-MOST_AT_HAND = 50_000  # some 25 MB
+MAX_AT_HAND = 50_000  # some 25 MB
 _CLAIM_S = 0.01  # of work that nobody can steal
 _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
@@ -108,7 +108,7 @@ class Inode(msgspec.Struct):
         return self.made is not None and not self.waiting
 
 
-def registry(most: int = MOST_AT_HAND) -> Registry[Inode]:
+def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
     """An empty registry of what becomes of inodes."""
     return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
@@ -180,14 +180,14 @@ class HardLinks:
                 )
             )
 
-    def send_claims(self, here: Here[Item]) -> None:
+    def send_claims(self, context: Context[Item]) -> None:
         """Claim what there is to be claimed: one item for each home."""
         if self._claims:
             claims, self._claims = self._claims, {}
             for home, groups in claims.items():
-                here.post(home, [Claim(tuple(groups))])
+                context.post(home, [Claim(tuple(groups))])
 
-    def claim(self, item: Claim, here: Here[Item], record: Record) -> Done:
+    def claim(self, item: Claim, context: Context[Item], record: Record) -> Done:
         """At home: decide for each name whether it is copied, linked, or waits.
 
         What was copied others know when the epoch is known in which that counts: by `publish`.
@@ -197,10 +197,10 @@ class HardLinks:
         groups = list(item.groups)
         while groups:
             group = groups.pop(0)
-            left = self._claim_group(group, until_s, slots, here, record)
+            left = self._claim_group(group, until_s, slots, context, record)
             groups = groups if left is None else [left, *groups]
             if groups and time.monotonic() > until_s:
-                here.post(self._rank, [Claim(tuple(groups))])
+                context.post(self._rank, [Claim(tuple(groups))])
                 break
         return Done(slots)
 
@@ -209,7 +209,7 @@ class HardLinks:
         group: Claimed,
         until_s: float,
         slots: dict[int, Part],
-        here: Here[Item],
+        context: Context[Item],
         record: Record,
     ) -> Claimed | None:
         """Decide for the names of one directory; those that are left when time is up."""
@@ -217,7 +217,7 @@ class HardLinks:
         rest = group.weight, group.place
         all_names = group.names.split(b"\0")
         for number, name in enumerate(all_names):
-            at_once = not (here.is_stopping() or here.is_hungry())
+            at_once = not (context.is_stopping() or context.is_hungry())
             if at_once and number and time.monotonic() > until_s:
                 return msgspec.structs.replace(
                     group,
@@ -227,60 +227,60 @@ class HardLinks:
                 )
             one = One(*where, name, *rest, group.stamps[number], group.again, group.slot)
             with self._lock:
-                due = self._claim(one, group.counts[number], here)
+                due = self._claim(one, group.counts[number], context)
             if due is None:
                 continue
             if at_once:
-                part = self._do_now(due, here, record)
+                part = self._do_now(due, context, record)
                 known = slots.get(group.slot, NOTHING)
                 slots[group.slot] = self._takings.merge(known, part)
             elif isinstance(due, First):
-                here.post(self._rank, [due])
+                context.post(self._rank, [due])
             else:
-                here.spawn([due])
+                context.spawn([due])
         return None
 
-    def _do_now(self, due: First | Links, here: Here[Item], record: Record) -> Part:
+    def _do_now(self, due: First | Links, context: Context[Item], record: Record) -> Part:
         """Copy a name or link it; what came of it, but for what it has become an item of."""
-        spawned, takings = here.spawned, self._takings
+        spawned, takings = context.spawned, self._takings
         if self._limits is not None:
-            self._limits.begin(due, here.is_stopping)
+            self._limits.begin(due, context.is_stopping)
         if isinstance(due, Links):
-            linked = self.link(due, here)
+            linked = self.link(due, context)
             part = takings.take()
             if part is not NOTHING:
                 part = msgspec.structs.replace(part, epoch=due.epoch)
             # What comes to an end while the job stops may have been left off anywhere.
-            if linked is not None and here.spawned == spawned and not here.is_stopping():
+            if linked is not None and context.spawned == spawned and not context.is_stopping():
                 record(due, Done({due.one.slot: part}), None)
             return part
         # One that is to be read again is not known to be a copy before that.
-        done = None if self._waiting is not None else self.one(due.one, here, large=False)
+        done = None if self._waiting is not None else self.one(due.one, context, large=False)
         if done is None:
-            here.post(self._rank, [due])
+            context.post(self._rank, [due])
             return NOTHING
         part = takings.take()
         made = _Made(due, msgspec.structs.replace(done, slots={due.one.slot: part}))
-        if not here.is_stopping():
+        if not context.is_stopping():
             record(due, Done({due.one.slot: part}, done.cause), done)
         if is_copy_of(due.one, done):
             self._made[_key(due.one)] = made
         else:
             with self._lock:
-                self._go_on(due, made.done, here)
+                self._go_on(due, made.done, context)
         return part
 
-    def publish(self, epoch: int, here: Here[Item]) -> None:
+    def publish(self, epoch: int, context: Context[Item]) -> None:
         """What the claim has copied counts in this epoch: have all names become links to it."""
         made, self._made = self._made, {}
         for first, done in made.values():
             part = msgspec.structs.replace(done.slots[first.one.slot], epoch=epoch)
             with self._lock:
                 self._go_on(
-                    first, msgspec.structs.replace(done, slots={first.one.slot: part}), here
+                    first, msgspec.structs.replace(done, slots={first.one.slot: part}), context
                 )
 
-    def _claim(self, one: One, names: int, here: Here[Item]) -> First | Links | None:
+    def _claim(self, one: One, names: int, context: Context[Item]) -> First | Links | None:
         """What is to be done of a name; None if it waits."""
         key, due = _key(one), None
         known = self._inodes.get(key)
@@ -303,26 +303,26 @@ class HardLinks:
         elif made is not None and made.done.copied == one.stamp:
             due = self._link_to(made, one)
         else:
-            here.hold()
-            inode.waiting.append((here.ticket, one))
+            context.hold()
+            inode.waiting.append((context.ticket, one))
         self._perhaps_forget(key, inode)
         return due
 
-    def first(self, item: First, here: Here[Item]) -> bool:
+    def first(self, item: First, context: Context[Item]) -> bool:
         """Have the copy made that the other names will be links to; false if not at home."""
         home = home_of(_key(item.one), self._size)
         if home != self._rank:
-            here.post(home, [item])
+            context.post(home, [item])
             return False
-        here.spawn([item.one])
+        context.spawn([item.one])
         return True
 
-    def first_ended(self, item: First, merged: Done, here: Here[Item]) -> None:
+    def first_ended(self, item: First, merged: Done, context: Context[Item]) -> None:
         """The copy is made, or could not be: go on with the names that wait for it."""
         with self._lock:
-            self._go_on(item, merged, here)
+            self._go_on(item, merged, context)
 
-    def _go_on(self, item: First, merged: Done, here: Here[Item]) -> None:
+    def _go_on(self, item: First, merged: Done, context: Context[Item]) -> None:
         key = _key(item.one)
         inode = require(self._inodes.get(key))
         waiting, inode.waiting = inode.waiting, []
@@ -332,11 +332,11 @@ class HardLinks:
             if self._signer is not None:
                 inode.seal = self._signer.seal_of(part)
             for ticket, one in waiting:
-                here.resume(ticket, [self._link(inode, one)], Done())
+                context.resume(ticket, [self._link(inode, one)], Done())
         elif waiting:
             ticket, inode.first = waiting[0]
             inode.waiting = waiting[1:]
-            here.resume(ticket, [First(item.names, inode.first)], Done())
+            context.resume(ticket, [First(item.names, inode.first)], Done())
         else:
             inode.first = None  # whoever comes next is the first
         self._perhaps_forget(key, inode)
@@ -393,12 +393,12 @@ class HardLinks:
     # ---- the work --------------------------------------------------------------
 
     @overload
-    def one(self, item: One, here: Here[Item]) -> Done: ...
+    def one(self, item: One, context: Context[Item]) -> Done: ...
 
     @overload
-    def one(self, item: One, here: Here[Item], *, large: bool) -> Done | None: ...
+    def one(self, item: One, context: Context[Item], *, large: bool) -> Done | None: ...
 
-    def one(self, item: One, here: Here[Item], *, large: bool = True) -> Done | None:
+    def one(self, item: One, context: Context[Item], *, large: bool = True) -> Done | None:
         """Copy a name of an inode as such; the result says which inode its copy is, and of what.
 
         None, and nothing was done, if it is large and that is not wanted.
@@ -421,7 +421,7 @@ class HardLinks:
                     if not large:
                         return None
                     where = item.root, item.path, item.name, name
-                    here.spawn(
+                    context.spawn(
                         [Large(*where, item.weight, item.place, linked=True, slot=item.slot)]
                     )
                     return Done()
@@ -436,7 +436,7 @@ class HardLinks:
             self._counters.take_back(before)
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)
-            self._accounts.fail(item.root, path, None, error, here)
+            self._accounts.fail(item.root, path, None, error, context)
             return Done(cause=self._accounts.failure(item.root, path, None, error))
         self._counters.weight += item.weight
         if others:
@@ -444,7 +444,7 @@ class HardLinks:
         if self._waiting is not None:
             copied_again = self._waiting.copied(item, [item.name])
             if copied_again is not None:
-                self._waiting.hold([copied_again], here)
+                self._waiting.hold([copied_again], context)
         return Done(made=target.mark_of(made), copied=copied)
 
     def _copy_name(self, names: tuple[int, bytes, int, bytes], found: os.stat_result) -> int:
@@ -481,7 +481,7 @@ class HardLinks:
             return True
         return target.is_alike(plan, source, old, target_fd, self._copier.names)
 
-    def link(self, item: Links, here: Here[Item]) -> Done | None:
+    def link(self, item: Links, context: Context[Item]) -> Done | None:
         """Make one more name for a copy; where it can have no more, copy once more.
 
         None if the name was claimed anew, since it is not what was copied any more; the second
@@ -490,7 +490,7 @@ class HardLinks:
         one = item.one
         try:
             with trying("reach"):
-                still = self._still(item, here)
+                still = self._still(item, context)
             if not isinstance(still, Links):
                 return still
             first_name = self._sides.target_name(item.first.root, item.first.path, item.first.name)
@@ -511,14 +511,14 @@ class HardLinks:
                     raise Taken
         except Taken:
             self._counters.weight += one.weight
-            self._skip(one, here)
+            self._skip(one, context)
             return Done()
         except OSError as error:
             if error.errno == errno.EMLINK:
-                here.spawn([one])
+                context.spawn([one])
                 return Done()
             self._counters.weight += one.weight
-            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, here)
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
             return Done()
         if self._signer is not None:
             self._signer.seal = item.seal
@@ -536,7 +536,7 @@ class HardLinks:
             self._counters.special += 1
         return Done()
 
-    def _still(self, item: Links, here: Here[Item]) -> Links | Done | None:
+    def _still(self, item: Links, context: Context[Item]) -> Links | Done | None:
         """The item, if its name was what was copied, or is; else what `link` returns."""
         one = item.one
         if one.stamp == item.copied:
@@ -548,19 +548,19 @@ class HardLinks:
             return item
         if one.again:
             self._counters.lose({HARD_LINKS})
-            here.spawn([one])
+            context.spawn([one])
             return Done()
         self.claim_later(one, [self.linked(one.name, status, one.place)], again=True)
-        self.send_claims(here)
+        self.send_claims(context)
         return None
 
-    def _skip(self, one: One, here: Here[Item]) -> None:
+    def _skip(self, one: One, context: Context[Item]) -> None:
         """Something stands in a link's place, and stays."""
         try:
             with self._sides.targets.lease(one.root, one.path, one.place.target) as lease:
                 self._copier.skip(lease.fd, self._sides.target_name(one.root, one.path, one.name))
         except OSError as error:
-            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, here)
+            self._accounts.fail(one.root, join_path(one.path, one.name), None, error, context)
             return
         if self._signer is not None:
             self._signer.add_at(one.root, one.path, one.name)

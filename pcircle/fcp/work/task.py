@@ -41,7 +41,7 @@ from pcircle.fcp.worker.waiting import LONGEST_WAIT_S
 from pcircle.fcp.worker.worker import Worker, worker
 from pcircle.fs.directories import affordable_threads
 from pcircle.guards import require, require_type
-from pcircle.runtime import Here, PartedTask
+from pcircle.runtime import Context, PartedTask
 from pcircle.ui.names import show
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.opened import Gathering
@@ -86,9 +86,9 @@ class CopyTask(PartedTask[Item, Done]):
         links: HardLinks | None = None if beside is None else beside._links
         self._worker: Worker = worker(plan, rank, size, first, number)
         self._links: HardLinks = HardLinks(self._worker, links)
-        self.most_threads = affordable_threads(sides=2)
+        self.max_threads = affordable_threads(sides=2)
         wanted = threads_of(plan)
-        self.threads = None if wanted is None else min(wanted, self.most_threads)
+        self.threads = None if wanted is None else min(wanted, self.max_threads)
         own = self._worker
         self._entries = Entries(own, self._links)
         self._visitor = CopyVisitor(own, self._entries)
@@ -125,22 +125,22 @@ class CopyTask(PartedTask[Item, Done]):
 
     # ---- one item --------------------------------------------------------------
 
-    def process(self, item: Item, here: Here[Item]) -> Any:
+    def process(self, item: Item, context: Context[Item]) -> Any:
         try:
             if isinstance(item, Tree):
                 if item.only is not None and item.only.is_range and self._lists is None:
-                    here.post(0, [item])
+                    context.post(0, [item])
                     return Forwarded()
-                walked = self._walker.tree(item, here)
+                walked = self._walker.tree(item, context)
                 return walked if isinstance(walked, list) else self._walked(item, walked)
             if isinstance(item, Batch):
-                return self._walked(item, self._walker.batch(item, here))
+                return self._walked(item, self._walker.batch(item, context))
             if isinstance(item, Portion):
-                return self._walked(item, self._walker.portion(item, here))
-            return self._other(item, here)
+                return self._walked(item, self._walker.portion(item, context))
+            return self._other(item, context)
         except NoSpace as error:
             if self._worker.acting is not None:
-                self._worker.acting.actions.tell(here)
+                self._worker.acting.actions.tell(context)
             number = _root(item)
             shown = show(self._worker.plan.roots[number].target_shown)
             raise NoSpace(f"{shown}: destination full: {error}") from error
@@ -148,58 +148,58 @@ class CopyTask(PartedTask[Item, Done]):
     def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
         return Done({item.slot: self._visitor.since(part)})
 
-    def _other(self, item: Item, line: Here[Item]) -> Done | Own:
+    def _other(self, item: Item, line: Context[Item]) -> Done | Own:
         """An item that is no part of the walk: what it came to counts in its slot."""
-        here: Gathering[Part] = Gathering(line)
-        self._visitor.begin(item, here)
+        context: Gathering[Part] = Gathering(line)
+        self._visitor.begin(item, context)
         if self._worker.limits is not None:
-            self._worker.limits.begin(item, here.is_stopping)
-        value = self._work(item, here)
+            self._worker.limits.begin(item, context.is_stopping)
+        value = self._work(item, context)
         part = self._worker.takings.take()
         done = None
         if isinstance(value, Done):
             done = self._with_part(value, slot_of(item), part)
-            if not (here.spawned or here.stopping):  # else it may have left off anywhere
+            if not (context.spawned or context.stopping):  # else it may have left off anywhere
                 self._record(item, done, None)
-        self._visitor.end(here, ())
+        self._visitor.end(context, ())
         if isinstance(item, Claim):
-            self._links.publish(self._visitor.since(NOTHING).epoch, here)
-        here.flush()
-        line.spawned += here.spawned
+            self._links.publish(self._visitor.since(NOTHING).epoch, context)
+        context.flush()
+        line.spawned += context.spawned
         if done is not None:
             return self._since(done)
         return Own(value, self._visitor.since(part))
 
-    def _work(self, item: Item, here: Gathering[Part]) -> Any:
+    def _work(self, item: Item, context: Gathering[Part]) -> Any:
         if isinstance(item, Chunk):
-            return self._large.chunk(item, here)
+            return self._large.chunk(item, context)
         if isinstance(item, Large):
-            return self._large.begin(item, here)
+            return self._large.begin(item, context)
         if isinstance(item, Singles):
-            self._entries.singles(item, here)
+            self._entries.singles(item, context)
             return Done()
         if isinstance(item, Verify | Reread):
-            return require(self._verifier).verify(item, here)
+            return require(self._verifier).verify(item, context)
         if isinstance(item, One):
-            return self._links.one(item, here)
+            return self._links.one(item, context)
         if isinstance(item, Claim):
-            claimed = self._links.claim(item, here, self._record)
+            claimed = self._links.claim(item, context, self._record)
             self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
             return claimed
         if isinstance(item, First):
-            return self._links.first(item, here)
-        done = self._links.link(require_type(Links, item), here)
+            return self._links.first(item, context)
+        done = self._links.link(require_type(Links, item), context)
         return Forwarded() if done is None else done
 
     # ---- its completion --------------------------------------------------------
 
-    def join(self, item: Item, own: Any, merged: Done, here: Here[Item]) -> Done:
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(own, Forwarded):
             return merged
         if isinstance(own, list):
             tree = require_type(Tree, item)
-            return self._walked(tree, self._walker.join(own, merged.slots, here))
-        self._visitor.begin(item, here)
+            return self._walked(tree, self._walker.join(own, merged.slots, context))
+        self._visitor.begin(item, context)
         slot = slot_of(item)
         if isinstance(own, Done):
             done = self.merge(own, merged)
@@ -208,19 +208,19 @@ class CopyTask(PartedTask[Item, Done]):
             value = own
         else:
             value = require_type(Own, own).value
-            done = self._completed(item, own, merged, here)
+            done = self._completed(item, own, merged, context)
         done = self._with_part(done, slot, self._worker.takings.take())
-        if not here.spawned and _is_own_work(item, value):
+        if not context.spawned and _is_own_work(item, value):
             self._record(item, done, merged)
         self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
-        self._visitor.end(here, ())
+        self._visitor.end(context, ())
         return self._since(done)
 
-    def _completed(self, item: Item, own: Own, merged: Done, here: Here[Item]) -> Done:
+    def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
         """The completion of an item that has kept something for it."""
         slot = slot_of(item)
         if isinstance(own.value, LargeFile):
-            done = self._large.complete(require_type(Large, item), own.value, merged, here)
+            done = self._large.complete(require_type(Large, item), own.value, merged, context)
             of_file = merged.slots.get(OF_FILE, NOTHING)
             part = Part(of_file.counts, of_file.epoch)
             others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
@@ -230,7 +230,7 @@ class CopyTask(PartedTask[Item, Done]):
         if isinstance(own.value, Forwarded):
             return self._with_part(merged, slot, own.part)
         if isinstance(item, First) and own.value:
-            self._links.first_ended(item, merged, here)
+            self._links.first_ended(item, merged, context)
         return self._with_part(slots, slot, own.part)
 
     def _with_part(self, done: Done, slot: int, part: Part) -> Done:

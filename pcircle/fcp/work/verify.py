@@ -47,7 +47,7 @@ from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import MISMATCH, Changed, Trouble, kind_of
 from pcircle.fs.xattrs import lift_flags
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 from pcircle.walk.items import unpack
 
@@ -85,39 +85,39 @@ class Verifier:
         self._again = Copier(again, counters, self._extras, observers)
         self._rereader = Rereader()
 
-    def verify(self, item: Verify | Reread, here: Here[Item]) -> Done:
+    def verify(self, item: Verify | Reread, context: Context[Item]) -> Done:
         """Read copies again; the result says why the last that failed did."""
         try:
             if isinstance(item, Reread):
-                return self._part(item, here)
-            return self._groups(item, here)
+                return self._part(item, context)
+            return self._groups(item, context)
         except Stopped:
             return Done()
 
     # ---- files -----------------------------------------------------------------
 
-    def _groups(self, item: Verify, here: Here[Item]) -> Done:
+    def _groups(self, item: Verify, context: Context[Item]) -> Done:
         slots: dict[int, Part] = {}
         done = Done()
         takings = self._takings
         for group in item.groups:
-            done = self._names(group, here)
+            done = self._names(group, context)
             slots[group.slot] = takings.merge(slots.get(group.slot, NOTHING), takings.take())
         return msgspec.structs.replace(done, slots=slots)
 
-    def _names(self, item: Copied, here: Here[Item]) -> Done:
+    def _names(self, item: Copied, context: Context[Item]) -> Done:
         names, again = unpack(item.names), Done()
         cause: Failure | None = None
         digests = [
             item.digests[at : at + DIGEST_BYTES] for at in range(0, len(item.digests), DIGEST_BYTES)
         ]
         for name, size, digest in zip(names, item.sizes, digests, strict=True):
-            if here.stopping:
+            if context.stopping:
                 raise Stopped
             try:
-                again = self._file(item, name, Seen(size, digest), here)
+                again = self._file(item, name, Seen(size, digest), context)
             except (OSError, NoSpace) as error:
-                cause = self._fail(item, name, error, here)
+                cause = self._fail(item, name, error, context)
         recorder = self._recorder
         if recorder is not None and item.counts and cause is None:
             done = names + unpack(item.others)
@@ -125,7 +125,7 @@ class Verifier:
             recorder.names(item.root, item.path, done, named(item.counts), made_in, item.entries)
         return msgspec.structs.replace(again, cause=cause)
 
-    def _file(self, item: Copied, name: bytes, seen: Seen, here: Here[Item]) -> Done:
+    def _file(self, item: Copied, name: bytes, seen: Seen, context: Context[Item]) -> Done:
         """Verify a file; which copy it is and of what, if it was made again."""
         own = self._sides.target_name(item.root, item.path, name)
         with self._sides.targets.lease(item.root, item.path, target_of(item.place)) as lease:
@@ -133,10 +133,12 @@ class Verifier:
                 return Done()
             path = join_path(item.path, name)
             if self._is_there(partial(self._rereader.reads, lease.fd, own, seen)):
-                self._remark(item.root, path, "{}: first read-back differed; second matched", here)
+                self._remark(
+                    item.root, path, "{}: first read-back differed; second matched", context
+                )
                 return Done()
             again = self._copy_again(item, name, seen.digest, lease.fd, own)
-        self._remark(item.root, path, "failed verification; copied again", here)
+        self._remark(item.root, path, "failed verification; copied again", context)
         return again
 
     def _copy_again(
@@ -171,37 +173,37 @@ class Verifier:
         return Done(made=target.mark_of(made), copied=self._plan.stamp(opened))
 
     def _fail(
-        self, item: Copied, name: bytes, error: OSError | NoSpace, here: Here[Item]
+        self, item: Copied, name: bytes, error: OSError | NoSpace, context: Context[Item]
     ) -> Failure:
         """Account for a file that was copied, but is not what it should be."""
         path = join_path(item.path, name)
         trouble = _as_failure(error)
         self._counters.files -= 1
-        self._accounts.fail(item.root, path, VERIFYING, trouble, here, sized=True)
+        self._accounts.fail(item.root, path, VERIFYING, trouble, context, sized=True)
         if isinstance(error, NoSpace):
             raise error
         return self._accounts.failure(item.root, path, VERIFYING, trouble)
 
     # ---- parts of large files --------------------------------------------------
 
-    def _part(self, item: Reread, here: Here[Item]) -> Done:
+    def _part(self, item: Reread, context: Context[Item]) -> Done:
         chunk = item.chunk
         path = join_path(chunk.path, chunk.name)
         try:
             with self._sides.targets.lease(chunk.root, chunk.path) as lease:
-                read = self._reader_of(chunk, lease.fd, here.is_stopping)
+                read = self._reader_of(chunk, lease.fd, context.is_stopping)
                 if self._is_there(partial(read, item.digest)):
                     pass
                 elif self._is_there(partial(read, item.digest)):
                     text = "{}: first read-back differed; second matched"
-                    self._remark(chunk.root, path, text, here)
+                    self._remark(chunk.root, path, text, context)
                 else:
-                    self._copy_part_again(chunk, lease.fd, here)
+                    self._copy_part_again(chunk, lease.fd, context)
                     self._check_signed(self._hasher.digest, item.digest)
                     if not read(self._hasher.digest):
                         raise Differs
                     text = "failed verification; copied again"
-                    self._remark(chunk.root, path, text, here)
+                    self._remark(chunk.root, path, text, context)
         except OSError as error:
             return Done(cause=self._accounts.failure(chunk.root, path, VERIFYING, error))
         if self._recorder is not None:
@@ -210,9 +212,9 @@ class Verifier:
             self._recorder.part(file, *where, item.blocks)
         return Done()
 
-    def _copy_part_again(self, chunk: Chunk, target_fd: int, here: Here[Item]) -> None:
+    def _copy_part_again(self, chunk: Chunk, target_fd: int, context: Context[Item]) -> None:
         with self._sides.sources.lease(chunk.root, chunk.path) as source:
-            stop = here.is_stopping
+            stop = context.is_stopping
             reached, error = self._again.chunk(chunk, source.fd, target_fd, False, stop)
         if error is not None:
             raise error
@@ -246,9 +248,9 @@ class Verifier:
         if self._signer is not None and digest != signed:
             raise Changed("content differs from the first read")
 
-    def _remark(self, root: int, path: bytes, text: str, here: Here[Item]) -> None:
+    def _remark(self, root: int, path: bytes, text: str, context: Context[Item]) -> None:
         shown = self._accounts.failure(root, path, VERIFYING, OSError()).path
-        here.note([Remark(shown, text)])
+        context.note([Remark(shown, text)])
 
 
 def _as_failure(error: OSError | NoSpace) -> OSError:

@@ -39,7 +39,7 @@ from pcircle.fs.scan import Block
 from pcircle.fs.trouble import LOOP, Changed, Trouble, tried, trying
 from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -90,34 +90,34 @@ class CopyVisitor(Visitor[Part]):
 
     # ---- items -----------------------------------------------------------------
 
-    def begin(self, item: Any, here: Here[Any]) -> None:
+    def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
         self._floor = floor_of(item)
         self._in_place = isinstance(item, Tree)
-        self._began = self._begin(here)
+        self._began = self._begin(context)
 
-    def resume(self, base: Open[Part], here: Here[Any]) -> None:
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
         """See `Visitor`."""
         self._floor = base.own or 0
         self._in_place = False
-        self._begin(here)
+        self._begin(context)
 
-    def _begin(self, here: Here[Any]) -> Counts:
+    def _begin(self, context: Context[Any]) -> Counts:
         """An item begins: what the last one left is not its own. The counts so far."""
-        self._copier.is_stopping = here.is_stopping
+        self._copier.is_stopping = context.is_stopping
         if self._limits is not None:
-            self._limits.is_stopping = here.is_stopping
+            self._limits.is_stopping = context.is_stopping
         if self._waiting is not None:
             self._waiting.begin()
         if self._recorder is not None:
             self._recorder.begin()
         return self._takings.begin()
 
-    def end(self, here: Here[Any], opens: Sequence[Open[Part]]) -> None:
+    def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`: what was done is recorded, claimed, and to be verified."""
-        self._entries.end(here)
+        self._entries.end(context)
         if self._acting is not None:
-            self._acting.actions.tell(here)
+            self._acting.actions.tell(context)
         if opens and self._began:
             self._share(opens)
         recorder = self._recorder
@@ -165,7 +165,7 @@ class CopyVisitor(Visitor[Part]):
 
     # ---- entering --------------------------------------------------------------
 
-    def known(self, opened: Open[Part], here: Here[Any]) -> Part | None:
+    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
         """See `Visitor`: what an earlier run has done, if there are no directories below.
 
         Of others the directories below are looked at one by one: these may have been changed.
@@ -187,7 +187,7 @@ class CopyVisitor(Visitor[Part]):
             part = Part(runs=runs, signed=record.signed)
         self._counters.resume(record.counts)
         if totals(record.counts).special_skipped:
-            here.note([Skipped(opened.path, "", opened.root)])
+            context.note([Skipped(opened.path, "", opened.root)])
         return part
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
@@ -394,21 +394,21 @@ class CopyVisitor(Visitor[Part]):
         return still(text, opened.own.partial, recorder.keys)
 
     def names(
-        self, where: Where, names: Names, fds: tuple[int, int], here: Gathering[Part]
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """See `Visitor`."""
-        self._entries.copy(where, names, fds, here)
+        self._entries.copy(where, names, fds, context)
 
-    def unreached(self, where: Where, name: bytes, error: OSError, here: Here[Any]) -> None:
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._accounts.fail(where.root, join_path(where.path, name), "reach", error, here)
+        self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def failed(self, opened: Open[Part], error: OSError, here: Here[Any]) -> None:
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if not self._counted:  # what it is in can't be reached
             self._begin_directory()
         doing = tried(error, "open directory" if opened.own is None else "read directory")
-        self._accounts.fail(opened.root, opened.path, doing, error, here, sized=True)
+        self._accounts.fail(opened.root, opened.path, doing, error, context, sized=True)
 
     # ---- leaving ---------------------------------------------------------------
 
@@ -420,14 +420,14 @@ class CopyVisitor(Visitor[Part]):
         self._floor = max(self._floor, part.epoch)
         return msgspec.structs.replace(part, runs=(), shelved=(), signed=0)
 
-    def leave(self, opened: Open[Part], here: Here[Any]) -> Part:
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
         """See `Visitor`: all that is below is done: the directory gets its attributes."""
         where = opened.root, opened.path
         try:
             with trying("set the attributes of the copy of"):
                 self._finish(opened)
         except OSError as error:
-            self._accounts.fail(*where, None, error, here, sized=True)
+            self._accounts.fail(*where, None, error, context, sized=True)
             return self.lost(opened)
         self._counters.directories += 1
         part, signer = opened.part, self._signer
@@ -437,7 +437,7 @@ class CopyVisitor(Visitor[Part]):
             except ValueError as twice:
                 self._counters.directories -= 1
                 why = Changed(str(twice))
-                self._accounts.fail(*where, "sign directory", why, here, sized=True)
+                self._accounts.fail(*where, "sign directory", why, context, sized=True)
                 return self.lost(opened)
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
         if self._acting is not None:

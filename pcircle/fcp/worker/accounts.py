@@ -9,7 +9,7 @@ from pcircle.fcp.acting import Acting
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.plan import DIRECTORY, Plan
 from pcircle.fs.trouble import kind_of, told, tried
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.tool.failures import Failure
 
 
@@ -27,7 +27,7 @@ class Accounts:
         path: bytes,
         doing: str | None,
         error: OSError,
-        here: Here[Any],
+        context: Context[Any],
         *,
         sized: bool = False,
     ) -> None:
@@ -38,13 +38,13 @@ class Accounts:
         self._counters.failed += 1
         if not sized:
             self._counters.sized += 1
-        self.tell(self.failure(root, path, doing, error), here)
+        self.tell(self.failure(root, path, doing, error), context)
 
-    def tell(self, failure: Failure, here: Here[Any]) -> None:
+    def tell(self, failure: Failure, context: Context[Any]) -> None:
         """Have a failure told that is counted already."""
         if self._acting is not None:
             self._acting.failed(failure)
-        here.note([failure])
+        context.note([failure])
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """An entry's failure, as data."""

@@ -13,7 +13,7 @@ from pcircle.fcp.items import Item, Skipped
 from pcircle.fcp.plan import Plan
 from pcircle.fs.directories import join_path
 from pcircle.fs.trouble import SPECIAL, Changed, Trouble, special_kind
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 
 
 class Skipper:
@@ -24,7 +24,9 @@ class Skipper:
         self._counters = counters
         self._told: set[tuple[int, str]] = set()
 
-    def skip(self, root: int, above: bytes, name: bytes, source_fd: int, here: Here[Item]) -> int:
+    def skip(
+        self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
+    ) -> int:
         """Leave out a special file in a directory; its mode. OSError if it is none any more."""
         status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
         kind = special_kind(status.st_mode)
@@ -36,7 +38,7 @@ class Skipper:
         if (root, kind) not in self._told:
             self._told.add((root, kind))
             path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
-            here.note([Skipped(path, kind, root)])
+            context.note([Skipped(path, kind, root)])
         return status.st_mode
 
 

@@ -1,6 +1,6 @@
 """What is copied and waits to be verified: until it is on disk, so that it can be read from there.
 
-An item whose copies are to be read again is held, see `Here.hold`, with the
+An item whose copies are to be read again is held, see `Context.hold`, with the
 epoch that it is of; when that is committed it is resumed with an item that
 reads them, which any rank can do. One sync serves for all that waits. Epochs
 are kept short, so what waits is what is copied in some seconds.
@@ -18,7 +18,7 @@ from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.journal import Counts
 from pcircle.fcp.items import Chunk, Copied, Done, Item, Reread, Verify
 from pcircle.guards import require
-from pcircle.runtime import Here
+from pcircle.runtime import Context
 from pcircle.walk.visitor import Where
 
 if TYPE_CHECKING:
@@ -34,16 +34,16 @@ class _Held:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._committed = 0
-        self._held: list[tuple[int, Item, Here[Item]]] = []
+        self._held: list[tuple[int, Item, Context[Item]]] = []
 
-    def add(self, epoch: int, item: Item, here: Here[Item]) -> None:
+    def add(self, epoch: int, item: Item, context: Context[Item]) -> None:
         """An item that waits for this epoch's commit."""
-        here.hold(epoch)
+        context.hold(epoch)
         with self._lock:
             if epoch > self._committed:
-                self._held.append((epoch, item, here))
+                self._held.append((epoch, item, context))
                 return
-        here.resume(here.ticket, [item], Done(), epoch)
+        context.resume(context.ticket, [item], Done(), epoch)
 
     def commit(self, epoch: int) -> None:
         """What was done in this epoch and before is on disk."""
@@ -51,8 +51,8 @@ class _Held:
             self._committed = epoch
             ready = [each for each in self._held if each[0] <= epoch]
             self._held = [each for each in self._held if each[0] > epoch]
-        for of, item, here in ready:
-            here.resume(here.ticket, [item], Done(), of)
+        for of, item, context in ready:
+            context.resume(context.ticket, [item], Done(), of)
 
 
 class Waiting:
@@ -95,15 +95,15 @@ class Waiting:
             where.slot,
         )
 
-    def hold(self, copied: Sequence[Copied], here: Here[Item]) -> None:
+    def hold(self, copied: Sequence[Copied], context: Context[Item]) -> None:
         """The item has made these: hold it until they are on disk and can be read again."""
-        self._held.add(self._disk.epoch, Verify(tuple(copied)), here)
+        self._held.add(self._disk.epoch, Verify(tuple(copied)), context)
 
-    def part(self, chunk: Chunk, reached: int, blocks: bytes, here: Here[Item]) -> None:
+    def part(self, chunk: Chunk, reached: int, blocks: bytes, context: Context[Item]) -> None:
         """A chunk was copied up to here."""
         length = reached - chunk.offset
         part = msgspec.structs.replace(chunk, length=length, weight=0.0)
-        self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), here)
+        self._held.add(self._disk.epoch, Reread(part, self._hasher.digest, blocks), context)
 
     def commit(self, epoch: int) -> None:
         """All that was done up to this epoch is on disk. Called on another thread."""

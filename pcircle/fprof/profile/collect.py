@@ -23,8 +23,8 @@ from pcircle.fprof.profile.model import (
     FILE_LISTS,
     KINDS,
     LONGEST_EXTENSION,
-    MOST_EXTENSIONS,
-    MOST_OWNERS,
+    MAX_EXTENSIONS,
+    MAX_OWNERS,
     DirectoryRow,
     FileRow,
     Profile,
@@ -41,7 +41,7 @@ SECTOR_BYTES = 512
 DAY_S = 86_400
 LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
 _LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
-_MOST_DAYS = 16_384
+_MAX_DAYS = 16_384
 _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
 
 
@@ -112,13 +112,13 @@ class Collector:
         self.profile = Profile(taken_s=int(time.time()), facets=tuple(sorted(facets)), roots=())
         self.profile.top = top
         self.inodes = inodes or Inodes()
-        self._most_days = _MOST_DAYS
+        self._max_days = _MAX_DAYS
         self._wanted = frozenset(facets)
         self._sizes = Sizes(edges, units="blocks" in self._wanted)
         self._kinds = {kind: [0, 0, 0] for kind in KINDS}
-        self._owners: Sums[int] = Sums(MOST_OWNERS, by_number)
-        self._groups: Sums[int] = Sums(MOST_OWNERS, by_number)
-        self._extensions: Sums[str] = Sums(MOST_EXTENSIONS, by_sense)
+        self._owners: Sums[int] = Sums(MAX_OWNERS, by_number)
+        self._groups: Sums[int] = Sums(MAX_OWNERS, by_number)
+        self._extensions: Sums[str] = Sums(MAX_EXTENSIONS, by_sense)
         self.profile.edges = edges
         self._files = {
             name: Best[FileRow](top if "top" in self._wanted else 0, order)
@@ -238,7 +238,7 @@ class Collector:
             table.add(number, 1, size, SECTOR_BYTES * blocks)
 
     def _by_age(self, files: Files) -> None:
-        if len(self.profile.ages) > self._most_days:
+        if len(self.profile.ages) > self._max_days:
             self._bound_ages()
         ages, age_sizes = self.profile.ages, self.profile.age_sizes
         for modified_s, size, blocks in zip(
@@ -267,7 +267,7 @@ class Collector:
         profile.ages = _bounded(profile.ages, 1, _FIRST_DAY, _LAST_DAY)
         first, last = _FIRST_DAY // 7, _LAST_DAY // 7
         profile.age_sizes = _bounded(profile.age_sizes, 64, first, last)
-        self._most_days = 2 * max(_MOST_DAYS, len(profile.ages))
+        self._max_days = 2 * max(_MAX_DAYS, len(profile.ages))
 
     def _by_extension(self, files: Files) -> None:
         add = self._extensions.add

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pcircle.fs import registry
 from pcircle.fs.registry import Registry
 
-MOST_AT_HAND = 100_000  # some 20 MB
+MAX_AT_HAND = 100_000  # some 20 MB
 
 _PACKED = struct.Struct("=QQIQQIIq")
 
@@ -50,7 +50,7 @@ def home_of(claim: Claim, size: int) -> int:
 class Inodes:
     """The inodes of a home, for all of its threads. StoppedEarly if there is no temporary space."""
 
-    def __init__(self, most: int = MOST_AT_HAND) -> None:
+    def __init__(self, most: int = MAX_AT_HAND) -> None:
         self._lock = threading.Lock()
         # How many names have not come yet.
         self._missing: Registry[int] = Registry(int, most, lambda missing: True)

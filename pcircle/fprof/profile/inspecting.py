@@ -14,7 +14,7 @@ import os
 import msgspec
 
 from pcircle.fprof.profile.collect import SECTOR_BYTES, Files
-from pcircle.fprof.profile.model import MOST_LAYOUTS, Profile
+from pcircle.fprof.profile.model import MAX_LAYOUTS, Profile
 from pcircle.fprof.profile.tables import Sums, by_length
 from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
 from pcircle.units import format_size
@@ -85,7 +85,7 @@ class Layouts:
     """The layouts of files, added up by what they are."""
 
     def __init__(self) -> None:
-        self.found: Sums[str] = Sums(MOST_LAYOUTS, by_length)
+        self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
         self._without: set[int] = set()  # file systems that are not Lustre
 
     def look(self, directory_fd: int, files: Files) -> None:

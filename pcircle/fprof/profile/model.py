@@ -21,10 +21,10 @@ import msgspec
 from pcircle.fprof.profile.tables import Best, K, Row, Sums, add_to, by_length, by_number, by_sense
 
 KINDS = ("file", "directory", "link", "special")
-MOST_OWNERS = 16_384
-MOST_EXTENSIONS = 8192
-MOST_LAYOUTS = 4096
-MOST_DIRECTORIES = 4096
+MAX_OWNERS = 16_384
+MAX_EXTENSIONS = 8192
+MAX_LAYOUTS = 4096
+MAX_DIRECTORIES = 4096
 LONGEST_EXTENSION = 16
 DEEPEST = 255  # what is deeper counts as this deep
 LARGEST_UNIT_BITS = 26
@@ -119,10 +119,10 @@ class Profile(msgspec.Struct, kw_only=True):
 _SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds")
 _SUMMED_LISTS = ("names", "sparse", "unit_counts")
 _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
-    ("owners", MOST_OWNERS, by_number),
-    ("groups", MOST_OWNERS, by_number),
-    ("extensions", MOST_EXTENSIONS, by_sense),
-    ("stripes", MOST_LAYOUTS, by_length),
+    ("owners", MAX_OWNERS, by_number),
+    ("groups", MAX_OWNERS, by_number),
+    ("extensions", MAX_EXTENSIONS, by_sense),
+    ("stripes", MAX_LAYOUTS, by_length),
 )
 
 
@@ -166,8 +166,8 @@ def _all(row: DirectoryRow) -> Order:
 
 FILE_LISTS = {"largest": largest_first, "newest": largest_first, "oldest": smallest_first}
 DIRECTORY_LISTS = {
-    "weights": (by_bytes, MOST_DIRECTORIES),
-    "crowds": (by_entries, MOST_DIRECTORIES),
+    "weights": (by_bytes, MAX_DIRECTORIES),
+    "crowds": (by_entries, MAX_DIRECTORIES),
     "heavy": (by_own_bytes, None),
     "wide": (by_own_entries, None),
 }
@@ -204,9 +204,9 @@ def merge(a: Profile, b: Profile) -> Profile:
         merged.edge_tallies = [[x + y for x, y in zip(*pair, strict=True)] for pair in pairs]
     for name, order in FILE_LISTS.items():
         setattr(merged, name, _first(top, order, getattr(a, name), getattr(b, name)))
-    for name, (by, most_kept) in DIRECTORY_LISTS.items():
+    for name, (by, max_kept) in DIRECTORY_LISTS.items():
         both = getattr(a, name), getattr(b, name)
-        setattr(merged, name, _first(top if most_kept is None else most_kept, by, *both))
+        setattr(merged, name, _first(top if max_kept is None else max_kept, by, *both))
     # One lot is one piece, which two ranks may have met under two names.
     pieces = list({piece.lot: piece for piece in (*a.sample, *b.sample)}.values())
     merged.sample = _first(merged.sampled, _by_lot, pieces)

@@ -15,7 +15,7 @@ from pcircle.fprof.profile.model import Profile
 
 _LARGE = 1  # the extension type
 _LARGEST_PLAIN = (1 << 64) - 1
-_MOST_BYTES = 16
+_MAX_BYTES = 16
 
 
 def pack(profile: Profile) -> bytes:
@@ -40,7 +40,7 @@ def unpack(packed: bytes) -> Profile:
 
 def _with_extensions(value: Any) -> Any:
     if isinstance(value, int) and value > _LARGEST_PLAIN:
-        return msgspec.msgpack.Ext(_LARGE, value.to_bytes(_MOST_BYTES, "big"))
+        return msgspec.msgpack.Ext(_LARGE, value.to_bytes(_MAX_BYTES, "big"))
     if isinstance(value, dict):
         return {key: _with_extensions(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -49,6 +49,6 @@ def _with_extensions(value: Any) -> Any:
 
 
 def _large(code: int, data: memoryview) -> int:
-    if code != _LARGE or len(data) > _MOST_BYTES:
+    if code != _LARGE or len(data) > _MAX_BYTES:
         raise ValueError("an extension that can't be")
     return int.from_bytes(data, "big")

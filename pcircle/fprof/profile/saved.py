@@ -34,8 +34,8 @@ from pcircle.ui import jsonout
 from pcircle.ui.names import show
 
 VERSION = 1
-_MOST_BYTES = 64 << 20
-_MOST_UNPACKED_BYTES = 128 << 20
+_MAX_BYTES = 64 << 20
+_MAX_UNPACKED_BYTES = 128 << 20
 _HEAD = re.compile(rb"pcircle profile (\d{1,9}) ([0-9a-f]{32})\n")
 _HEAD_MOST_BYTES = 64
 _LARGEST = 1 << 80  # no sum of sizes is larger
@@ -67,7 +67,7 @@ def write(profile: Profile, path: str) -> None:
     """Write a profile, in place of an older file. OSError if that can't be done."""
     packed = pack(profile)
     body = zlib.compress(packed, 6)
-    if len(packed) >= _MOST_UNPACKED_BYTES or len(body) > _MOST_BYTES - _HEAD_MOST_BYTES:
+    if len(packed) >= _MAX_UNPACKED_BYTES or len(body) > _MAX_BYTES - _HEAD_MOST_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
     head = b"pcircle profile %d %b\n" % (VERSION, xxhash.xxh3_128_hexdigest(body).encode())
     jsonout.put(head + body, path, durable=True)
@@ -78,7 +78,7 @@ def read(path: str | bytes) -> Profile:
     name = show(os.fsencode(path))
     try:
         with open(reading(os.fsencode(path)), "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read '{name}': {error.strerror}") from None
     head = _HEAD.match(data[:_HEAD_MOST_BYTES])
@@ -90,11 +90,11 @@ def read(path: str | bytes) -> Profile:
             f"({VERSION})"
         )
     body = data[head.end() :]
-    if len(data) > _MOST_BYTES or xxhash.xxh3_128_hexdigest(body).encode() != head[2]:
+    if len(data) > _MAX_BYTES or xxhash.xxh3_128_hexdigest(body).encode() != head[2]:
         raise UsageError(f"'{name}' is damaged: checksum mismatch")
     try:
         unpacker = zlib.decompressobj()
-        packed = unpacker.decompress(body, _MOST_UNPACKED_BYTES)
+        packed = unpacker.decompress(body, _MAX_UNPACKED_BYTES)
         if not unpacker.eof or unpacker.unused_data:
             raise ValueError("unexpected data at the end")
         profile = unpack(packed)

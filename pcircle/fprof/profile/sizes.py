@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from pcircle.fprof.profile.bins import BINS, bin_of
 from pcircle.fprof.profile.model import UNITS
 
-_MOST_SIZES = 8192
+_MAX_SIZES = 8192
 _EXACT_BYTES = 1 << 24  # sizes up to this are told apart by a number of 32 bits
 _BLOCK_FILES = 2048
 _BLOCKS_AT_ONCE = 128  # blocks that go to their bins before sizes are counted again
@@ -68,13 +68,13 @@ class Sizes:
         self._sizes.update(sizes)
         if 2 * (len(self._sizes) - before) > len(sizes) and not (self._units or self._edges):
             self._at_once = _BLOCKS_AT_ONCE
-        if len(self._sizes) > _MOST_SIZES:
+        if len(self._sizes) > _MAX_SIZES:
             self._fold()
 
     def once(self, size_bytes: int, sign: int) -> None:
         """A file whose bytes count, or do no longer, without a name."""
         self._once[size_bytes] += sign
-        if len(self._once) > _MOST_SIZES:
+        if len(self._once) > _MAX_SIZES:
             self._fold()
 
     def in_bins(self) -> dict[int, list[int]]:
