@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -43,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Programs import the pcircle of this checkout, as the tests do, installed or not.
     paths = [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # They start thousands of times: what is compiled is kept, also where the user wants none of it
+    # beside the sources. Once for all workers of pytest-xdist, which are started with this.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not hasattr(config, "workerinput") and "PYTHONPYCACHEPREFIX" not in os.environ:
+        compiled = tempfile.TemporaryDirectory(prefix="pcircle-compiled-")
+        os.environ["PYTHONPYCACHEPREFIX"] = compiled.name
+        config.add_cleanup(compiled.cleanup)
     # The same examples in each run, and no clock: a test fails because of the code or not at all.
     # HYPOTHESIS_PROFILE=explore looks further, with new examples every time.
     fixed = settings(
