@@ -191,7 +191,7 @@ def test_merging_profiles_is_profiling_all_at_once(
 ) -> None:
     """In any order and any grouping, with tables so small that they overflow."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, most in (("MOST_OWNERS", 4), ("MOST_EXTENSIONS", 3)):
+        for name, most in (("MAX_OWNERS", 4), ("MAX_EXTENSIONS", 3)):
             patch.setattr(f"pcircle.fprof.profile.collect.{name}", most)
         bounded = tuple((name, min(most, 4 if name != "extensions" else 3), rank)
                         for name, most, rank in profiles._BOUNDED)  # fmt: skip

@@ -240,7 +240,7 @@ def test_a_hostile_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> No
 def test_a_file_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saved, "_MOST_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(saved, "_MAX_UNPACKED_BYTES", 1 << 20)
     bomb = as_file(tmp_path / "x", zlib.compress(bytes(1 << 22)))
     with pytest.raises(UsageError, match="is damaged"):
         saved.read(bomb)
@@ -255,7 +255,7 @@ def test_what_comes_behind_is_damage(tmp_path: Path) -> None:
 def test_no_profile_is_written_that_could_not_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saved, "_MOST_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(saved, "_MAX_UNPACKED_BYTES", 100)
     with pytest.raises(OSError, match="File too large"):
         saved.write(empty(), str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()

@@ -199,7 +199,7 @@ class Server:
             "counts": {**self._counts, "layouts ignored": self._passing.ignored},
             "hits": self._rules.hits(),
             "delayed": len(self._delayed),
-            "most_delayed": self._max_delayed,
+            "max_delayed": self._max_delayed,
         }
 
 

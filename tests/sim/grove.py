@@ -224,7 +224,7 @@ def simulated(grove: Grove, clock: Clock) -> Iterator[None]:
         (walker, "time", clock),
         (walker, "blocks", grove.blocks),
         (walker, "_FEW_NAMES", -(-few // 2)),
-        (walker, "_LEAST_NAMES", few),
+        (walker, "_MIN_NAMES", few),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in instead]
     try:

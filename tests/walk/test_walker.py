@@ -37,7 +37,7 @@ def small_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "_LOOK_EVERY", 4)
     monkeypatch.setattr(scan, "BLOCK_ENTRIES", 8)
     monkeypatch.setattr(walker_module, "_FEW_NAMES", 1)
-    monkeypatch.setattr(walker_module, "_LEAST_NAMES", 4)
+    monkeypatch.setattr(walker_module, "_MIN_NAMES", 4)
     monkeypatch.setattr(walker_module, "_SHARES", 3)
     monkeypatch.setattr(walker_module, "inf", 0.0)  # a tree in memory is known to be fast
 
