@@ -1,0 +1,83 @@
+"""The command line of each paper: figures by name, --out, --small, and how long they will take.
+
+A module of a paper lists its figures and ends with ``sys.exit(main(...))``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "papers"
+_EXAMPLES = """
+Examples:
+  python -m examples.papers.{paper} {first}
+  python -m examples.papers.{paper} {first} {last} --out /tmp/figures
+  python -m examples.papers.{paper} all
+  python -m examples.papers.{paper} all --small --out /tmp/figures
+"""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A figure of a paper: *make* writes it into a directory and returns the files written.
+
+    The second argument of *make* asks for the small scale of the tests. *duration_s* is what the
+    full scale takes on one core, roughly.
+    """
+
+    name: str
+    title: str
+    duration_s: float
+    make: Callable[[Path, bool], Sequence[Path]]
+
+
+def main(paper: str, figures: Sequence[Figure], words: Sequence[str] | None = None) -> int:
+    """Make the figures that *words* (default: the command line) names; returns the exit code."""
+    given = _parsed(paper, figures, words)
+    wanted = [one for one in figures if one.name in given.figures or "all" in given.figures]
+    small: bool = given.small
+    total_s = sum(one.duration_s for one in wanted)
+    for one in wanted:
+        print(f"{one.name}: {one.title}", file=sys.stderr)
+    scale = "at small scale, seconds" if small else f"takes about {_duration(total_s)}"
+    print(f"{len(wanted)} figure{'s' * (len(wanted) != 1)}: {scale}", file=sys.stderr)
+    for one in wanted:
+        for path in one.make(given.out, small):
+            print(path)
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _parsed(
+    paper: str, figures: Sequence[Figure], words: Sequence[str] | None
+) -> argparse.Namespace:
+    names = [one.name for one in figures]
+    parser = argparse.ArgumentParser(
+        prog=f"python -m examples.papers.{paper}",
+        description="Write figures of the paper: a table as CSV and a plot each.",
+        epilog=_EXAMPLES.format(paper=paper, first=names[0], last=names[-1]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "figures",
+        nargs="+",
+        choices=[*names, "all"],
+        metavar="FIGURE",
+        help=f"{', '.join(names)} or all",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write into DIR (default: docs/papers)"
+    )
+    parser.add_argument("--small", action="store_true", help="small scale, as in the tests")
+    given = parser.parse_args(words)
+    if given.small and given.out is None:
+        parser.error("--small requires --out: docs/papers has the figures at full scale")
+    given.out = given.out or DOCS
+    return given

@@ -1,0 +1,22 @@
+"""What all tests of figures share: matplotlib's fonts are open before the first test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from examples.papers.output import Series, can_plot, line_plot
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Draw once: matplotlib keeps font files open, which is no leak of the test that is first."""
+    if not can_plot():
+        return
+    folder: Path = tmp_path_factory.mktemp("fonts")
+    one = [Series("name", [1.0, 10.0])]
+    logs = ("log", "log")
+    for ending in ("svg", "png"):
+        path = folder / f"plot.{ending}"
+        line_plot(path, [1, 10], one, title="t", labels=("x", "y"), scales=logs)
