@@ -111,8 +111,8 @@ def line_plot(
 
 def _curve(axes: Any, x: Sequence[float], one: Series) -> None:
     if one.low:
-        below = [y - low for y, low in zip(one.y, one.low, strict=True)]
-        above = [high - y for y, high in zip(one.y, one.high, strict=True)]
+        below = [max(y - low, 0) for y, low in zip(one.y, one.low, strict=True)]
+        above = [max(high - y, 0) for y, high in zip(one.y, one.high, strict=True)]
         axes.errorbar(
             x, one.y, yerr=(below, above), fmt=one.style, label=one.name, markersize=3, capsize=3
         )
@@ -137,6 +137,7 @@ def bar_plot(
             offset = (number - (len(series) - 1) / 2) * width
             axes.bar([at + offset for at in range(len(groups))], one.y, width, label=one.name)
         axes.set_xticks(range(len(groups)), groups)
+        axes.margins(y=0.2)  # for the legend
         _finish(axes, title, labels)
 
     return draw(path, paint)

@@ -1,0 +1,200 @@
+"""Messages between a client and the servers of a parallel file system, in virtual time.
+
+Carns, Settlemyer and Ligon measured their collective operations in a simulation of discrete events;
+this is a small one of the same kind, for `examples.papers.metadata`. Who talks is node 0, the
+client, and nodes 1 to n, the servers, all on one switch. A message takes its turn, first come first
+served, at four places: its sender's processor, the link to the switch, the link from there, and its
+receiver's processor. One to the same node sees no link. What a server does before it answers is a
+delay and keeps no other request waiting.
+
+Source of the model and its numbers: the paper's sections on the simulation and its public
+simulator, HECIOS, in the configuration of April 2008, read for facts; TCP's windows and
+acknowledgements, ARP and losses are left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Generator, Sequence
+from functools import cache
+from random import Random
+
+import msgspec
+
+CLIENT = 0
+SEGMENT_BYTES = 512  # of TCP
+HEADERS_BYTES = 58  # of TCP, IP and Ethernet
+MIN_FRAME_BYTES = 64
+REQUEST_HEADER_BYTES = 24  # in front of each request; an answer has none
+BITS = 8
+
+Action = Callable[[], None]
+
+
+class Interruptions(msgspec.Struct, frozen=True):
+    """Other work that strikes a busy processor: how often, and for an exponentially drawn time."""
+
+    per_ms: float = 0.0
+    mean_ms: float = 0.0
+
+    def draw_ms(self, busy_ms: float, random: Random) -> float:
+        """Return by how much work of *busy_ms* is prolonged, mostly nothing."""
+        if not self.per_ms or random.random() >= self.per_ms * busy_ms:
+            return 0.0
+        return random.expovariate(1 / self.mean_ms)
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the network and the nodes are like; a processor handles a message in *overhead_ms*.
+
+    *poll_ms*: a message that the client receives costs so much more for each open connection.
+    *interruptions* befall nodes while they handle messages.
+    """
+
+    overhead_ms: float
+    bits_per_ms: float
+    propagation_ms: float = 0.0
+    poll_ms: float = 0.0
+    interruptions: Interruptions = Interruptions()
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request to a node, the process that it starts there, and the answer when that has ended."""
+
+    target: int
+    request_bytes: int
+    answer_bytes: int
+    process: Callable[[], Process]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """As a step: answer the request now; the process goes on behind."""
+
+
+# What a process does next: wait so many ms; send requests, in order, and wait for all answers; or
+# answer early.
+Step = float | Sequence[Call] | Answer
+Process = Generator[Step, None, None]
+
+
+class Queue:
+    """A place that serves one message at a time, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._free_ms = 0.0
+
+    def served_ms(self, now_ms: float, duration_ms: float) -> float:
+        """Take a message that comes now; returns when it leaves."""
+        self._free_ms = max(self._free_ms, now_ms) + duration_ms
+        return self._free_ms
+
+
+class Node:
+    """A node: a processor that sends, one that receives, and a link in each direction."""
+
+    def __init__(self) -> None:
+        self.sending, self.receiving = Queue(), Queue()
+        self.to_switch, self.from_switch = Queue(), Queue()
+
+
+@cache
+def wire_bytes(payload_bytes: int) -> int:
+    """Return what a message takes on a link: segments with headers, each a frame."""
+    full, rest = divmod(payload_bytes, SEGMENT_BYTES)
+    sizes = [SEGMENT_BYTES] * full + [rest] * (rest > 0)
+    return sum(max(MIN_FRAME_BYTES, size + HEADERS_BYTES) for size in sizes)
+
+
+class Network:
+    """The client and *servers* servers; runs processes on them until nothing is left to do."""
+
+    def __init__(self, conditions: Conditions, servers: int, random: Random) -> None:
+        self.now_ms = 0.0
+        self.messages = 0
+        self.payload_bytes = 0  # with the headers of requests
+        self._conditions = conditions
+        self._servers = servers
+        self._random = random
+        self._nodes = [Node() for _ in range(servers + 1)]
+        self._agenda: list[tuple[float, int, Action]] = []
+        self._planned = 0  # breaks ties: what was planned first happens first
+
+    def run(self, node: int, process: Process, ended: Action) -> None:
+        """Run a process on a node, and all that it causes; *ended* is called when it ends."""
+        self._advance(node, process, ended)
+        while self._agenda:
+            self.now_ms, _, action = heapq.heappop(self._agenda)
+            action()
+
+    def _at(self, when_ms: float, action: Action) -> None:
+        self._planned += 1
+        heapq.heappush(self._agenda, (when_ms, self._planned, action))
+
+    def _advance(self, node: int, process: Process, answer: Action) -> None:
+        """Take a process to its next wait; *answer* is called when it ends, or answers early."""
+        for step in process:
+            if isinstance(step, Answer):
+                answer()
+                self._advance(node, process, _nothing)
+                return
+            if isinstance(step, int | float):
+                self._at(self.now_ms + step, lambda: self._advance(node, process, answer))
+                return
+            if step:
+                self._exchange(node, step, lambda: self._advance(node, process, answer))
+                return
+        answer()
+
+    def _exchange(self, node: int, calls: Sequence[Call], all_answered: Action) -> None:
+        missing = len(calls)
+
+        def answered() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing:
+                all_answered()
+
+        for call in calls:
+            self._ask(node, call, answered)
+
+    def _ask(self, node: int, call: Call, answered: Action) -> None:
+        def answer() -> None:
+            self._send(call.target, node, call.answer_bytes, answered)
+
+        def begin() -> None:
+            self._advance(call.target, call.process(), answer)
+
+        self._send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, begin)
+
+    def _send(self, source: int, target: int, size_bytes: int, received: Action) -> None:
+        """Bring a message through its four queues, or two."""
+        self.messages += 1
+        self.payload_bytes += size_bytes
+        transfer_ms = wire_bytes(size_bytes) * BITS / self._conditions.bits_per_ms
+        propagation_ms = self._conditions.propagation_ms
+        sender, receiver = self._nodes[source], self._nodes[target]
+
+        def to_switch() -> None:
+            done_ms = sender.to_switch.served_ms(self.now_ms, transfer_ms)
+            self._at(done_ms + propagation_ms, from_switch)
+
+        def from_switch() -> None:
+            done_ms = receiver.from_switch.served_ms(self.now_ms, transfer_ms)
+            self._at(done_ms + propagation_ms, receive)
+
+        def receive() -> None:
+            polled_ms = self._conditions.poll_ms * self._servers if target == CLIENT else 0.0
+            handled_ms = self._handled_ms(polled_ms)
+            self._at(receiver.receiving.served_ms(self.now_ms, handled_ms), received)
+
+        sent_ms = sender.sending.served_ms(self.now_ms, self._handled_ms())
+        self._at(sent_ms, receive if source == target else to_switch)
+
+    def _handled_ms(self, polled_ms: float = 0.0) -> float:
+        """Return how long a processor is busy with a message, interruptions included."""
+        busy_ms = self._conditions.overhead_ms + polled_ms
+        return busy_ms + self._conditions.interruptions.draw_ms(busy_ms, self._random)
+
+
+def _nothing() -> None:
+    """The answer to a request that has been answered."""
