@@ -179,7 +179,9 @@ def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
     folder = tmp_path / "meeting"
     folder.mkdir()
     text = WAITING.format(examples=str(EXAMPLE.parent), folder=str(folder))
-    line = [sys.executable, "-c", text, "-j2", "an error", str(tree)]
+    # Two roots: what is in one is looked at by one rank, until it has somewhat to give away.
+    roots = [str(tree / "0"), str(tree / "many")]
+    line = [sys.executable, "-c", text, "-j2", "an error", *roots]
     with started(line, dict(os.environ)) as process:
         await_ranks(process, folder, 2)
         os.killpg(process.pid, signal.SIGINT)
@@ -187,7 +189,7 @@ def test_it_is_interrupted(tree: Path, tmp_path: Path) -> None:
     assert process.returncode == 130, said
     assert b"count_matches: stopped by SIGINT\n" in said
     assert b"not all ranks got an item" not in said
-    next_time = f"count_matches: to run it again: count_matches -j2 'an error' {tree}\n"
+    next_time = f"count_matches: to run it again: count_matches -j2 'an error' {' '.join(roots)}\n"
     assert said.decode().endswith(next_time)
 
 

@@ -394,10 +394,6 @@ class Walker(Generic[P]):
                 if listed is not None:
                     opened.below[os.fsencode(text)] = listed
         if count:
-            if self._each_s > _ITEM_S and opened.pending:
-                # What is beside the directories may hang, or nobody knows yet that it does not.
-                context.spawn(left_of(opened, shares=_MAX_SHARES))
-                context.flush()
             names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
             most = self._visitor.batch_names
             if block.last and (count <= _FEW_NAMES or (count <= most and not context.is_hungry())):
