@@ -48,7 +48,7 @@ JAZZ = Machine(
         overhead_ms=OVERHEAD_MS,
         bits_per_ms=FAST_ETHERNET,
         poll_ms=0.002,
-        interruptions=Interruptions(per_ms=0.05, mean_ms=0.2),
+        interruptions=Interruptions(rate=0.05, mean_ms=0.2),
     ),
     client_ms=CLIENT_MS,
 )

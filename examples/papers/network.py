@@ -32,14 +32,14 @@ Action = Callable[[], None]
 
 
 class Interruptions(msgspec.Struct, frozen=True):
-    """Other work that strikes a busy processor: how often, and for an exponentially drawn time."""
+    """Other work on a node: how often, for a ms of work or a request, and how long on average."""
 
-    per_ms: float = 0.0
+    rate: float = 0.0
     mean_ms: float = 0.0
 
-    def draw_ms(self, busy_ms: float, random: Random) -> float:
-        """Return by how much work of *busy_ms* is prolonged, mostly nothing."""
-        if not self.per_ms or random.random() >= self.per_ms * busy_ms:
+    def draw_ms(self, occasions: float, random: Random) -> float:
+        """Return an exponentially drawn delay, mostly nothing; *occasions*: ms, or requests."""
+        if not self.rate or random.random() >= self.rate * occasions:
             return 0.0
         return random.expovariate(1 / self.mean_ms)
 
@@ -48,7 +48,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """What the network and the nodes are like; a processor handles a message in *overhead_ms*.
 
     *poll_ms*: a message that the client receives costs so much more for each open connection.
-    *interruptions* befall nodes while they handle messages.
+    *interruptions*: of a processor, for each ms that it handles messages. *stalls*: of a server,
+    for each request, before it begins.
     """
 
     overhead_ms: float
@@ -56,6 +57,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     propagation_ms: float = 0.0
     poll_ms: float = 0.0
     interruptions: Interruptions = Interruptions()
+    stalls: Interruptions = Interruptions()
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -164,7 +166,14 @@ class Network:
         def begin() -> None:
             self._advance(call.target, call.process(), answer)
 
-        self._send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, begin)
+        def asked() -> None:
+            stall_ms = self._conditions.stalls.draw_ms(1, self._random)
+            if stall_ms:
+                self._at(self.now_ms + stall_ms, begin)
+            else:
+                begin()
+
+        self._send(node, call.target, REQUEST_HEADER_BYTES + call.request_bytes, asked)
 
     def _send(self, source: int, target: int, size_bytes: int, received: Action) -> None:
         """Bring a message through its four queues, or two."""

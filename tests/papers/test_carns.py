@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from examples.papers import carns, carns_trace
@@ -25,7 +26,15 @@ from examples.papers.metadata import (
     perform,
     tree,
 )
-from examples.papers.network import CLIENT, Conditions, Network, Process, Queue, wire_bytes
+from examples.papers.network import (
+    CLIENT,
+    Conditions,
+    Interruptions,
+    Network,
+    Process,
+    Queue,
+    wire_bytes,
+)
 from examples.papers.output import can_plot
 
 OPERATIONS = ["create", "remove", "stat"]
@@ -214,6 +223,24 @@ def test_poll_and_interruptions_bend_and_spread_what_the_client_drives(operation
     assert bend_ms(COLLECTIVE) < 0
     assert spread_ms(CLIENT_DRIVEN, 60) > 2 * spread_ms(CLIENT_DRIVEN, 10)
     assert spread_ms(COLLECTIVE, 60) < 0.05 * point(CLIENT_DRIVEN, 60).max_ms
+
+
+@every_operation
+def test_stalled_servers_do_not_explain_wide_bars_of_the_client_alone(operation: str) -> None:
+    """Rare stalls are outliers by the paper's rule; frequent ones widen the collective's bars."""
+
+    def spreads_ms(rate: float, protocol: str) -> list[float]:
+        conditions = msgspec.structs.replace(
+            JAZZ.conditions, interruptions=Interruptions(), stalls=Interruptions(rate, 10.0)
+        )
+        machine = msgspec.structs.replace(JAZZ, conditions=conditions)
+        plan = PLANS[operation][protocol]
+        points = [carns.measured(machine, plan, 60, f"stall {seed}") for seed in range(3)]
+        return [one.max_ms - one.min_ms for one in points]
+
+    assert max(spreads_ms(0.001, CLIENT_DRIVEN)) < 0.02
+    assert max(spreads_ms(0.001, COLLECTIVE)) < 0.02
+    assert sum(spreads_ms(0.01, COLLECTIVE)) > 10 + sum(spreads_ms(0.01, CLIENT_DRIVEN))
 
 
 @pytest.mark.parametrize(
