@@ -63,6 +63,7 @@ class Conditions(msgspec.Struct, frozen=True):
     up to `lame_s` a message: what goes by another way overtakes them. So are
     all payloads whose type is named in `held`, by up to `held_s`: an adversary
     that knows what it delays.
+    With a network that is told sizes, a byte takes `byte_s` on top.
     A step of a rank costs `step_s`, or what `slow` says for it as (rank,
     seconds) pairs. Ranks begin within `start_s` of each other, and hear of a
     dead one about `detect_s` after its death.
@@ -70,6 +71,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
     near_s: float = 2e-6
     far_s: float = 2e-5
+    byte_s: float = 0.0
     jitter: float = 0.5
     tail: float = 0.0
     tail_s: float = 0.01
@@ -192,7 +194,8 @@ class Network:
     and so is one in which all ranks wait forever.
 
     `aborted` is (rank, exit code) if a rank called `abort`. `messages` counts
-    what was sent.
+    what was sent. With `size_bytes`, which gives the size of a payload,
+    `pair_messages` and `pair_bytes` count it by [source][dest].
     """
 
     def __init__(
@@ -203,6 +206,7 @@ class Network:
         *,
         decoder: msgspec.msgpack.Decoder[Any] | None = None,
         observe: Callable[[int], None] | None = None,
+        size_bytes: Callable[[Any], int] | None = None,
         limit_s: float = inf,
     ) -> None:
         self.conditions = conditions = conditions or Conditions()
@@ -217,6 +221,10 @@ class Network:
         self._salt = rng.getrandbits(32)
         self._decoder = decoder
         self._observe = observe
+        self._size_bytes = size_bytes
+        counted = len(self._nodes) if size_bytes is not None else 0
+        self.pair_messages = [[0] * counted for _ in range(counted)]
+        self.pair_bytes = [[0] * counted for _ in range(counted)]
         self._limit_s = limit_s
         self._events: list[_Event] = []
         self._serial = 0
@@ -242,6 +250,12 @@ class Network:
             payload = self._decoder.decode(msgspec.msgpack.encode(payload))
         self.messages += 1
         self.far_messages += self._nodes[source] != self._nodes[dest]
+        size_s = 0.0
+        if self._size_bytes is not None:
+            size_bytes = self._size_bytes(payload)
+            self.pair_messages[source][dest] += 1
+            self.pair_bytes[source][dest] += size_bytes
+            size_s = size_bytes * self.conditions.byte_s
         target = self._ranks[dest]
         if target.ended:
             if target.cut_s == inf:
@@ -250,9 +264,9 @@ class Network:
         if source == dest:
             target.inbox.append(Delivery(source, payload))  # for its next wait
             return
-        extra_s = 0.0
+        extra_s = size_s
         if self.conditions.held and type(payload).__name__ in self.conditions.held:
-            extra_s = self.conditions.held_s * self._rng.random()
+            extra_s += self.conditions.held_s * self._rng.random()
         self._push(self._arrival_s(source, dest, extra_s), _DELIVER, dest, source, payload)
 
     def _arrival_s(self, source: int, dest: int, extra_s: float) -> float:

@@ -189,3 +189,20 @@ def test_what_nobody_took_is_left() -> None:
     sim = network(2, Conditions())
     sim.run([send] * 2)
     assert sim.left() == [(0, 1, "late")]
+
+
+def test_sizes_are_counted_by_pair_and_take_time() -> None:
+    def sender(t: SimTransport) -> Steps:
+        if t.rank == 0:
+            t.send(1, b"x" * 1000)
+            t.send(1, b"y" * 500)
+            return None
+        came = yield None
+        return t.now_s, [*came, *(yield None)]
+
+    conditions = Conditions(near_s=0.5, byte_s=0.001, jitter=0.0)
+    net = network(2, conditions, size_bytes=len)
+    at_s, _ = net.run([sender, sender])[1]
+    assert at_s == pytest.approx(1.5)
+    assert net.pair_messages == [[0, 2], [0, 0]]
+    assert net.pair_bytes == [[0, 1500], [0, 0]]
