@@ -15,8 +15,10 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
     if not can_plot():
         return
     folder: Path = tmp_path_factory.mktemp("fonts")
-    one = [Series("name", [1.0, 10.0])]
+    decades, part = [Series("name", [1.0, 10.0])], [Series("name", [0.2, 0.5])]
     logs = ("log", "log")
     for ending in ("svg", "png"):
         path = folder / f"plot.{ending}"
-        line_plot(path, [1, 10], one, title="t", labels=("x", "y"), scales=logs)
+        # Within one decade minor ticks have labels, in further fonts.
+        for one in (decades, part):
+            line_plot(path, [1, 10], one, title="t", labels=("x", "y"), scales=logs)

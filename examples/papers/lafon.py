@@ -1,0 +1,31 @@
+"""Figures of LaFon et al. 2012: ``python -m examples.papers.lafon fig1``.
+
+LaFon, Misra and Bringhurst, "On distributed file tree walk of parallel file systems", SC12.
+
+The models are in the modules ``lafon_tree`` (file systems), ``lafon_cost`` (what things cost),
+``lafon_central`` (CP, CP+), ``lafon_steal`` (DRQS, DEQS, PA-DRQS, H-DRQS) and ``lafon_engine``
+(pcircle's engine); ``docs/papers-lafon.rst`` puts the figures beside what the paper found.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from examples.papers import lafon_figures as figures
+from examples.papers import lafon_searches as searches
+from examples.papers.command import Figure, main
+
+FIGURES = (
+    Figure("fig1", "bytes from rank to rank, centralised", 60, figures.pairs),
+    Figure("fig3a", "time against cores", 240, figures.times),
+    Figure("fig3b", "what H-DRQS spends its time on", 240, figures.breakdown),
+    Figure("fig4", "messages and bytes against elements", 400, figures.messages),
+    Figure("fig5", "bytes from rank to rank, centralised and distributed", 90, figures.heat),
+    Figure("fig6", "how even the work is", 240, figures.balance),
+    Figure("hybrid", "the cost at which H-DRQS is ahead of DRQS", 60, searches.hybrid),
+    Figure("pause", "a pause between requests, and PA-DRQS's messages", 60, searches.pause),
+    Figure("overload", "one directory of a tenth of the files", 60, searches.overload),
+)
+
+if __name__ == "__main__":
+    sys.exit(main("lafon", FIGURES))

@@ -1,0 +1,211 @@
+"""pcircle's own engine on the trees and costs of LaFon et al. 2012, as a further series.
+
+What runs is `pcircle.circle.Engine` itself, unchanged, on the project's simulated network, with a
+rank on each node and, as H-DRQS, some workers on one queue. Its items are those of `pcircle.walk`:
+an item reads a directory, visits its files in place if they are few, and goes on with the
+subdirectories, depth first, for some milliseconds, longer where nobody waits; what is left becomes
+items, and the files of a large directory become batches. The limits (`FEW_NAMES`, `ITEM_S`,
+`MORE_S`) are the walker's; a batch has as many names as are few. The costs are those of `Costs`, a
+name of a batch takes `NAME_BYTES` (chosen by us). Messages are answered at once: the workers are
+threads of their own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from functools import partial
+from heapq import heappop, heappush
+from operator import add
+from random import Random
+from typing import Any
+
+from examples.papers.lafon_cost import Costs, Result
+from examples.papers.lafon_tree import Tree
+from pcircle.circle import Engine, Parcel, Settings
+from pcircle.circle.instructions import (
+    Conclude,
+    Discard,
+    Fetch,
+    Instruction,
+    Send,
+    Spill,
+    Start,
+    Stop,
+)
+from pcircle.circle.messages import Ask, Post, Refuse, Token, Work
+from pcircle.transport._sim import Conditions, Network, Program, SimTransport
+from pcircle.transport.contract import Delivery, Lost
+
+__all__ = ["walk_by_engine"]
+
+FEW_NAMES = 64
+ITEM_S = 0.01
+MORE_S = 0.04
+NAME_BYTES = 16
+_OTHER_WORDS = 8  # of a message of a round
+
+# An item: a directory (>= 0), or so many files of one, below 0.
+_Item = int
+
+
+def walk_by_engine(
+    tree: Tree, ranks: int, workers: int, seed: int, costs: Costs | None = None
+) -> Result:
+    """Visit all elements with so many ranks, one on each node, and workers on each."""
+    costs = costs or Costs()
+    conditions = Conditions(
+        near_s=costs.near_s,
+        far_s=costs.far_s,
+        byte_s=costs.byte_s,
+        jitter=0.0,
+        step_s=costs.serve_s,
+    )
+    network = Network(
+        range(ranks),
+        Random(f"lafon network {seed}"),
+        conditions,
+        size_bytes=partial(_size_bytes, costs),
+    )
+    settings = Settings(workers=workers, structured=False)
+    players = [_Player(tree, rank, ranks, settings, seed, costs) for rank in range(ranks)]
+    programs: list[Program] = [player.play for player in players]
+    network.run(programs)
+    time_s = network.now_s
+    busy_s = [player.lstat_s + player.readdir_s for player in players]
+    return Result(
+        time_s=time_s,
+        messages=network.messages,
+        pair_bytes=network.pair_bytes,
+        elements=[player.elements for player in players],
+        lstat_s=[player.lstat_s for player in players],
+        readdir_s=[player.readdir_s for player in players],
+        serve_s=[0.0] * ranks,
+        idle_s=[time_s - each_s / workers for each_s in busy_s],
+        barrier_s=[0.0] * ranks,
+    )
+
+
+def _size_bytes(costs: Costs, message: Any) -> int:
+    """The size of a message, by the same measures as for the paper's algorithms."""
+    word = costs.word_bytes
+    if isinstance(message, Ask | Refuse | Token):
+        return word
+    if not isinstance(message, Work | Post):
+        return _OTHER_WORDS * word
+    items: list[_Item] = [parcel.item for parcel in message.parcels]
+    names = sum(-item for item in items if item < 0)
+    return word * (2 + len(items)) + costs.path_bytes * len(items) + NAME_BYTES * names
+
+
+class _Player:
+    """One rank: an engine, and timers in place of the file work."""
+
+    def __init__(
+        self, tree: Tree, rank: int, ranks: int, settings: Settings, seed: int, costs: Costs
+    ) -> None:
+        self._tree, self._costs = tree, costs
+        self._engine: Engine[_Item, int] = Engine(
+            rank,
+            ranks,
+            merge=add,
+            rng=Random(f"lafon engine {seed} {rank}"),
+            settings=settings,
+            nodes=range(ranks),
+        )
+        self._store: dict[int, tuple[Parcel[_Item], ...]] = {}
+        self._waiting: deque[Start] = deque()
+        self._working = 0
+        self._timers: list[tuple[float, int, list[_Item], int]] = []  # when, ticket, found, visited
+        self._now_s = 0.0
+        self._stopped = False
+        self.elements = 0
+        self.lstat_s = self.readdir_s = 0.0
+
+    def play(self, t: SimTransport) -> Generator[float | None, list[Delivery | Lost], None]:
+        """This rank's program."""
+        engine, timers = self._engine, self._timers
+        if engine.rank == 0:
+            engine.seed([0], 0.0)
+        arrivals: list[Delivery | Lost] = []
+        while True:
+            self._now_s = now_s = t.now_s
+            for arrival in arrivals:
+                if isinstance(arrival, Delivery):
+                    message: Any = arrival.payload
+                    engine.receive(arrival.source, message, now_s)
+            while timers and timers[0][0] <= now_s:
+                self._finish(*heappop(timers)[1:])
+            if not arrivals:
+                engine.tick(now_s)
+            while instructions := engine.take():
+                for instruction in instructions:
+                    self._carry_out(t, instruction)
+            if self._stopped:
+                t.close()
+                return
+            wakeup_s = engine.wakeup_s()
+            if timers and (wakeup_s is None or timers[0][0] < wakeup_s):
+                wakeup_s = timers[0][0]
+            arrivals = yield None if wakeup_s is None else max(0.0, wakeup_s - now_s)
+
+    def _carry_out(self, t: SimTransport, instruction: Instruction) -> None:
+        if isinstance(instruction, Send):
+            t.send(instruction.dest, instruction.message)
+        elif isinstance(instruction, Start):
+            self._waiting.append(instruction)
+            self._begin()
+        elif isinstance(instruction, Spill):
+            self._store[instruction.segment] = instruction.parcels
+        elif isinstance(instruction, Fetch):
+            parcels = self._store.pop(instruction.segment)
+            self._engine.fetched(instruction.segment, parcels, self._now_s)
+        elif isinstance(instruction, Discard):
+            for segment in instruction.segments:
+                del self._store[segment]
+        elif isinstance(instruction, Conclude):
+            self._engine.conclude(instruction.account.code, self._now_s)
+        elif isinstance(instruction, Stop):
+            self._stopped = True
+        else:
+            raise TypeError(f"no part of such a job: {instruction}")
+
+    def _begin(self) -> None:
+        while self._waiting and self._working < self._engine.settings.workers:
+            start = self._waiting.popleft()
+            self._working += 1
+            item_s, found, visited = self._visit(start.item)
+            heappush(self._timers, (self._now_s + item_s, start.ticket, found, visited))
+
+    def _visit(self, item: _Item) -> tuple[float, list[_Item], int]:
+        """How long an item takes, the items it makes, and how many elements it visits."""
+        costs = self._costs
+        if item < 0:
+            self.lstat_s -= item * costs.lstat_s
+            return -item * costs.lstat_s, [], -item
+        limit_s = ITEM_S if self._engine.is_hungry() else MORE_S
+        waiting, batches = [item], []
+        item_s, visited = 0.0, 0
+        while waiting and item_s < limit_s:
+            directory = waiting.pop()
+            files, below = self._tree.files[directory], self._tree.subdirectories[directory]
+            in_place = files if files <= FEW_NAMES else 0
+            if not in_place and files:
+                whole, rest = divmod(files, FEW_NAMES)
+                batches += [-FEW_NAMES] * whole + [-rest] * bool(rest)
+            waiting.extend(below)
+            lstat_s = (1 + in_place) * costs.lstat_s
+            readdir_s = costs.readdir_s + (files + len(below)) * costs.entry_s
+            self.lstat_s += lstat_s
+            self.readdir_s += readdir_s
+            item_s += lstat_s + readdir_s
+            visited += 1 + in_place
+        return item_s, waiting + batches, visited
+
+    def _finish(self, ticket: int, found: list[_Item], visited: int) -> None:
+        self._working -= 1
+        self.elements += visited
+        if found:
+            self._engine.spawned(ticket, found, self._now_s)
+        self._engine.finished(ticket, visited, self._now_s)
+        self._begin()
