@@ -45,11 +45,15 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """Rank `rank` dies at `at_s`; a part of what it sent just before is lost with it."""
+    """Rank `rank` dies at `at_s`; a part of what it sent just before is lost with it.
+
+    The rest arrives, for at least `lasts_s`: with one rank later than another hears of its death.
+    """
 
     rank: int
     at_s: float
     reason: str = "killed by the simulation"
+    lasts_s: float = 0.0
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -367,7 +371,7 @@ class Network:
             state.waiting = True
             self._resume(rank, state, self.conditions.start_s * self._rng.random())
         for kill in self.conditions.kills:
-            self._push(kill.at_s, _KILL, kill.rank, 0, kill.reason)
+            self._push(kill.at_s, _KILL, kill.rank, 0, kill)
 
     def _unfinished(self) -> str:
         ranks = [rank for rank, state in enumerate(self._ranks) if not state.ended]
@@ -456,16 +460,19 @@ class Network:
         state.waiting = False
         self._alive -= 1
 
-    def _kill(self, rank: int, state: _Rank, reason: str) -> None:
+    def _kill(self, rank: int, state: _Rank, kill: Kill) -> None:
         if state.ended:
             return
         require(state.program).close()
         self._end(state)
         detect_s = self.conditions.detect_s
-        state.cut_s = self.now_s + detect_s * self._rng.random()
+        state.cut_s = self.now_s + max(kill.lasts_s, detect_s * self._rng.random())
         for other, survivor in enumerate(self._ranks):
             if survivor.ended:
                 continue
             heard_s = self.now_s + detect_s * (1.0 + self._rng.random())
             # After all that it sent and that is not lost.
-            self._push(heard_s, _LOST, other, rank, reason)
+            last_s = self._last_s.get((rank, other), 0.0)
+            if heard_s <= last_s <= state.cut_s:
+                heard_s = last_s
+            self._push(heard_s, _LOST, other, rank, kill.reason)

@@ -1,0 +1,22 @@
+"""Operations that a set of ranks does together: all of them, or none.
+
+`Member` is one rank's side, without network and clock; `Service` runs it on a transport.
+"""
+
+from pcircle.collective.member import Member
+from pcircle.collective.messages import Answer, Op, Request, Said
+from pcircle.collective.service import Service
+from pcircle.collective.store import Directory, Records, Refused, Store
+
+__all__ = [
+    "Answer",
+    "Directory",
+    "Member",
+    "Op",
+    "Records",
+    "Refused",
+    "Request",
+    "Said",
+    "Service",
+    "Store",
+]

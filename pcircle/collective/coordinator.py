@@ -1,0 +1,279 @@
+"""The coordinator of operations: who has all get ready, decides, and has all do as was decided."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Protocol
+
+from pcircle.collective.gathering import Gathering, Shares
+from pcircle.collective.halving import each, shares
+from pcircle.collective.messages import Answer, Decide, Message, Op, Prepare, Request, Said
+from pcircle.collective.store import Records
+
+VOTING, DECIDING, SPREADING = range(3)
+
+
+class Own(Protocol):
+    """What the coordinator does itself, as every member does."""
+
+    def prepare(self, op: Op, coordinator: int, request: Request) -> Said:
+        """Get ready, or refuse."""
+
+    def finish(self, op: Op, commit: bool) -> list[Said]:
+        """Do as was decided; why that failed, if it did."""
+
+
+class Work:
+    """An operation between its request and its end."""
+
+    __slots__ = (
+        "answered",
+        "commit",
+        "deadline_s",
+        "gathering",
+        "heard",
+        "op",
+        "phase",
+        "request",
+        "serial",
+    )
+
+    def __init__(self, op: Op, request: Request, serial: int) -> None:
+        self.op = op
+        self.request = request
+        self.serial = serial
+        self.phase = VOTING
+        self.commit = False
+        self.answered = False
+        self.heard = False
+        self.deadline_s = inf
+        self.gathering = Gathering((), ())
+
+
+class Coordinator:
+    """The operations that one rank coordinates; `patience_s` is how long it waits for others.
+
+    `answer` is called once for each operation, with what became of it.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        own: Own,
+        records: Records,
+        patience_s: float,
+        send: Callable[[int, Message], None],
+        answer: Callable[[Answer], None],
+    ) -> None:
+        self._rank = rank
+        self._own = own
+        self._records = records
+        self._patience_s = patience_s
+        self._send = send
+        self._answer = answer
+        self._serial = 0
+        self._gone: set[int] = set()
+        self._work: dict[Op, Work] = {}  # under way
+        self._unheard: set[Op] = set()  # over, but the requester does not know it yet
+        self._queues: dict[bytes, deque[tuple[Op, Request]]] = {}  # of each key that is taken
+        self.now_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way but what is in doubt, and what waits for that."""
+        return not self._unheard and all(w.phase == DECIDING for w in self._work.values())
+
+    def begin(self, op: Op, request: Request) -> None:
+        """Do an operation, when it is its turn."""
+        if request.owner != self._rank:
+            self._start(op, request)  # nobody else comes to this rank for that key
+            return
+        queue = self._queues.get(request.key)
+        if queue is not None:
+            queue.append((op, request))
+            return
+        self._queues[request.key] = deque()
+        self._start(op, request)
+
+    def next_s(self) -> float:
+        """When `tick` has something to do."""
+        return min((work.deadline_s for work in self._work.values()), default=inf)
+
+    def tick(self) -> None:
+        """Go on without those who have not answered in time."""
+        for work in [w for w in self._work.values() if w.deadline_s <= self.now_s]:
+            work.deadline_s = inf
+            if work.phase == DECIDING:
+                self._decide(work)
+            elif work.phase == VOTING:
+                work.gathering.said += work.gathering.late()
+                work.gathering.waiting.clear()
+                self._voted(work)
+            elif not work.answered:
+                self._tell(work, work.commit, [*work.gathering.said, *work.gathering.late()])
+
+    def voted(self, source: int, op: Op, said: Sequence[Said]) -> None:
+        """A member has answered for itself and its list."""
+        work = self._work.get(op)
+        if work is not None and work.phase == VOTING:
+            work.gathering.hear(source, said)
+            self._voted(work)
+
+    def done(self, source: int, op: Op, said: Sequence[Said]) -> None:
+        """A member has done what was decided, and so has its list."""
+        work = self._work.get(op)
+        if work is not None and work.phase == SPREADING:
+            work.gathering.hear(source, said)
+            self._over(work)
+
+    def heard(self, op: Op) -> None:
+        """The requester has its answer, and will not look for the record."""
+        if op in self._unheard:
+            self._unheard.remove(op)
+            self._records.forget(op)
+        elif op in self._work:
+            self._work[op].heard = True
+
+    def lost(self, rank: int) -> None:
+        """Nothing comes from a rank any more."""
+        self._gone.add(rank)
+        for op in [op for op in self._unheard if op[0] == rank]:
+            self.heard(op)
+        for work in list(self._work.values()):
+            if work.phase == VOTING:
+                work.gathering.give_up(rank)
+                self._voted(work)
+            elif work.phase == SPREADING:
+                self._spread(work, work.gathering.go_round(rank, self._shares(work.request)))
+                self._over(work)
+
+    # ---- getting ready ---------------------------------------------------------
+
+    def _shares(self, request: Request) -> Shares:
+        return shares if request.owner == self._rank else each
+
+    def _others(self, request: Request) -> list[int]:
+        return [rank for rank in request.members if rank != self._rank]
+
+    def _start(self, op: Op, request: Request) -> None:
+        self._serial += 1
+        work = self._work[op] = Work(op, request, self._serial)
+        work.deadline_s = self.now_s + self._patience_s
+        others = self._others(request)
+        said: list[Said] = []
+        if request.owner != self._rank and request.owner in others:
+            others.remove(request.owner)  # the last one
+        if self._rank in request.members:
+            said.append(self._own.prepare(op, self._rank, request))
+        if not any(each.refusal for each in said):
+            self._ask(work, others)
+        work.gathering.said += said
+        self._voted(work)
+
+    def _ask(self, work: Work, ranks: Sequence[int]) -> None:
+        """Have ranks get ready; those that are known to be lost can't."""
+        request = work.request
+        gathering = Gathering(self._shares(request)(ranks), work.gathering.said)
+        work.gathering = gathering
+        settled = min(each.serial for each in self._work.values())
+        for rank, rest in list(gathering.waiting.items()):
+            if rank in self._gone:
+                gathering.give_up(rank)
+            else:
+                about = (work.op, self._rank, work.serial, settled, request)
+                self._send(rank, Prepare(*about, rest))
+
+    def _voted(self, work: Work) -> None:
+        gathering, request = work.gathering, work.request
+        if not gathering.is_complete:
+            return
+        ready = not any(each.refusal for each in gathering.said)
+        heard = {each.rank for each in gathering.said}
+        if ready and request.owner in request.members and request.owner not in heard:
+            self._ask(work, [request.owner])
+            if work.gathering.is_complete:
+                self._voted(work)
+            return
+        work.commit = ready
+        self._decide(work)
+
+    # ---- deciding --------------------------------------------------------------
+
+    def _decide(self, work: Work) -> None:
+        if work.request.asks:
+            self._tell(work, work.commit, work.gathering.said)
+            self._end(work)
+            return
+        work.phase = DECIDING
+        decided: bool | None = False
+        if work.commit:
+            decided = self._records.settle(work.op, True)
+            if decided is None:
+                if not work.answered:
+                    self._tell(work, None, work.gathering.said)
+                work.deadline_s = self.now_s + self._patience_s
+                return
+        if work.commit and not decided:
+            refusal = "the requester, or a rank that lost its coordinator, has given it up"
+            work.gathering.said.append(Said(self._rank, refusal=refusal))
+        work.commit = bool(decided)
+        self._carry_out(work)
+
+    def _carry_out(self, work: Work) -> None:
+        work.phase = SPREADING
+        work.deadline_s = self.now_s + self._patience_s
+        votes = work.gathering.said
+        if not work.commit:
+            votes = [each for each in votes if each.refusal]
+        elif not work.request.waits:
+            self._tell(work, True, votes)
+        own: list[Said] = []
+        if self._rank in work.request.members:
+            own = self._own.finish(work.op, work.commit)
+        work.gathering = Gathering(self._shares(work.request)(self._others(work.request)), own)
+        self._spread(work, list(work.gathering.waiting.items()))
+        if not work.commit:
+            # The reasons are the answer; who can't undo it is none.
+            if not work.answered:
+                self._tell(work, False, votes)
+        else:
+            work.gathering.said += [] if work.answered else votes
+        self._over(work)
+
+    def _spread(self, work: Work, some: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        """Tell ranks what was decided, round those who are lost."""
+        left = deque(some)
+        while left:
+            rank, rest = left.popleft()
+            if rank in self._gone:
+                left.extend(work.gathering.go_round(rank, self._shares(work.request)))
+            else:
+                self._send(rank, Decide(work.op, self._rank, work.serial, work.commit, rest))
+
+    def _over(self, work: Work) -> None:
+        if not work.gathering.is_complete:
+            return
+        if not work.answered:
+            self._tell(work, work.commit, work.gathering.said)
+        if not any(each.refusal for each in work.gathering.said):
+            self._unheard.add(work.op)
+            if work.heard or work.op[0] == self._rank or work.op[0] in self._gone:
+                self.heard(work.op)
+        self._end(work)
+
+    def _tell(self, work: Work, decided: bool | None, said: Sequence[Said]) -> None:
+        work.answered = True
+        self._answer(Answer(work.op, decided, tuple(said)))
+
+    def _end(self, work: Work) -> None:
+        del self._work[work.op]
+        key = work.request.key
+        queue = self._queues.get(key) if work.request.owner == self._rank else None
+        if queue is None:
+            return
+        if not queue:
+            del self._queues[key]
+            return
+        self._start(*queue.popleft())

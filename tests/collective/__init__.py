@@ -1,0 +1,1 @@
+"""Collective operations: in the simulator, and as a store with real ranks that die."""

@@ -1,0 +1,89 @@
+"""A job on the striped store in which one rank kills itself at a given step; see `test_store`.
+
+python -m tests.collective.dying PLACE JOBS SHAPE VERB NAME VICTIM STEP REQUESTERS
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from examples.striped_store.store import Change, StripedStore
+from pcircle.collective import Directory, Op, Service
+from pcircle.transport.contract import Transport
+from pcircle.transport.launch import choose
+from pcircle.transport.start import start
+
+
+class _Steps:
+    """Counts the steps of a rank, and ends the process at one."""
+
+    def __init__(self, last: int) -> None:
+        self._left = last
+
+    def around(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Do something, a step before and one after it."""
+        self._step()
+        result = act(*arguments)
+        self._step()
+        return result
+
+    def _step(self) -> None:
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Store(StripedStore):
+    steps: _Steps
+
+    def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
+        prepared: bytes = self.steps.around(super().prepare, op, coordinator, what)
+        return prepared
+
+    def commit(self, op: Op) -> None:
+        self.steps.around(super().commit, op)
+
+    def undo(self, op: Op) -> None:
+        self.steps.around(super().undo, op)
+
+
+class _Records(Directory):
+    steps: _Steps
+
+    def settle(self, op: Op, commit: bool) -> bool | None:
+        settled: bool | None = self.steps.around(super().settle, op, commit)
+        return settled
+
+
+def main(arguments: list[str]) -> int:
+    """Ask as many ranks as are to ask, each for the same name."""
+    place, jobs, shape, verb, name, victim, step, requesters = arguments
+
+    def body(transport: Transport) -> int:
+        rank = transport.rank
+        records = Path(place, "decisions")
+        records.mkdir(parents=True, exist_ok=True)
+        store, decisions = _Store(Path(place), rank), _Records(os.fsencode(records))
+        store.steps = decisions.steps = _Steps(int(step) if rank == int(victim) else 0)
+        service = Service(transport, store, decisions, patience_s=20.0)
+        service.recover()
+        if rank < int(requesters):
+            change = Change(verb, name, transport.size)
+            answer = service.do(change.request(), collective=shape == "collective")
+            why = ",".join(sorted({each.refusal for each in answer.said if each.refusal}))
+            text = f"{rank} {answer.decided} {why}\n"
+            Path(place, f"answer-{rank}").write_text(text)
+        service.serve()
+        transport.close()
+        return 0
+
+    return start(choose("auto", int(jobs) or None, os.environ), body)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

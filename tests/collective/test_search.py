@@ -1,0 +1,128 @@
+"""Collective operations are searched for broken promises, and what is broken on purpose is found.
+
+`python -m tests.collective FIRST SEEDS` searches further.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pcircle.collective import Member, Op
+from pcircle.collective.gathering import Gathering, Shares
+from pcircle.collective.messages import Prepare
+from tests.collective.playing import play
+
+_SEEDS = 2000 // int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1"))
+_BLOCKS = 4
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_no_promise_is_broken(block: int) -> None:
+    for seed in range(block * _SEEDS // _BLOCKS, (block + 1) * _SEEDS // _BLOCKS):
+        play(seed)
+
+
+def test_cases_reach_what_they_are_for() -> None:
+    """They end in every way: done, nothing, in doubt; refused, lost, late."""
+    seen = set()
+    for seed in range(600):
+        played = play(seed)
+        for member in filter(None, played.members):
+            for answer in member.answers:
+                seen.add({True: "done", False: "nothing", None: "in doubt"}[answer.decided])
+                seen.update(each.refusal.partition(",")[0] for each in answer.said)
+    assert {
+        "done",
+        "nothing",
+        "in doubt",
+        "exists",
+        "there is none",
+        "refused",
+        "No space left on device",
+        "another operation on it is under way",
+        "the rank is lost",
+        "no answer in time",
+    } <= seen
+
+
+class Forgetful(Member):
+    """Does not remember what was undone."""
+
+    def _prepare(self, source: int, message: Prepare) -> None:
+        self._undone.clear()
+        super()._prepare(source, message)
+
+
+class Hasty(Member):
+    """Undoes what a lost coordinator has left, whatever it had decided."""
+
+    def _settle(self, op: Op) -> None:
+        del self._prepared[op]
+        self.finish(op, False)
+
+
+class Trusting(Member):
+    """Takes it that a coordinator which is silent has done nothing."""
+
+    def _resolve(self, op: Op) -> None:
+        records, self._records = self._records, _Nothing()
+        try:
+            super()._resolve(op)
+        finally:
+            self._records = records
+
+
+class _Nothing:
+    def settle(self, op: Op, commit: bool) -> bool | None:
+        return False
+
+    def forget(self, op: Op) -> None:
+        pass
+
+
+class Sequential(Member):
+    """Takes an operation while another one with its key is neither shown nor undone."""
+
+    def received(self, source: int, message: object, now_s: float) -> None:
+        self._busy.clear()
+        super().received(source, message, now_s)  # type: ignore[arg-type]
+
+
+class Late(Member):
+    """Prepares for a coordinator that is lost."""
+
+    def _prepare(self, source: int, message: Prepare) -> None:
+        gone, self._gone = self._gone, set()
+        super()._prepare(source, message)
+        self._gone = gone
+
+
+def _give_up(self: Gathering, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
+    """Tell nobody behind one that is lost."""
+    self.waiting.pop(rank, None)
+    return []
+
+
+@pytest.mark.parametrize(
+    ("mutant", "first"),
+    [(Forgetful, 4000), (Hasty, 0), (Trusting, 0), (Sequential, 0), (Late, 0)],
+)
+def test_search_finds(mutant: type[Member], first: int) -> None:
+    assert _found(mutant, first)
+
+
+def test_search_finds_that_nobody_goes_round_the_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gathering, "go_round", _give_up)
+    assert _found(Member)
+
+
+def _found(member_type: type[Member], first: int = 0) -> bool:
+    for seed in range(first, first + 20_000):
+        try:
+            play(seed, member_type)
+        except AssertionError:
+            print(f"found by seed {seed}")
+            return True
+    return False

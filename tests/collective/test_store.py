@@ -1,0 +1,117 @@
+"""The striped store, in both shapes, with real ranks: what Carns et al. 2009 say of consistency."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from examples.striped_store.store import Change, check
+from tests.conftest import Run
+
+SHAPES = pytest.mark.parametrize("shape", ["collective", "client"])
+Start = Callable[..., tuple[int, list[str]]]
+
+
+@pytest.fixture(params=["j1", "j4", pytest.param("np4", marks=pytest.mark.mpi)])
+def store(run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> Start:
+    """Runs the example on so many ranks: exit code and lines."""
+    mpi = request.param == "np4"
+    prefix = request.getfixturevalue("mpirun")(4) if mpi else []
+    jobs = [] if mpi else [f"-{request.param}"]
+
+    def start(*arguments: str) -> tuple[int, list[str]]:
+        line = [*prefix, sys.executable, "-m", "examples.striped_store", str(tmp_path / "store")]
+        done = run([*line, *arguments, *jobs])
+        assert b"Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout.decode().splitlines()
+
+    return start
+
+
+@SHAPES
+def test_names_come_and_go(store: Start, shape: str) -> None:
+    names = [f"name {number}" for number in range(20)]
+    code, lines = store("create", *names, "--shape", shape)
+    assert (code, lines) == (0, [f"create {name}: done" for name in names])
+    code, lines = store("create", "name 3", "new", "--shape", shape)
+    assert code == 1
+    assert lines[0].startswith("create name 3: nothing done: rank ")
+    assert lines[0].endswith(": exists")
+    assert lines[1] == "create new: done"
+    code, lines = store("stat", "new", "none", "--shape", shape)
+    assert code == 1
+    assert lines[0].startswith("stat new: 0 bytes in ")
+    assert lines[1].endswith(": no such name")
+    assert store("remove", *names, "--shape", shape)[0] == 0
+    assert store("remove", names[0], "--shape", shape)[0] == 1
+    assert store("check") == (0, ["1 names, 0 intents"])
+
+
+@SHAPES
+def test_a_full_member_has_all_undo(store: Start, shape: str) -> None:
+    assert store("create", "a", "--shape", shape, "--capacity", "1")[0] == 0
+    code, lines = store("create", "b", "--shape", shape, "--capacity", "1")
+    assert code == 1
+    assert "nothing done" in lines[0]
+    assert "No space left on device" in lines[0]
+    assert store("check") == (0, ["1 names, 0 intents"])
+
+
+def play(run: Run, place: Path, *arguments: object) -> dict[int, str]:
+    """Runs `dying`; the answers of the requesters that lived to write them."""
+    for path in place.glob("answer-*"):
+        path.unlink()
+    run([sys.executable, "-m", "tests.collective.dying", str(place), *map(str, arguments)])
+    return {
+        int(path.name.partition("-")[2]): path.read_text().partition(" ")[2].strip()
+        for path in place.glob("answer-*")
+    }
+
+
+@SHAPES
+def test_of_two_that_create_one_name_one_is_told_that_it_exists(
+    run: Run, tmp_path: Path, shape: str
+) -> None:
+    answers = play(run, tmp_path, 4, shape, "create", "name", 0, 0, 3)
+    assert len(answers) == 3
+    decided = sorted(answer.partition(" ")[0] for answer in answers.values())
+    if shape == "collective":
+        assert decided == ["False", "False", "True"]
+        assert {a for a in answers.values() if "False" in a} == {"False exists"}
+    else:  # where no lock makes an order each may find the others' before its own
+        assert decided.count("True") <= 1
+    assert check(tmp_path, 4)[1:] == ([], [], 0)
+    assert check(tmp_path, 4).names == decided.count("True")
+
+
+@SHAPES
+@pytest.mark.parametrize("verb", ["create", "remove"])
+@pytest.mark.parametrize("who", ["requester", "owner", "member"])
+def test_a_rank_that_dies_at_any_step(
+    run: Run, tmp_path: Path, who: str, verb: str, shape: str
+) -> None:
+    """The others have all of it or nothing; after another job nothing is left over.
+
+    Before and after it prepares, records and shows: six steps at most; at the seventh nobody dies.
+    """
+    ranks, seen = 4, set()
+    name = next(n for n in map(str, range(99)) if Change(verb, n, ranks).owner == 2)
+    victim = {"requester": 0, "owner": 2, "member": 1}[who]
+    for step in range(1, 8):
+        place = tmp_path / f"{step}"
+        place.mkdir()
+        if verb == "remove":
+            assert play(run, place, ranks, "collective", "create", name, 0, 0, 1)[0] == "True"
+        answers = play(run, place, ranks, shape, verb, name, victim, step, 1)
+        assert not victim or 0 in answers  # the requester lives, and is not left waiting
+        play(run, place, ranks, "collective", "stat", name, 0, 0, 0)  # another job
+        found = check(place, ranks)
+        assert found[1:] == ([], [], 0), f"step {step}: {found}"
+        done = bool(found.names) == (verb == "create")
+        seen.add(done)
+        if 0 in answers:
+            assert answers[0].startswith(str(done)), (step, answers, found)
+    assert seen == {True, False}
