@@ -16,15 +16,15 @@ from examples.papers import lafon_searches as searches
 from examples.papers.command import Figure, main
 
 FIGURES = (
-    Figure("fig1", "bytes from rank to rank, centralised", 60, figures.pairs),
+    Figure("fig1", "bytes from rank to rank, centralised", 40, figures.pairs),
     Figure("fig3a", "time against cores", 240, figures.times),
-    Figure("fig3b", "what H-DRQS spends its time on", 240, figures.breakdown),
+    Figure("fig3b", "what H-DRQS spends its time on", 80, figures.breakdown),
     Figure("fig4", "messages and bytes against elements", 400, figures.messages),
-    Figure("fig5", "bytes from rank to rank, centralised and distributed", 90, figures.heat),
-    Figure("fig6", "how even the work is", 240, figures.balance),
-    Figure("hybrid", "the cost at which H-DRQS is ahead of DRQS", 60, searches.hybrid),
-    Figure("pause", "a pause between requests, and PA-DRQS's messages", 60, searches.pause),
-    Figure("overload", "one directory of a tenth of the files", 60, searches.overload),
+    Figure("fig5", "bytes from rank to rank, centralised and distributed", 50, figures.heat),
+    Figure("fig6", "how even the work is", 180, figures.balance),
+    Figure("hybrid", "the cost at which H-DRQS is ahead of DRQS", 120, searches.hybrid),
+    Figure("pause", "a pause between requests, and PA-DRQS's messages", 90, searches.pause),
+    Figure("overload", "one directory of a tenth of the files", 20, searches.overload),
 )
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from examples.papers.output import Series, line_plot, write_table
 __all__ = ["balance", "breakdown", "heat", "messages", "pairs", "times"]
 
 CORES = 40
+RANKS = 20
 SMALL = 6_000
 HALF = 3_000_000
 SEEDS = (1, 2, 3)
@@ -185,22 +186,28 @@ def _means(
 
 
 def balance(out: Path, small: bool) -> list[Path]:
-    """Fig. 6: the ranks' shares of the elements, 20 cores each with a rank, or 20 ranks of two."""
+    """Fig. 6: the ranks' shares of the elements, with 20 ranks; their spans also with 40 cores."""
     size = SMALL if small else FS1
     rows = []
+    spans: list[tuple[str | float, ...]] = []
     shown: dict[str, list[float]] = {name: [] for name in DISTRIBUTED}
     for seed in _seeds(small):
         tree = grow(size, seed)
         for name in DISTRIBUTED:
-            cores = 20 * (THREADS if name in ("H-DRQS", "pcircle") else 1)
-            result = play(name, tree, cores, seed)
-            shown[name] += [100 * share for share in result.shares]
-            rows += [
-                (name, seed, rank, 100 * share, 100 * result.span / 20)
-                for rank, share in enumerate(result.shares)
-            ]
-    header = ["algorithm", "seed", "rank", "share_percent", "span_percent"]
+            threads = THREADS if name in ("H-DRQS", "pcircle") else 1
+            for cores in sorted({RANKS * threads, CORES}):
+                result = play(name, tree, cores, seed)
+                ranks = len(result.elements)
+                spans.append((name, seed, cores, ranks, 100 * result.span))
+                if ranks != RANKS:
+                    continue
+                shares = [100 * share for share in result.shares]
+                shown[name] += shares
+                rows += [(name, seed, rank, share) for rank, share in enumerate(shares)]
+    header = ["algorithm", "seed", "rank", "share_percent"]
     table = write_table(out / "lafon-fig6.csv", header, rows)
-    title = f"LaFon fig. 6: 20 ranks, {size:,} elements, ideal 5 %"
+    header = ["algorithm", "seed", "cores", "ranks", "span_percent_of_ideal"]
+    span_table = write_table(out / "lafon-fig6-spans.csv", header, spans)
+    title = f"LaFon fig. 6: {RANKS} ranks, {size:,} elements, ideal 5 %"
     drawn = histograms(out / "lafon-fig6.png", shown, title=title, label="share of the elements, %")
-    return [table, *drawn]
+    return [table, span_table, *drawn]
