@@ -143,7 +143,7 @@ def _shares(result: Result) -> tuple[float, ...]:
 
 def messages(out: Path, small: bool) -> list[Path]:
     """Fig. 4: messages and bytes against elements; the busiest pair, too."""
-    sizes = (3_000, SMALL) if small else (100_000, 300_000, 10**6, HALF, FS1, FS3)
+    sizes = (3_000, SMALL) if small else (100_000, 300_000, 10**6, 2_500_000, FS1, FS3)
     names = ("CP", "PA-DRQS", "H-DRQS", "DRQS", "pcircle")
     rows: list[tuple[float | str, ...]] = []
     for size in sizes:
