@@ -92,7 +92,7 @@ class Rank:
             transport.rank,
             transport.size,
             merge=self._merge,
-            rng=Random(f"{os.getpid()} {time.time_ns()} {transport.rank}"),
+            rng=Random(hash((os.getpid(), time.time_ns(), transport.rank))),  # text needs sha2
             settings=settings,
             nodes=transport.nodes,
             measure=task.measure,

@@ -316,6 +316,9 @@ def _in_our_words(message: str, words: Sequence[str]) -> str:
     unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
     if unknown:
         word = unknown[1]
+        whole = next((w for w in words if w.endswith(word[1:]) and not w.startswith("--")), word)
+        if whole != word and not word.startswith("--"):  # as Python 3.12.8 and 3.13 have it
+            return f"unknown option '-{word[1]}' in {whole!a}"
         return f"unknown option {word.split('=')[0] if word.startswith('--') else word!a}"
     found = re.fullmatch(r"argument ([^:]+): (.*)", message, re.DOTALL)
     if not found:
