@@ -178,7 +178,9 @@ class Member:
             if decided is None:
                 left.append(op)
             else:
-                self.finish(op, decided)
+                failed = self.finish(op, decided)
+                if not decided and not failed:
+                    self._records.forget(op)  # who finds none will undo it as well
         return left
 
     @property

@@ -78,14 +78,15 @@ class Directory:
 
     def _decide(self, name: bytes, decision: bytes) -> None:
         """Make the record, if there is none. OSError."""
-        temporary = b"%b.%d" % (name, os.getpid())
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        # A name of its own: who wrote into another's file might write into the record.
+        temporary = b"%b.%b" % (name, os.urandom(8).hex().encode())
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            write_all(fd, decision)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
+            try:
+                write_all(fd, decision)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
             with suppress(FileExistsError):
                 os.link(temporary, name)
         finally:

@@ -1,0 +1,65 @@
+"""Decisions as files: whoever is first decides, for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Barrier
+
+import pytest
+
+from pcircle.collective import Directory
+
+MANY = 8
+
+
+def test_all_who_decide_at_once_get_one_decision(tmp_path: Path) -> None:
+    """Threads, which have one process number, as processes of several hosts may have."""
+    rng, records = Random(7), Directory(os.fsencode(tmp_path))
+    seen = set()
+    for number in range(100):
+        barrier = Barrier(MANY)
+        wishes = [rng.random() < 0.5 for _ in range(MANY)]
+
+        def settle(
+            wish: bool, op: tuple[int, int] = (1, number), wait: Callable[[], int] = barrier.wait
+        ) -> bool | None:
+            wait()
+            return records.settle(op, wish)
+
+        with ThreadPoolExecutor(MANY) as pool:
+            found = set(pool.map(settle, wishes))
+        assert len(found) == 1, number
+        assert found <= set(wishes)
+        assert records.settle((1, number), not found.copy().pop()) in found
+        seen |= found
+    assert seen == {True, False}
+    assert len(os.listdir(tmp_path)) == 100
+
+
+def test_what_is_forgotten_can_be_decided_again(tmp_path: Path) -> None:
+    records = Directory(os.fsencode(tmp_path))
+    assert records.settle((1, 2), True) is True
+    records.forget((1, 2))
+    assert os.listdir(tmp_path) == []
+    assert records.settle((1, 2), False) is False
+    records.forget((9, 9))
+
+
+def test_where_nothing_can_be_written_what_stands_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = Directory(os.fsencode(tmp_path))
+    assert records.settle((1, 1), True) is True
+    monkeypatch.setattr("pcircle.collective.store.write_all", _full)
+    assert records.settle((1, 1), False) is True
+    assert records.settle((1, 2), True) is None
+    assert os.listdir(tmp_path) == ["1-1"]
+    assert Directory(os.fsencode(tmp_path / "none")).settle((1, 1), True) is None
+
+
+def _full(fd: int, data: bytes) -> None:
+    raise OSError(28, "No space left on device")
