@@ -8,7 +8,8 @@ compiled stays Python's: it is checked as ever, and written where it is missing.
 
 A command installs this for its own process (`pcircle.entry`), ahead of Python's `PathFinder`; who
 imports the package as a library has Python's finders alone. These also decide whatever is not a
-plain file in a listed folder: namespace packages, archives, files created after the listing.
+plain file in a listed folder: namespace packages, archives, and files that were created after the
+listing, unless a later folder has one of that name.
 
 A leaf of the package: it imports nothing of it.
 """

@@ -20,6 +20,8 @@ from pcircle.transport.contract import Transport
 from pcircle.transport.launch import choose
 from pcircle.transport.start import start
 
+_MAX_PATIENCE_S = 86_400
+
 
 def main() -> int:
     """Carry out the command line; exit code 1 if something was refused, lost or is in doubt."""
@@ -32,6 +34,8 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS")
     parser.add_argument("--capacity", type=int, help="data objects that a rank has room for")
     typed = parser.parse_args()
+    if not 0 < typed.patience <= _MAX_PATIENCE_S:
+        parser.error("--patience: must be between 0 and a day")
     choice = choose("auto", typed.jobs, os.environ)
     return start(choice, lambda transport: _body(transport, typed))
 
@@ -39,7 +43,7 @@ def main() -> int:
 def _body(transport: Transport, typed: argparse.Namespace) -> int:
     records = typed.place / "decisions"
     records.mkdir(parents=True, exist_ok=True)
-    store = StripedStore(typed.place, transport.rank, typed.capacity)
+    store = StripedStore(typed.place, transport.rank, transport.size, typed.capacity)
     service = Service(transport, store, Directory(os.fsencode(records)), typed.patience)
     code = int(service.recover() > 0)
     if not transport.rank and typed.verb != "check":

@@ -21,6 +21,7 @@ import msgspec
 
 from pcircle.collective import Op, Refused, Request
 
+_MAX_NAME_BYTES = 255
 _KINDS = ("data", "metadata", "entry")  # as they are shown: who sees the entry finds all the rest
 
 
@@ -50,13 +51,21 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
         return Request(key, self.owner, members, what, asks=self.verb == "stat")
 
 
+def refuse_name(name: str) -> None:
+    """Refused if a name can't be that of a file of its own."""
+    bad = not name or name.startswith(".") or "/" in name or "\0" in name
+    if bad or not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
+        raise Refused("no name: empty, too long, hidden, with a slash or not printable")
+
+
 class StripedStore:
     """What one rank holds, in a directory of its own; at most so many data objects."""
 
-    def __init__(self, place: Path, rank: int, capacity: int | None = None) -> None:
+    def __init__(self, place: Path, rank: int, ranks: int, capacity: int | None = None) -> None:
         self._place = place / f"rank-{rank}"
         self._rank = rank
         self._capacity = capacity
+        self._refuse_others(place, ranks)
         for folder in (*_KINDS, "intents"):
             (self._place / folder).mkdir(parents=True, exist_ok=True)
 
@@ -65,6 +74,7 @@ class StripedStore:
     def prepare(self, op: Op, coordinator: int, what: bytes) -> bytes:
         """Write the intent, and of a new name the objects. The owner knows what there is."""
         change = _decoded(what)
+        refuse_name(change.name)
         if self._rank == change.owner:
             there = self._path("entry", change.name).exists()
             if there == (change.verb == "create"):
@@ -76,6 +86,7 @@ class StripedStore:
                 for kind in change.kinds(self._rank):
                     self._make_room(kind)
                     _write(self._hidden(kind, op), b"")
+                    _sync(self._place / kind)
             _sync(intent.parent)
         except OSError:
             self.undo(op)
@@ -85,6 +96,7 @@ class StripedStore:
     def look(self, what: bytes) -> bytes:
         """The size of this rank's data object."""
         change = _decoded(what)
+        refuse_name(change.name)
         if self._rank == change.owner and not self._path("entry", change.name).exists():
             raise Refused("no such name")
         try:
@@ -117,9 +129,17 @@ class StripedStore:
 
     def in_doubt(self) -> Iterator[Op]:
         """The intents that are left."""
-        for path in sorted((self._place / "intents").iterdir()):
+        for path in sorted((self._place / "intents").glob("[!.]*")):
             requester, _, number = path.name.partition("-")
             yield int(requester), int(number)
+
+    def _refuse_others(self, place: Path, ranks: int) -> None:
+        """SystemExit for a store of another number of ranks: its names have other owners."""
+        place.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), open(place / f".ranks-{self._rank}", "x") as file:
+            file.write(str(ranks))
+        if (place / f".ranks-{self._rank}").read_text() not in ("", str(ranks)):
+            raise SystemExit(f"{place} is a store of another number of ranks")
 
     # ---- files ---------------------------------------------------------------
 

@@ -38,6 +38,7 @@ class Work:
         "phase",
         "request",
         "serial",
+        "spread",
     )
 
     def __init__(self, op: Op, request: Request, serial: int) -> None:
@@ -48,6 +49,7 @@ class Work:
         self.commit = False
         self.answered = False
         self.heard = False
+        self.spread = False  # others were asked to prepare
         self.deadline_s = inf
         self.gathering = Gathering((), ())
 
@@ -175,6 +177,7 @@ class Coordinator:
     def _ask(self, work: Work, ranks: Sequence[int]) -> None:
         """Have ranks get ready; those that are known to be lost can't."""
         request = work.request
+        work.spread = True
         gathering = Gathering(self._shares(request)(ranks), work.gathering.said)
         work.gathering = gathering
         settled = min(each.serial for each in self._work.values())
@@ -232,7 +235,8 @@ class Coordinator:
         own: list[Said] = []
         if self._rank in work.request.members:
             own = self._own.finish(work.op, work.commit)
-        work.gathering = Gathering(self._shares(work.request)(self._others(work.request)), own)
+        others = self._others(work.request) if work.spread else []
+        work.gathering = Gathering(self._shares(work.request)(others), own)
         self._spread(work, list(work.gathering.waiting.items()))
         if not work.commit:
             # The reasons are the answer; who can't undo it is none.

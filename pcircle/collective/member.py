@@ -12,7 +12,8 @@ The protocol, for an operation that all members do or none (two phases, with pre
 3. If all are ready it records the decision. From that moment the operation is done: who finds no
    record, and has lost the coordinator, may record that nothing is (`pcircle.collective.store`).
 4. The decision goes down the same tree, round those who are lost; they are named. When all have
-   answered the key is free. The record goes when the requester has its answer as well.
+   answered the key is free. The record goes when the requester has its answer as well; where
+   somebody was lost it stays, since that one may still have to learn of it.
 
 What makes it safe, whatever is lost and whenever:
 
@@ -40,7 +41,7 @@ from math import inf
 import msgspec
 
 from pcircle.collective.coordinator import Coordinator
-from pcircle.collective.gathering import Gathering
+from pcircle.collective.gathering import LOST, Gathering
 from pcircle.collective.halving import shares
 from pcircle.collective.messages import (
     Answer,
@@ -85,13 +86,15 @@ class Member:
         self._number = first
         self._now_s = 0.0
         self._gone: set[int] = set()
-        self._asked: dict[Op, tuple[int, float]] = {}  # the coordinator, and until when we wait
+        # The coordinator, until when we wait, and whether it is a question.
+        self._asked: dict[Op, tuple[int, float, bool]] = {}
         self._prepared: dict[Op, int] = {}  # by whom we are to be told
         self._busy: dict[bytes, Op] = {}  # keys of what was neither shown nor undone yet
         self._votes: dict[Op, tuple[int, Gathering]] = {}  # and whom to tell
         self._finished: dict[tuple[Op, int], tuple[bool, int, int, Gathering]] = {}
         self._undone: dict[int, set[int]] = {}  # of each coordinator
         self._settled: dict[int, int] = {}
+        self._doubtful = False  # something of an earlier job could not be finished
         self._look_s = inf  # when to look at the records again
         self._coordinator = Coordinator(rank, self, records, patience_s, send, self._answered)
 
@@ -106,9 +109,9 @@ class Member:
         self._number += 1
         op = (self._rank, self._number)
         whose = request.owner if collective else self._rank
-        self._asked[op] = whose, now_s + _MAX_PATIENCE * self._patience_s
+        self._asked[op] = whose, now_s + _MAX_PATIENCE * self._patience_s, request.asks
         if whose in self._gone:
-            self._resolve(op)
+            self._take(Answer(op, False, (Said(whose, refusal=LOST),)))
         elif whose == self._rank:
             self._coordinator.begin(op, request)
         else:
@@ -148,7 +151,7 @@ class Member:
         for op, coordinator in list(self._prepared.items()):
             if coordinator == rank:
                 self._settle(op)
-        for op, (coordinator, _) in list(self._asked.items()):
+        for op, (coordinator, *_) in list(self._asked.items()):
             if coordinator == rank:
                 self._resolve(op)
 
@@ -156,7 +159,7 @@ class Member:
         """Time has passed."""
         self._advance(now_s)
         self._coordinator.tick()
-        for op, (_, until_s) in list(self._asked.items()):
+        for op, (_, until_s, _) in list(self._asked.items()):
             if until_s <= now_s:
                 self._resolve(op)
         if self._look_s <= now_s:
@@ -167,11 +170,14 @@ class Member:
 
     def next_s(self) -> float:
         """When `tick` has something to do; infinite if not before something comes."""
-        asked_s = min((until_s for _, until_s in self._asked.values()), default=inf)
+        asked_s = min((until_s for _, until_s, _ in self._asked.values()), default=inf)
         return min(self._coordinator.next_s(), asked_s, self._look_s)
 
     def recover(self) -> list[Op]:
-        """Before anything else: finish what an earlier job has left. What stays in doubt."""
+        """Before anything else: finish what an earlier job has left. What could not be.
+
+        Then nothing new is prepared: it might overtake what is in doubt.
+        """
         left = []
         for op in list(self._store.in_doubt()):
             decided = self._records.settle(op, False)
@@ -179,8 +185,11 @@ class Member:
                 left.append(op)
             else:
                 failed = self.finish(op, decided)
-                if not decided and not failed:
+                if failed:
+                    left.append(op)
+                elif not decided:
                     self._records.forget(op)  # who finds none will undo it as well
+        self._doubtful = bool(left)
         return left
 
     @property
@@ -210,8 +219,9 @@ class Member:
     def _resolve(self, op: Op) -> None:
         """The coordinator is lost, or silent: nothing is done, unless it has decided otherwise."""
         coordinator = self._asked[op][0]
-        why = "the rank is lost" if coordinator in self._gone else "no answer in time"
-        decided = self._records.settle(op, False)
+        why = LOST if coordinator in self._gone else "no answer in time"
+        asks = self._asked[op][2]
+        decided = False if asks else self._records.settle(op, False)
         self._take(Answer(op, decided, (Said(coordinator, refusal=why),)))
 
     # ---- being a member --------------------------------------------------------
@@ -221,6 +231,8 @@ class Member:
         try:
             if request.asks:
                 return Said(self._rank, self._store.look(request.what))
+            if self._doubtful:
+                return Said(self._rank, refusal="an earlier operation is in doubt here")
             if request.key in self._busy:
                 return Said(self._rank, refusal="another operation on it is under way")
             value = self._store.prepare(op, coordinator, request.what)
@@ -306,12 +318,15 @@ class Member:
                 self._send(rank, Decide(key[0], coordinator, serial, commit, rest))
 
     def _done(self, source: int, message: Done) -> None:
+        heard = False
         for key, (_, _, _, gathering) in list(self._finished.items()):
+            # Two, where the decision has come again, by another way: the list is the same.
             if key[0] == message.op and source in gathering.waiting:
+                heard = True
                 gathering.hear(source, message.said)
                 self._tell_done(key)
-                return
-        self._coordinator.done(source, message.op, message.said)
+        if not heard:
+            self._coordinator.done(source, message.op, message.said)
 
     def _tell_done(self, key: tuple[Op, int]) -> None:
         gathering = self._finished[key][3]

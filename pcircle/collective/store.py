@@ -72,9 +72,11 @@ class Directory:
             self._decide(name, _COMMIT if commit else _UNDO)
         try:
             with open(name, "rb") as file:
-                return file.read() == _COMMIT
+                decided = file.read() == _COMMIT
+            self._sync()  # also where it is another's
         except OSError:
             return None
+        return decided
 
     def _decide(self, name: bytes, decision: bytes) -> None:
         """Make the record, if there is none. OSError."""
@@ -90,8 +92,8 @@ class Directory:
             with suppress(FileExistsError):
                 os.link(temporary, name)
         finally:
-            os.unlink(temporary)
-        self._sync()
+            with suppress(OSError):
+                os.unlink(temporary)
 
     def _sync(self) -> None:
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)

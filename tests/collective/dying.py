@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         rank = transport.rank
         records = Path(place, "decisions")
         records.mkdir(parents=True, exist_ok=True)
-        store, decisions = _Store(Path(place), rank), _Records(os.fsencode(records))
+        store, decisions = _Store(Path(place), rank, transport.size), _Records(os.fsencode(records))
         store.steps = decisions.steps = _Steps(int(step) if rank == int(victim) else 0)
         service = Service(transport, store, decisions, patience_s=20.0)
         service.recover()

@@ -35,7 +35,7 @@ class Case(NamedTuple):
 def draw(seed: int) -> Case:
     """The case of a seed."""
     rng = Random(seed)
-    size = rng.choice((1, 2, 3, 5, 8, 13))
+    size = rng.choice((1, 2, 3, 5, 8, 13, 20))
     keys: dict[bytes, tuple[int, tuple[int, ...]]] = {}
     for number in range(rng.randint(1, 3)):
         some = rng.sample(range(size), rng.randint(1, size))

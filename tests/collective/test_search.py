@@ -11,7 +11,7 @@ import pytest
 
 from pcircle.collective import Member, Op
 from pcircle.collective.gathering import Gathering, Shares
-from pcircle.collective.messages import Prepare
+from pcircle.collective.messages import Done, Prepare
 from tests.collective.playing import play
 
 _SEEDS = 2000 // int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1"))
@@ -99,6 +99,18 @@ class Late(Member):
         self._gone = gone
 
 
+class Once(Member):
+    """Hears an answer for one of the waves that came to it, not for all."""
+
+    def _done(self, source: int, message: Done) -> None:
+        for key, (_, _, _, gathering) in list(self._finished.items()):
+            if key[0] == message.op and source in gathering.waiting:
+                gathering.hear(source, message.said)
+                self._tell_done(key)
+                return
+        self._coordinator.done(source, message.op, message.said)
+
+
 def _give_up(self: Gathering, rank: int, shares: Shares) -> list[tuple[int, tuple[int, ...]]]:
     """Tell nobody behind one that is lost."""
     self.waiting.pop(rank, None)
@@ -107,7 +119,7 @@ def _give_up(self: Gathering, rank: int, shares: Shares) -> list[tuple[int, tupl
 
 @pytest.mark.parametrize(
     ("mutant", "first"),
-    [(Forgetful, 4000), (Hasty, 0), (Trusting, 0), (Sequential, 0), (Late, 0)],
+    [(Forgetful, 4000), (Hasty, 0), (Trusting, 0), (Sequential, 0), (Late, 0), (Once, 0)],
 )
 def test_search_finds(mutant: type[Member], first: int) -> None:
     assert _found(mutant, first)

@@ -50,6 +50,24 @@ def test_names_come_and_go(store: Start, shape: str) -> None:
     assert store("check") == (0, ["1 names, 0 intents"])
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/dev/null", "x" * 256, "a\nb"])
+def test_a_name_that_leads_elsewhere_is_refused(run: Run, tmp_path: Path, name: str) -> None:
+    for verb in ("create", "remove", "stat"):
+        line = [sys.executable, "-m", "examples.striped_store", str(tmp_path / "store"), verb, name]
+        done = run([*line, "-j2"])
+        assert done.returncode == 1, done
+        assert b"nothing done" in done.stdout
+        assert b": no name: " in done.stdout
+    assert check(tmp_path / "store", 2) == (0, [], [], 0)
+
+
+def test_a_store_of_another_number_of_ranks_is_refused(run: Run, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "examples.striped_store", str(tmp_path), "create"]
+    assert run([*line, "a", "-j2"]).returncode == 0
+    assert run([*line, "b", "-j3"]).returncode != 0
+    assert check(tmp_path, 2) == (1, [], [], 0)
+
+
 @SHAPES
 def test_a_full_member_has_all_undo(store: Start, shape: str) -> None:
     assert store("create", "a", "--shape", shape, "--capacity", "1")[0] == 0
