@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable
 
 from pcircle.errors import UsageError
@@ -84,7 +85,11 @@ def _kinds(text: str | None) -> str | None:
 def _expression(text: str) -> bytes:
     pattern = os.fsencode(text)
     try:
-        re.compile(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # as of '[[a]'
+            re.compile(pattern)
+    except FutureWarning as error:
+        raise invalid("--match", text, f"ambiguous: {error}") from None
     except (re.error, OverflowError, RecursionError) as error:
         raise invalid("--match", text, f"not a regular expression: {error}") from None
     return pattern

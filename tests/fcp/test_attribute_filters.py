@@ -178,6 +178,7 @@ def test_a_resumed_copy_counts_from_the_first_runs_now(place: bytes) -> None:
         ("--owner", "9" * 23),
         ("--group", "9" * 23),
         ("--match", "a{4294967296}"),
+        ("--match", "[[:alpha:]]"),
         ("--match", "(" * 2000 + ")" * 2000),
         ("--resume", "--by-time", "atime", "--older-than", "1d"),
     ],
