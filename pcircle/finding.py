@@ -99,7 +99,7 @@ class Finder:
                 except FileNotFoundError:
                     names = frozenset()
                 except OSError:
-                    pass
+                    pass  # Python's finder says what it is: an archive, or what can't be read
             self._listed[folder] = names
         return self._listed[folder]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -316,48 +318,40 @@ def test_a_manifest_of_one_file(tmp_path: Path) -> None:
     assert (finished.code, finished.out) == (3, b"changed  .\n")
 
 
-def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
     if os.geteuid():
         pytest.skip("only root can mount a small file system")
-    small = tmp_path / "small"
-    small.mkdir()
-    import subprocess
-
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)]
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(place)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting is not allowed here")
-    try:
-        (small / "m").write_text("old")
-        finished = run_fsum(TWO, "-o", str(small / "m"), str(made[0]))
-        assert finished.code == 4, finished.said
-        assert "cannot write the manifest: No space left" in finished.said
-        assert (small / "m").read_text() == "old"
-        assert os.listdir(small) == ["m"]
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
 
 
-def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root can mount a small file system")
-    import subprocess
+def test_a_full_disk_leaves_the_old_manifest(made: tuple[Path, Path], small: Path) -> None:
+    (small / "m").write_text("old")
+    finished = run_fsum(TWO, "-o", str(small / "m"), str(made[0]))
+    assert finished.code == 4, finished.said
+    assert "cannot write the manifest: No space left" in finished.said
+    assert (small / "m").read_text() == "old"
+    assert os.listdir(small) == ["m"]
 
+
+def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(
+    tmp_path: Path, small: Path
+) -> None:
     names = [f"{'long/' * 24}{number:06d}" for number in range(180_000)]  # of which none is there
     checksums = tmp_path / "list"
     checksums.write_text("".join(f"{0:032x}  {name}\n" for name in reversed(names)))
     arguments = ["--algorithm", "md5", "--check", str(checksums), str(tmp_path)]
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(small)})
-        assert finished.code == 4, finished.said
-        assert "cannot write temporary files: No space left" in finished.said
-        assert "Traceback" not in finished.said
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+    finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(small)})
+    assert finished.code == 4, finished.said
+    assert "cannot write temporary files: No space left" in finished.said
+    assert "Traceback" not in finished.said
     finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(tmp_path)})
     assert finished.code == 3, finished.said
     assert finished.out.decode().splitlines() == [f"missing  {name}" for name in names]
