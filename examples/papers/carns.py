@@ -4,7 +4,8 @@ Their paper on collective operations lets the servers of a parallel file system 
 client would ask of each of them. Figures 9 to 11 were simulated, 12 to 17 measured with a
 prototype, 18 both. Here all come out of the model in `examples.papers.metadata`, and each has a
 further series, the two-phase protocol of pcircle. What the paper plots is not known, only what its
-text says; ``docs/papers-carns.rst`` has both side by side.
+text says; ``docs/papers-carns.rst`` has both side by side. `examples.papers.carns_real` measures
+that protocol with real ranks.
 
 Sources of the numbers: delays and overheads of Adenine are those of the paper's public simulator
 (HECIOS, April 2008); so is a client's time for create and stat, and we take the same for remove.
@@ -24,6 +25,7 @@ from random import Random
 
 import msgspec
 
+from examples.papers.carns_real import REAL
 from examples.papers.carns_trace import tree_figure
 from examples.papers.command import Figure, main
 from examples.papers.metadata import PLANS, Delays, Machine, Plan, perform
@@ -193,4 +195,4 @@ def _figures() -> list[Figure]:
 FIGURES = _figures()
 
 if __name__ == "__main__":
-    sys.exit(main("carns", FIGURES))
+    sys.exit(main("carns", [*FIGURES, REAL]))

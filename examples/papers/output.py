@@ -42,9 +42,16 @@ class Series(msgspec.Struct, frozen=True):
     style: str = "-o"
 
 
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Path:
-    """Write a table as CSV; numbers with a fraction get six significant digits."""
+def write_table(
+    path: Path, header: Sequence[str], rows: Iterable[Sequence[Cell]], note: str = ""
+) -> Path:
+    """Write a table as CSV; numbers with a fraction get six significant digits.
+
+    A *note* comes first, as a line that begins with ``#``.
+    """
     text = io.StringIO()
+    if note:
+        text.write(f"# {note}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     writer.writerows([_text(cell) for cell in row] for row in rows)

@@ -1,0 +1,117 @@
+"""Ranks of the striped store behind delayed messages: what `examples.papers.carns_real` measures.
+
+    python -m examples.papers.carns_ranks PLACE SERVERS ROUNDS OVERHEAD_MS LATENCY_MS
+
+SERVERS ranks keep parts of the store in PLACE (`examples.striped_store`), and one more is the
+client, that keeps none, as in the paper. It creates, looks at and removes a name in each round, in
+each way in turn, and waits between two operations until the ranks are quiet. Prints a document: the
+ms of each operation, by way, and how many messages the client sent and all ranks together.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from examples.papers.delayed import Delay, Delayed
+from examples.striped_store.store import Change, StripedStore
+from pcircle.collective import Answer, Directory, Service
+from pcircle.transport._fork import launch_local
+from pcircle.transport.contract import Transport
+
+VERBS = ("create", "stat", "remove")  # in this order a name is there when it must be
+MIN_PAUSE_S = 0.02
+PAUSE_MESSAGES = 3  # for each server: more than are under way when an answer has come
+PATIENCE_S = 300.0
+
+
+class Way(NamedTuple):
+    """A shape, and what an answer means: decided, or shown by all."""
+
+    collective: bool
+    waits: bool
+
+    @property
+    def name(self) -> str:
+        shape = "collective" if self.collective else "client driven"
+        return f"{shape}, {'shown' if self.waits else 'decided'}"
+
+
+WAYS = tuple(Way(collective, waits) for waits in (False, True) for collective in (False, True))
+
+
+class Asked(NamedTuple):
+    """What the ranks are started with."""
+
+    place: Path
+    servers: int
+    rounds: int
+    delay: Delay
+
+
+def body(transport: Transport, asked: Asked) -> int:
+    """Be a rank: a server until the client has finished, or, the last one, the client."""
+    delayed = Delayed(transport, asked.delay)
+    records = asked.place / "decisions"
+    records.mkdir(parents=True, exist_ok=True)
+    store = StripedStore(asked.place, delayed.rank, asked.servers)
+    service = Service(delayed, store, Directory(os.fsencode(records)), PATIENCE_S)
+    code = 0
+    if delayed.rank == asked.servers:
+        times = _measured(service, asked)
+        (asked.place / "times").write_bytes(msgspec.json.encode(times))
+    code = service.serve(code)
+    delayed.close()
+    return code
+
+
+def _measured(service: Service, asked: Asked) -> dict[str, dict[str, list[float]]]:
+    """The ms of each operation, by way and verb; the ways take turns."""
+    times: dict[str, dict[str, list[float]]] = {
+        way.name: {verb: [] for verb in VERBS} for way in WAYS
+    }
+    overhead_s = asked.delay.overhead_s
+    pause_s = MIN_PAUSE_S + overhead_s * PAUSE_MESSAGES * (asked.servers + 2)
+    for number in range(asked.rounds):
+        for turn in range(len(WAYS)):
+            way = WAYS[(turn + number) % len(WAYS)]
+            for verb in VERBS:
+                change = Change(verb, f"{number}-{turn}", asked.servers)
+                request = msgspec.structs.replace(change.request(), waits=way.waits)
+                begun_s = time.perf_counter()
+                answer = service.do(request, collective=way.collective)
+                times[way.name][verb].append((time.perf_counter() - begun_s) * 1000)
+                _check(change, answer)
+                _serve_for(service, pause_s)
+    return times
+
+
+def _check(change: Change, answer: Answer) -> None:
+    if not answer.decided or any(each.refusal for each in answer.said):
+        raise RuntimeError(f"{change.verb} {change.name}: {answer}")
+
+
+def _serve_for(service: Service, duration_s: float) -> None:
+    ends_s = time.monotonic() + duration_s
+    while time.monotonic() < ends_s:
+        service.step(max(0.0, ends_s - time.monotonic()))
+
+
+def main(words: list[str]) -> int:
+    """Start the ranks, and print what the client measured."""
+    place, servers, rounds, overhead_ms, latency_ms = words
+    delay = Delay(float(overhead_ms) / 1000, float(latency_ms) / 1000)
+    asked = Asked(Path(place), int(servers), int(rounds), delay)
+    code = launch_local(asked.servers + 1, lambda transport: body(transport, asked))
+    if code == 0:
+        print((asked.place / "times").read_text())
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
