@@ -1,4 +1,4 @@
-"""Which type of file system something is on, as the kernel lists what is mounted.
+"""Which mount something is on, and which type of file system, as the kernel tells.
 
 A leaf of the package: it imports nothing of it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["type_of", "type_of_device"]
+__all__ = ["mount_of", "type_of", "type_of_device"]
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
@@ -28,3 +28,18 @@ def type_of_device(device: int) -> bytes | None:
             return type_of(mounts.read(), device)
     except OSError:
         return None
+
+
+def mount_of(fd: int) -> tuple[int, int]:
+    """What tells the mount of an open file from others; a bind mount is one of its own.
+
+    Without procfs it is the file system that tells. OSError if the descriptor is none.
+    """
+    try:
+        with open(b"/proc/self/fdinfo/%d" % fd, "rb") as lines:
+            for line in lines:
+                if line.startswith(b"mnt_id:"):
+                    return int(line.split()[1]), 0
+    except FileNotFoundError:
+        pass
+    return -1, os.fstat(fd).st_dev

@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -31,6 +31,7 @@ GROUPS = {
     "fsum": ["Signature", "Manifests", "Filters", "Performance", "Output"],
     "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
+    "frm": ["Removal", "Filters", "Performance", "Output"],
 }  # fmt: skip
 
 every_tool = pytest.mark.parametrize("tool", TOOLS)

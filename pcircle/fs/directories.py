@@ -125,7 +125,9 @@ class Directories:
     be reached through symbolic links. `opened` is told each directory that is
     opened, and its status. Where they are `written` to, the ways to the roots lead
     through no link that another user could have made, and none is on procfs, sysfs
-    or devtmpfs: Untrusted.
+    or devtmpfs: Untrusted. `below` opens a directory in another one in its own way, see
+    `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a descriptor
+    for its path alone; it tells whether it has.
     """
 
     def __init__(
@@ -137,8 +139,12 @@ class Directories:
         follow: bool = False,
         opened: Callable[[int, os.stat_result], None] | None = None,
         written: bool = False,
+        below: Callable[[bytes, int], int] | None = None,
+        unlock: Callable[[int], bool] | None = None,
     ) -> None:
         self._bases = bases
+        self._beneath = below
+        self._unlock = unlock
         self._tell = opened
         self._pseudo = PseudoDirectories() if written else None
         self._identify = identify
@@ -176,7 +182,7 @@ class Directories:
 
         So it is not kept, unless by `keep`: most directories of a tree have none below them.
         """
-        opened = self._open_at(name, above.fd, self._no_follow)
+        opened = self._open_at(name, above.fd, self._no_follow, self._beneath)
         opened.evicted = opened.alone = True
         opened.leases = 1
         return Lease(self, opened)
@@ -288,7 +294,13 @@ class Directories:
         self._add(*key, opened)
         return opened
 
-    def _open_at(self, name: bytes, dir_fd: int | None, follow: int) -> _Open:
+    def _open_at(
+        self,
+        name: bytes,
+        dir_fd: int | None,
+        follow: int,
+        beneath: Callable[[bytes, int], int] | None = None,
+    ) -> _Open:
         if self._pseudo is not None and dir_fd is None:
             above = directory(name)
             try:
@@ -297,10 +309,15 @@ class Directories:
                 os.close(above)
         searched = False
         try:
-            fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
+            if beneath is None or dir_fd is None:
+                fd = os.open(name, _FLAGS | follow, dir_fd=dir_fd)
+            else:
+                fd = beneath(name, dir_fd)
         except PermissionError:
             fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
             searched = True
+            if self._unlock is not None and self._unlock(fd):
+                fd, searched = _readable(fd), False
         try:
             status = os.fstat(fd)
             if self._pseudo is not None:
@@ -312,6 +329,14 @@ class Directories:
             os.close(fd)
             raise
         return opened
+
+
+def _readable(searched_fd: int) -> int:
+    """The same directory, open for reading; the descriptor for its path is closed. OSError."""
+    try:
+        return os.open(b".", _FLAGS, dir_fd=searched_fd)
+    finally:
+        _close(searched_fd)
 
 
 def _close(fd: int) -> None:

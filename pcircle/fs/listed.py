@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+COMMENT = (b"#", b";")
+"""How lines begin that are none of a list whose paths end with newlines."""
+
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a list names below a directory: the text itself, or a range.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,8 @@ _SMALL_BYTES = 64 << 10
 _MEMORY = frozenset({b"tmpfs", b"devtmpfs"})
 # Here a directory's size grows with its names, by 12 bytes and more for each.
 _TELLING = _MEMORY | {b"ext2", b"ext3", b"ext4", b"xfs"}
+# A listing of these misses nothing that stays, though what was listed before is removed meanwhile.
+_STEADY = _TELLING | {b"btrfs", b"f2fs", b"ramfs", b"overlay", b"zfs"}
 _LOOK_EVERY = 1024
 
 
@@ -63,6 +65,41 @@ class Listings:
         if known is None:
             known = self._known[device] = file_system(type_of_device(device))
         return known
+
+
+class Steadiness:
+    """Which file systems list a directory well from which names are removed meanwhile."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}  # by device
+
+    def of(self, device: int) -> bool:
+        """Whether that is known of the file system that has this number on this node."""
+        known = self._known.get(device)
+        if known is None:
+            known = self._known[device] = type_of_device(device) in _STEADY
+        return known
+
+
+def listed_first(found: Iterable[Block]) -> Iterator[Block]:
+    """The same blocks, but none before the directory has been read to its end.
+
+    They are kept in one piece each, so a million names are some ten million bytes.
+    """
+    kept: list[tuple[tuple[str, str, str, str], dict[str, Listed | None]]] = []
+    for block in found:
+        if block.last and not kept:
+            yield block
+            return
+        kinds = (block.files, block.links, block.directories, block.specials)
+        files, links, directories, specials = map("\0".join, kinds)
+        kept.append(((files, links, directories, specials), block.below))
+    for number, (texts, below) in enumerate(kept, 1):
+        names = [text.split("\0") if text else [] for text in texts]
+        block = Block()
+        block.files, block.links, block.directories, block.specials = names
+        block.below, block.last = below, number == len(kept)
+        yield block
 
 
 def file_system(type_: bytes | None) -> FileSystem:

@@ -20,6 +20,8 @@ LOOP: Final = "loop"
 LAYOUT: Final = "layout"
 SAME_FILE: Final = "same file"
 COLLISION: Final = "name collision"
+MOUNT: Final = "mount point"
+BUSY: Final = "written to"
 
 _TRIED = "tried"  # the attribute of an error
 _SPECIAL_KINDS = {

@@ -9,6 +9,7 @@ pipe, wants a directory that all ranks see, and after an early end nobody would 
 
 from __future__ import annotations
 
+import os
 import time
 from base64 import b64encode
 from collections.abc import Sequence
@@ -17,33 +18,41 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pcircle.fs.listed import COMMENT
 from pcircle.runtime import Context
-from pcircle.tool.inputs import COMMENT
+from pcircle.ui.names import show
 
 _VERSION = 1
 _FEW_BYTES = 1 << 15  # of lines in a notice
+_MANY = 1024  # entries
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     """Some lines of actions, whole ones, and paths of a list, each with its end.
 
-    `unlisted` is how many have a newline in their paths, with which these end.
+    `unlisted` is how many have a newline in their paths, with which these end; `said` are
+    lines for the user.
     """
 
     text: bytes
     paths: bytes = b""
     unlisted: int = 0
+    said: bytes = b""
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be told of actions: their lines, and paths that end with `end`, if any."""
+    """What is to be told of actions: their lines, and paths that end with `end`, if any.
+
+    To the user they are told by this word, if it is not empty, and the path.
+    """
 
     lines: bool = False
     end: bytes = b""
+    word: str = ""
 
     @property
     def any(self) -> bool:
-        return self.lines or bool(self.end)
+        return self.lines or bool(self.end) or bool(self.word)
 
 
 class _Kept(NamedTuple):
@@ -54,6 +63,7 @@ class _Kept(NamedTuple):
     line: bytes
     listed: bytes
     is_unlisted: bool
+    said: bytes
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -89,8 +99,10 @@ class Actions:
         first: Actions | None = None,
         *,
         planned: bool = False,
+        shown: Sequence[bytes] = (),
     ) -> None:
-        """`first` are those of the rank's first thread."""
+        """`first` are those of the rank's first thread, `shown` the roots as users know them."""
+        self._shown = shown
         self._tool = tool
         self._wanted = wanted
         self._rank = rank
@@ -131,7 +143,16 @@ class Actions:
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
             listed = b"" if is_unlisted else _listed(path, end)
-        self._kept.append(_Kept(root, path, line, listed, is_unlisted))
+        said = b""
+        if self._wanted.word and state == self._done and action != "skip":
+            whole = os.path.join(self._shown[root], path) if path else self._shown[root]
+            said = f"{self._wanted.word} '{show(whole)}'\n".encode()
+        self._kept.append(_Kept(root, path, line, listed, is_unlisted, said))
+
+    @property
+    def is_full(self) -> bool:
+        """There is enough to be told that an item should not go on to gather more."""
+        return len(self._kept) >= _MANY
 
     def _line(
         self,
@@ -185,10 +206,11 @@ def _packed(kept: Sequence[_Kept]) -> list[Lines]:
     packs: list[Lines] = []
     begin = size = 0
     for at, each in enumerate(kept, 1):
-        size += len(each.line) + len(each.listed)
+        size += len(each.line) + len(each.listed) + len(each.said)
         if size >= _FEW_BYTES or at == len(kept):
             some = kept[begin:at]
             lines, paths = b"".join(k.line for k in some), b"".join(k.listed for k in some)
-            packs.append(Lines(lines, paths, sum(k.is_unlisted for k in some)))
+            said = b"".join(k.said for k in some)
+            packs.append(Lines(lines, paths, sum(k.is_unlisted for k in some), said))
             begin, size = at, 0
     return packs

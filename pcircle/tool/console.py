@@ -126,6 +126,8 @@ class Console(Observer[R]):
                 self._write(self._actions, value.text, "actions")
                 self._write(self._listed, value.paths, "list")
                 self._unlisted += value.unlisted
+                if value.said:
+                    self.results.text([value.said])
             else:
                 said += self.remark(value)
         progress.note_all(self._progress, [*self._capped.take(failed), *said])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from pcircle.errors import UsageError
+from pcircle.fs.listed import COMMENT
 from pcircle.trusted import reading
 from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.tool.options import Common
     from pcircle.walk.roots import Root
-
-COMMENT = (b"#", b";")
 
 
 def open_input(name: str | bytes, *, dash: bool = False) -> BinaryIO:

@@ -18,6 +18,7 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fs.directories import (
+    Directories,
     Lease,
     affordable_threads,
     device_and_inode,
@@ -130,6 +131,7 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
 
     counters_type: ClassVar[type[TreeCounters]] = TreeCounters
     doing: ClassVar[str] = "read"
+    visitor_type: ClassVar[type[EntryVisitor]]
     plan: TreePlan
     counters: Any  # of `counters_type`
 
@@ -148,28 +150,37 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
     def directory(self, opened: Open[int], context: Context[Any]) -> None:
         """Do a directory; all that is in it is done."""
 
+    def reach(self, *, is_first: bool) -> Directories:
+        """The directories below the roots, as a part of a rank's task keeps them."""
+        identify = device_and_inode if self.plan.one_node else inode_alone
+        return open_roots(self.plan.roots, self.plan.directory, identify, is_first=is_first)
+
     def __init__(
-        self, plan: TreePlan, rank: int, lists: Lists | None = None, *, is_first: bool = True
+        self,
+        plan: TreePlan,
+        rank: int,
+        lists: Lists | None = None,
+        first: TreeTask | None = None,
     ) -> None:
         super().__init__()
         self.plan = plan
+        self.first: Any = first  # the part of the rank's first thread, if this is not that
         self.max_threads = affordable_threads()
         self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
         self.counters = self.counters_type()
-        self._rank = rank
-        self._lists = lists  # on rank 0
-        identify = device_and_inode if plan.one_node else inode_alone
-        self._directories = open_roots(plan.roots, plan.directory, identify, is_first=is_first)
+        self.rank = rank
+        self.lists = lists  # on rank 0
+        self.begin()
+        self.directories = self.reach(is_first=first is None)
         self._walker: Walker[int] = Walker(
-            _EntryVisitor(self),
+            self.visitor_type(self),
             Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns),
-            self._directories,
+            self.directories,
             None,
             self.counters,
             rank,
             lists,
         )
-        self.begin()
 
     @property
     def counted(self) -> TreeCounters:
@@ -177,15 +188,15 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         return counters
 
     def beside(self, number: int) -> TreeTask:
-        return type(self)(self.plan, self._rank, self._lists, is_first=False)
+        return type(self)(self.plan, self.rank, self.lists, self)
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
         for part in self.parts:
-            part._directories.close()
+            part.directories.close()
 
     def seed(self) -> Iterable[Tree | Batch]:
-        only = None if self._lists is None else [part.listed for part in self._lists.parts]
+        only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots, self.counters, only)
 
     def process(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
@@ -193,7 +204,7 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
             return {item.slot: self._walker.batch(item, context)}
         if isinstance(item, Portion):
             return {item.slot: self._walker.portion(item, context)}
-        if item.only is not None and item.only.is_range and self._lists is None:
+        if item.only is not None and item.only.is_range and self.lists is None:
             context.post(0, [item])
             return None
         walked = self._walker.tree(item, context)
@@ -210,40 +221,43 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         return merged if own is None else self.merge(own, merged)
 
 
-class _EntryVisitor(Visitor[int]):
-    """The walk's view of a `TreeTask`. What comes of a part of the tree is nothing."""
+class EntryVisitor(Visitor[int]):
+    """The walk's view of a `TreeTask`. What comes of a part of the tree is nothing.
+
+    A tool whose work is on names, and not on one entry after the other, has one of its own.
+    """
 
     nothing: ClassVar[int] = 0
 
     def __init__(self, task: TreeTask) -> None:
-        self._task = task
-        self._counters: TreeCounters = task.counters
+        self.task: Any = task
+        self.counters: Any = task.counters
 
     # ---- directories -----------------------------------------------------------
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """See `Visitor`."""
-        self._counters.scans_done += 1
-        self._counters.sized += 1
+        self.counters.scans_done += 1
+        self.counters.sized += 1
         opened.place = Place(source.identity)
         return None
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
         try:
-            self._task.directory(opened, context)
+            self.task.directory(opened, context)
         except OSError as error:
-            self._fail(opened.root, opened.path, self._task.doing, error, context)
+            self.fail(opened.root, opened.path, self.task.doing, error, context)
         else:
-            self._counters.directories += 1
+            self.counters.directories += 1
         return 0
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if opened.place is None:  # it was not even reached
-            self._counters.scans_done += 1
-            self._counters.sized += 1
-        self._fail(opened.root, opened.path, "read directory", error, context)
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        self.fail(opened.root, opened.path, "read directory", error, context)
 
     def lost(self, opened: Open[int]) -> int:
         """See `Visitor`."""
@@ -264,7 +278,7 @@ class _EntryVisitor(Visitor[int]):
     ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         begun_s = time.monotonic()
-        task, counters, files = self._task, self._counters, names.files
+        task, counters, files = self.task, self.counters, names.files
         for name in names.links:
             counters.links += self._look(task.link, where, name, fds[0], context)
         for name in names.specials:
@@ -283,13 +297,13 @@ class _EntryVisitor(Visitor[int]):
         self, look: Any, where: Where, name: bytes, directory_fd: int, context: Gathering[int]
     ) -> bool:
         """Have an entry done; whether that went well."""
-        counters = self._counters
+        counters = self.counters
         counters.weight += where.weight
         try:
-            root = self._task.plan.roots[where.root]
+            root = self.task.plan.roots[where.root]
             look(Entry(root, where.path, name, directory_fd, counters), context)
         except OSError as error:
-            self._fail(where.root, join_path(where.path, name), self._task.doing, error, context)
+            self.fail(where.root, join_path(where.path, name), self.task.doing, error, context)
             return False
         finally:
             counters.sized += 1
@@ -297,11 +311,15 @@ class _EntryVisitor(Visitor[int]):
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._counters.sized += 1
-        self._fail(where.root, join_path(where.path, name), "reach", error, context)
+        self.counters.sized += 1
+        self.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def _fail(
+    def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
     ) -> None:
-        self._counters.failed += 1
-        context.note([failure_of(self._task.plan.roots[root], root, path, doing, error)])
+        """An entry fails, which is counted and told."""
+        self.counters.failed += 1
+        context.note([failure_of(self.task.plan.roots[root], root, path, doing, error)])
+
+
+TreeTask.visitor_type = EntryVisitor

@@ -32,6 +32,7 @@ from pcircle.ui.arguments import Parser, add_filters, add_output, add_performanc
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.report import FailedEntry, RankShare, plural, shares
 from pcircle.units import format_duration
+from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -83,7 +84,7 @@ class TreeConsole(Console[dict[int, int]]):
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         self.tool = program.name
-        super().__init__(program.options, log)
+        super().__init__(program.options, log, program.actions, program.listed)
         self._words = program.words
         self.counters_type = program.task_type.counters_type
 
@@ -96,7 +97,7 @@ class TreeConsole(Console[dict[int, int]]):
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         super().notice(source, values)
-        self.results.text(map(self.text, values))
+        self.results.text(filter(None, map(self.text, values)))
 
     def summary(self, total: Any) -> str:
         """What was done, in one line."""
@@ -148,9 +149,29 @@ class TreeProgram(ToolProgram):
         refuse_idle_null(typed)
         self.options = Common(**common_of(typed))
         self.words: Sequence[str] = typed.words
-        self._paths = tuple(paths)
+        self.paths = tuple(paths)
+        self.actions: LogFile | None = None  # these are on rank 0
+        self.listed: LogFile | None = None
         self._more = more
-        self._lists: Lists | None = None  # on rank 0
+        self._lists: Lists | None = None
+
+    def roots(self) -> tuple[Root, ...]:
+        """The roots of the walk. UsageError if a PATH can't be one."""
+        return resolve(self.paths)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """More of the plan, which is decided on rank 0. UsageError."""
+        return {}
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """What a list names below the roots, if there is one. UsageError."""
+        if self.options.files_from is None:
+            return None
+        return lists_of(self.options, roots, self.complain)
+
+    def begin(self) -> None:
+        """Open what is written to: last of all, as a refused run leaves it alone. UsageError."""
+        self.begin_log(self.options.error_log)
 
     def run(self) -> int:
         """Run it on the ranks that were asked for; the exit code."""
@@ -160,8 +181,9 @@ class TreeProgram(ToolProgram):
         options = self.options
         if options.json is not None:
             jsonout.check(options.json)
+        roots = self.roots()
         plan = self.plan_type(
-            roots=resolve(self._paths),
+            roots=roots,
             directory=working_directory(),
             one_node=len(set(nodes)) == 1,
             rules=rules_of(options.filters, null=options.null),
@@ -170,10 +192,10 @@ class TreeProgram(ToolProgram):
             one_file_system=options.one_file_system,
             threads=options.threads,
             **self._more,
+            **self.decided(roots, len(nodes)),
         )
-        if options.files_from is not None:
-            self._lists = lists_of(options, plan.roots, self.complain)
-        self.begin_log(options.error_log)
+        self._lists = self.listing(roots)
+        self.begin()
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:

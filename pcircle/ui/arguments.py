@@ -222,6 +222,17 @@ def add_stop(add: Callable[..., object]) -> None:
     add("--stop-at", metavar="TIME", help="stop in good order at TIME: 18:30, 2026-11-30T18:30")
 
 
+def add_actions(p: argparse.ArgumentParser, does: str) -> None:
+    """What tools that change what they find have besides a walk's; `does` as in "removed"."""
+    add = add_performance(p).add_argument
+    add("--ops-limit", metavar="N", help="operations per second, all processes together")
+    add_stop(add)
+    add = add_output(p).add_argument
+    p._option_string_actions["-v"].help = f"list {does} entries (-vv: per-process statistics)"
+    add("--list-out", metavar="FILE", help=f"list the {does} entries, as --files-from reads them")
+    add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
+
+
 def add_transport(add: Callable[..., object]) -> None:
     """How the processes are started and talk to each other."""
     add(

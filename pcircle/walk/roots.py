@@ -13,11 +13,16 @@ from pcircle.fs.directories import Directories, bases, capacity_of, device_and_i
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):
-    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed."""
+    """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed.
+
+    A directory that is only reached through what it lies in, since it is to be removed from there,
+    is `within` in `holder`.
+    """
 
     holder: bytes
     name: bytes
     shown: bytes
+    within: bytes = b""
 
 
 def root_of(path: bytes) -> tuple[Root, os.stat_result]:
@@ -38,7 +43,13 @@ def open_roots(
     identify: Callable[[os.stat_result], tuple[int, int]] = device_and_inode,
     *,
     is_first: bool,
+    below: Callable[[bytes, int], int] | None = None,
+    unlock: Callable[[int], bool] | None = None,
 ) -> Directories:
-    """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`."""
-    typed = bases([(root.holder, root.name) for root in roots], directory)
-    return Directories(typed, capacity_of(is_first=is_first), identify)
+    """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`.
+
+    `below` and `unlock` are as of `Directories`.
+    """
+    typed = bases([(root.holder, root.name or root.within) for root in roots], directory)
+    capacity = capacity_of(is_first=is_first)
+    return Directories(typed, capacity, identify, below=below, unlock=unlock)

@@ -17,7 +17,7 @@ def seeds(
     roots: Sequence[Root], tally: Tally, only: Sequence[Listed | None] | None = None
 ) -> Iterator[Tree | Batch]:
     """An item for each root, which is counted; `only` is what lists name of each."""
-    weight = 1.0 / len(roots)
+    weight = 1.0 / max(1, len(roots))
     tally.found += len(roots)
     for number, root in enumerate(roots):
         if root.name:

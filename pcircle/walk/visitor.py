@@ -72,6 +72,9 @@ class Visitor(ABC, Generic[P]):
     batch_names: ClassVar[int] = 512
     """How many names are looked at by the item that has read them; of more, others do so many."""
 
+    in_place: bool = False
+    """Whether all names are looked at by the item that has read them, as they are read."""
+
     @abstractmethod
     def enter(self, opened: Open[P], source: Lease, holder: Open[P] | None) -> Lease | None:
         """A directory was opened, to be read next. Makes its `place`; what it is on the other side.

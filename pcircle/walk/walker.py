@@ -396,7 +396,8 @@ class Walker(Generic[P]):
         if count:
             names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
             most = self._visitor.batch_names
-            if block.last and (count <= _FEW_NAMES or (count <= most and not context.is_hungry())):
+            is_few = count <= _FEW_NAMES or (count <= most and not context.is_hungry())
+            if self._visitor.in_place or (block.last and is_few):
                 self._visitor.names(opened, names, fds, context)
             else:
                 context.spawn(list(batches(opened, names, most)))
@@ -409,7 +410,9 @@ class Walker(Generic[P]):
         for block in found:
             if self._scope.follow:
                 follow(block, source.fd)
+            count = len(block)
             self._choose(block, opened.path, source.fd)
+            opened.left_out |= len(block) < count
             yield block
 
     def _picked(self, path: bytes, text: bytes, fd: int) -> Block:

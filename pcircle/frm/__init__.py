@@ -1,0 +1,1 @@
+"""frm: remove files and trees in parallel."""

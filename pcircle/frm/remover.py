@@ -1,0 +1,311 @@
+"""Removing what the walk finds: names as they are listed, a directory when nothing is left in it.
+
+A name is removed relative to its open directory, and a directory relative to the one in which it
+was found, so a link that somebody puts in the way is removed or refused, and never followed. What
+comes of a part of the tree is whether something of it stays: then its directory does, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from pcircle.frm.plan import Counters, Plan
+from pcircle.fs.beneath import let_owner, opener
+from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
+from pcircle.fs.directories import join_path as joined
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
+from pcircle.fs.trouble import BUSY, Trouble
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.tool.changing import ChangeTask
+from pcircle.tool.trees import EntryVisitor
+from pcircle.walk.choosing import choosing
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.roots import open_roots
+from pcircle.walk.visitor import Names, Where
+
+_TOGETHER = 256  # names between two looks at whether to stop
+_TRIES = 3
+_MAX_LEVELS = 32  # of directories that were made in one that had been listed
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+_DENIED = (errno.EACCES, errno.EPERM)
+_GONE = "gone"
+
+
+class Remover(EntryVisitor):
+    """The walk's view of a removal."""
+
+    def __init__(self, task: RemoveTask) -> None:
+        super().__init__(task)
+        self._plan = plan = task.plan
+        self.in_place = plan.one_node  # the kernel lets one at a time change a directory
+        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        self._steadiness = Steadiness()
+        self._stays = 0
+
+    def _goes(self, opened: Open[int]) -> bool:
+        """Whether a directory is to be removed, if nothing in it stays."""
+        plan, kinds = self._plan, self._plan.wanted.kinds
+        if not opened.path and plan.keep_root:
+            return False
+        return kinds is None or "d" in kinds
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`."""
+        super().enter(opened, source, holder)
+        opened.entered = self._plan.recursive
+        if self._plan.keep_times:
+            status = source.opened.status
+            opened.own = status.st_atime_ns, status.st_mtime_ns
+        return None
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`."""
+        is_steady = self._steadiness.of(source.opened.status.st_dev)
+        return blocks if is_steady else listed_first(blocks)
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        """See `Visitor`."""
+        counters, path = self.counters, opened.path
+        try:
+            if (
+                opened.part
+                or opened.left_out
+                or not self._goes(opened)
+                or self._busy(opened, context)
+            ):
+                counters.kept += 1
+                self._keep_times(opened)
+                return 1
+        except FileNotFoundError:
+            counters.vanished += 1
+            return 0
+        except OSError as error:
+            self.fail(opened.root, path, "remove directory", error, context)
+            return 1
+        counters.directories += 1
+        self._tell(opened.root, path, "d", context)
+        return 0
+
+    def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
+        """Remove a directory; whether something in it stays. OSError.
+
+        What has come into it since it was listed is removed, too, some times.
+        """
+        for _ in range(_TRIES):
+            try:
+                self._remove_directory(opened)
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY or not self._plan.recursive:
+                    raise
+            else:
+                return False
+            identity = require(opened.place).source
+            with self.task.directories.lease(opened.root, opened.path, identity) as lease:
+                self._sweep(opened.root, opened.path, lease.fd, _MAX_LEVELS, context)
+            if self.taken():
+                return True
+        try:
+            self._remove_directory(opened)
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                raise Trouble(BUSY, "someone is writing here") from None
+            raise
+        return False
+
+    def _remove_directory(self, opened: Open[int]) -> None:
+        if self._plan.dry:
+            return
+        above = require(opened.above)
+        leases = above.leases
+        name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
+        if leases is not None:
+            self._rmdir(name, leases[0].fd)
+            return
+        path, known = above.path if opened.path else HOLDER, above.place
+        identity = None if known is None else known.source
+        with self.task.directories.lease(opened.root, path, identity) as lease:
+            self._rmdir(name, lease.fd)
+
+    def _rmdir(self, name: bytes, fd: int) -> None:
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except OSError as error:
+            if not self._unlocked(fd, error):
+                raise
+            os.rmdir(name, dir_fd=fd)
+
+    def _unlocked(self, fd: int, error: OSError) -> bool:
+        return self._plan.force_modes and error.errno in _DENIED and let_owner(fd)
+
+    def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> None:
+        """Remove what is in a directory now."""
+        where: Open[int] = Open(root, path, 0, None, 0)
+        counters = self.counters
+        for block in blocks(fd):
+            count = len(block)
+            self._choose(block, path, fd)
+            self._stays |= len(block) < count
+            counters.found += len(block)
+            counters.scans_due += len(block.directories)
+            names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+            self.names(where, names, (fd, -1), context)
+            for name in encoded(block.directories):
+                counters.scans_done += 1
+                below = joined(path, name)
+                try:
+                    inner = self.task.open_beneath(name, fd)
+                    try:
+                        if levels:
+                            self._sweep(root, below, inner, levels - 1, context)
+                    finally:
+                        os.close(inner)
+                    self._rmdir(name, fd)
+                except OSError as error:
+                    self._stays = 1
+                    self.fail(root, below, "remove directory", error, context)
+                else:
+                    counters.directories += 1
+                    self._tell(root, below, "d", context)
+
+    def _keep_times(self, opened: Open[int]) -> None:
+        if self._plan.keep_times and not self._plan.dry and opened.place is not None:
+            identity = opened.place.source
+            with self.task.directories.lease(opened.root, opened.path, identity) as lease:
+                os.utime(lease.fd, ns=opened.own)
+
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`. One that can't be listed goes if it is empty."""
+        if opened.place is None:
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        if error.errno == errno.ENOENT:
+            self.counters.vanished += 1
+            opened.own = _GONE
+            return
+        if error.errno == errno.EACCES and self._plan.recursive and self._goes(opened):
+            try:
+                self._remove_directory(opened)
+            except OSError:
+                pass  # then it matters why it can't be listed
+            else:
+                self.counters.directories += 1
+                self._tell(opened.root, opened.path, "d", context)
+                opened.own = _GONE
+                return
+        self.fail(opened.root, opened.path, "remove directory", error, context)
+
+    def lost(self, opened: Open[int]) -> int:
+        """See `Visitor`."""
+        return int(opened.own is not _GONE)
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`."""
+        counters, fd = self.counters, fds[0]
+        counters.weight += where.weight * len(names)
+        counters.sized += len(names)
+        if names.files:
+            counters.files += self._remove(where, "f", names.files, fd, context)
+        if names.links:
+            counters.links += self._remove(where, "l", names.links, fd, context)
+        if names.specials:
+            counters.special += self._remove(where, "s", names.specials, fd, context)
+
+    def _remove(
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+    ) -> int:
+        """Remove names of a directory; how many of them have gone by this."""
+        if len(names) <= _TOGETHER:
+            return self._remove_some(where, kind, names, fd, context)
+        removed = 0
+        for at in range(0, len(names), _TOGETHER):
+            if context.is_stopping():
+                break
+            some = names[at : at + _TOGETHER]
+            removed += self._remove_some(where, kind, some, fd, context)
+        return removed
+
+    def _remove_some(
+        self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
+    ) -> int:
+        task, plan = self.task, self._plan
+        task.due(len(names), context.is_stopping)
+        gone, rest = len(names), iter(names)
+        unlink = _nothing if plan.dry else os.unlink
+        tells = task.acts is not None
+        while True:
+            try:
+                for name in rest:
+                    unlink(name, dir_fd=fd)
+                    if tells:
+                        self._tell(where.root, joined(where.path, name), kind, context)
+                return gone
+            except FileNotFoundError:
+                self.counters.vanished += 1
+                gone -= 1
+            except OSError as error:
+                if self._unlocked(fd, error):
+                    rest = chain([name], rest)
+                    continue
+                gone -= 1
+                self._stays = 1
+                self.fail(where.root, joined(where.path, name), "remove", error, context)
+
+    def _tell(self, root: int, path: bytes, kind: str, context: Context[Any]) -> None:
+        acts = self.task.acts
+        if acts is not None:
+            acts.done("delete", root, b"" if self._plan.roots[root].name else path, kind)
+            if acts.is_full:
+                acts.tell(context)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        if error.errno == errno.ENOENT:
+            self.counters.sized += 1
+            self.counters.vanished += 1
+        else:
+            self._stays = 1
+            super().unreached(where, name, error, context)
+
+    def taken(self) -> int:
+        """See `Visitor`."""
+        stays, self._stays = self._stays, 0
+        return stays
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`."""
+        if self.task.acts is not None:
+            self.task.acts.tell(context)
+
+
+def _nothing(name: bytes, *, dir_fd: int) -> None:
+    """Remove nothing, as in a dry run."""
+
+
+class RemoveTask(ChangeTask):
+    """A rank's part of a removal, or a thread's."""
+
+    tool, doing = "frm", "remove"
+    counters_type, visitor_type = Counters, Remover
+    plan: Plan
+
+    def reach(self, *, is_first: bool) -> Directories:
+        """See `TreeTask`."""
+        plan = self.plan
+        self.open_beneath = opener(cross=plan.enter_mounts)
+        identify = device_and_inode if plan.one_node else inode_alone
+        unlock = let_owner if plan.force_modes else None
+        below = self.open_beneath
+        return open_roots(
+            plan.roots, plan.directory, identify, is_first=is_first, below=below, unlock=unlock
+        )

@@ -1,0 +1,67 @@
+"""Opening a directory that is in another one and on the same mount, never through a link.
+
+`openat2` does that in one call, and nothing can come between the look and the opening. Its
+arguments are made once, as ctypes takes them, which makes it as fast as `os.open`. The error
+number would cost more than the call, so where that fails `os.open` says what is wrong. If it finds
+nothing wrong, because the kernel has no `openat2` or because of the mount, mounts are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from pcircle.fs.trouble import MOUNT, Trouble
+from pcircle.mounts import mount_of
+
+_OPENAT2 = 437  # on all machines that Linux runs Python on
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_RESOLVE_NO_XDEV, _RESOLVE_BENEATH = 0x01, 0x08
+
+
+def is_same_mount(fd: int, directory_fd: int) -> bool:
+    """Whether two open files are on one mount. OSError."""
+    return mount_of(fd) == mount_of(directory_fd)
+
+
+def let_owner(fd: int) -> bool:
+    """Give the owner of a directory all access, however it is open; whether that has changed it."""
+    try:
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        if mode & stat.S_IRWXU == stat.S_IRWXU:
+            return False
+        # A descriptor for a path alone can't be changed by itself.
+        os.chmod(b"/proc/self/fd/%d" % fd, mode | stat.S_IRWXU)
+    except OSError:
+        return False
+    return True
+
+
+def opener(*, cross: bool = False) -> Callable[[bytes, int], int]:
+    """A function that opens the directory of a name in an open one.
+
+    It raises OSError, and Trouble where something is mounted, unless it may `cross`.
+    """
+    if cross:
+        return lambda name, directory_fd: os.open(name, _FLAGS, dir_fd=directory_fd)
+    import ctypes  # only few tools need it
+
+    how = (ctypes.c_uint64 * 3)(_FLAGS, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
+    size, number, address = ctypes.c_size_t(24), ctypes.c_long(_OPENAT2), ctypes.byref(how)
+    call = ctypes.CDLL(None).syscall
+
+    def open_beneath(name: bytes, directory_fd: int) -> int:
+        fd: int = call(number, directory_fd, name, address, size)
+        if fd >= 0:
+            return fd
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            if is_same_mount(fd, directory_fd):
+                return fd
+            raise Trouble(MOUNT, "it is a mount point")
+        except BaseException:
+            os.close(fd)
+            raise
+
+    return open_beneath
