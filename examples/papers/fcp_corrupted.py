@@ -1,0 +1,75 @@
+"""fcp beside somebody who changes copies between their copying and their verification.
+
+``python -m examples.papers.fcp_corrupted ARGUMENT...`` is ``fcp --verify`` but that a byte of some
+copies is turned over just before they are read back for the first time: of one file in `ONE_IN`, by
+its name, and of one part in `ONE_IN` of a large file, beginning with the first. So fcp finds real
+corruption, in the target, as in the paper's runs with corrupted files (Wang et al., the figures of
+checksums; how much they corrupted is not known, so our share is chosen).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from zlib import crc32
+
+from pcircle.copying.hashing import Rereader, Seen
+from pcircle.fcp.__main__ import main
+from pcircle.writing import write_at
+
+ONE_IN = 16
+_done: set[tuple[int, int, bytes, int]] = set()  # of this rank: directory, name, offset
+
+
+def corrupt(directory_fd: int, name: bytes, offset: int) -> None:
+    """Turn a byte of a copy over, but not twice: the next copy of it stays as it is."""
+    folder = os.fstat(directory_fd)
+    key = folder.st_dev, folder.st_ino, name, offset
+    if key in _done:
+        return
+    _done.add(key)
+    fd = os.open(name, os.O_RDWR, dir_fd=directory_fd)
+    try:
+        (byte,) = os.pread(fd, 1, offset)
+        write_at(fd, bytes([byte ^ 0xFF]), offset)
+    finally:
+        os.close(fd)
+
+
+def is_chosen(name: bytes) -> bool:
+    """Tell whether the copy of a whole file is to be corrupted."""
+    return crc32(name) % ONE_IN == 0
+
+
+def install() -> None:
+    """Have all reading back in this process, and in those forked from it, come after corruption."""
+    read_file, read_range = Rereader.reads, Rereader.range_reads
+
+    def reads(self: Rereader, directory_fd: int, name: bytes, seen: Seen) -> bool:
+        if seen.size and is_chosen(name):
+            corrupt(directory_fd, name, 0)
+        return read_file(self, directory_fd, name, seen)
+
+    def range_reads(
+        self: Rereader,
+        directory_fd: int,
+        name: bytes,
+        is_it: Callable[[os.stat_result], bool],
+        where: tuple[int, int],
+        digest: bytes,
+        stop: Callable[[], bool],
+    ) -> bool:
+        offset, length = where
+        if length and offset // length % ONE_IN == 0:
+            corrupt(directory_fd, name, offset)
+        return read_range(self, directory_fd, name, is_it, where, digest, stop)
+
+    Rereader.reads = reads  # type: ignore[method-assign]
+    Rereader.range_reads = range_reads  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    install()
+    sys.argv[1:1] = ["--verify"]
+    sys.exit(main())

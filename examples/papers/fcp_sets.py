@@ -1,0 +1,107 @@
+"""The four data sets of Wang et al.'s Table I, scaled down to one machine.
+
+The paper has one file of 1 TB, one of 100 GB, 1,000 of 100 MB, and 100,000 of 4 KB to 100 MB. Here
+every set has `Scale.bytes_factor` of its bytes, so that they keep their proportions to each other.
+Chosen by us, for the paper does not say: how the sizes of the last are mixed. They follow a power
+law, cut at both ends, in which 85 % of files are below 256 KiB, as the paper says of the site's
+file system; that makes 84 GB in full, near the 100 GB of the two before. Its number of files is
+scaled, too (a tenth), and each by the rest.
+
+Contents are random, and no block is twice in a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from pcircle.writing import write_at
+
+_BLOCK_BYTES = 1 << 20
+_MIN_MIXED_BYTES, _MAX_MIXED_BYTES = 4 << 10, 100 * 10**6
+# 85 % below 256 KiB: (4 KiB / 256 KiB) ** exponent = 15 %.
+_EXPONENT = 0.456
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """How much of the paper's bytes, and how many files in the sets that have many."""
+
+    bytes_factor: float
+    equal_files: int
+    mixed_files: int
+
+
+FULL = Scale(1 / 250, 1_000, 10_000)
+SMALL = Scale(1 / 1_000_000, 10, 100)
+_PAPER_MIXED_FILES = 100_000
+
+
+class DataSet(msgspec.Struct, frozen=True):
+    """A set: its name, and the sizes of its files. One file is copied as a file."""
+
+    name: str
+    sizes: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.sizes)
+
+    def source(self, place: Path) -> Path:
+        return place / self.name / ("file" if len(self.sizes) == 1 else "tree")
+
+
+def _mixed(count: int, factor: float, random: Random) -> Iterator[int]:
+    low, high = (float(size) for size in (_MIN_MIXED_BYTES, _MAX_MIXED_BYTES))
+    beyond = (low / high) ** _EXPONENT  # of the law without its end
+    for _ in range(count):
+        size_bytes = low * (1 - random.random() * (1 - beyond)) ** (-1 / _EXPONENT)
+        yield max(1, round(size_bytes * factor))
+
+
+def data_sets(scale: Scale) -> list[DataSet]:
+    """Return the sets; the same for the same scale."""
+    factor = scale.bytes_factor
+    each = round(100e9 * factor / scale.equal_files)
+    per_file = factor * _PAPER_MIXED_FILES / scale.mixed_files
+    return [
+        DataSet("set 1", (round(1e12 * factor),)),
+        DataSet("set 2", (round(100e9 * factor),)),
+        DataSet("set 3", (each,) * scale.equal_files),
+        DataSet("set 4", tuple(_mixed(scale.mixed_files, per_file, Random(4)))),
+    ]
+
+
+NOTHING = DataSet("start", (0,))
+"""One empty file: what a tool takes to begin and to end."""
+
+
+def make(one: DataSet, place: Path) -> Path:
+    """Write a set below *place*, 100 files a directory; returns what is to be copied."""
+    source = one.source(place)
+    source.parent.mkdir(parents=True)
+    random = Random(1)
+    block = bytearray(random.randbytes(_BLOCK_BYTES))
+    for number, size_bytes in enumerate(one.sizes):
+        path = source
+        if len(one.sizes) > 1:
+            path = source / f"{number // 100}" / f"{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            for offset in range(0, size_bytes, _BLOCK_BYTES):
+                block[:16] = random.randbytes(16)
+                write_at(fd, memoryview(block)[: size_bytes - offset], offset)
+        finally:
+            os.close(fd)
+    return source
+
+
+def fault(one: DataSet, copy: Path) -> str | None:
+    """What is wrong with the sizes of a copy, or None."""
+    paths = [copy] if copy.is_file() else [path for path in copy.rglob("*") if path.is_file()]
+    found = sorted(path.stat().st_size for path in paths)
+    return None if found == sorted(one.sizes) else f"{len(found)} files, {sum(found)} bytes"
