@@ -46,6 +46,8 @@ def _add(p: Parser) -> None:
     add("--force-modes", action="store_true", help="give the owner u+rwx on directories")
     add("--cross-mounts", action="store_true", help="enter other file systems and bind mounts")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system (default)")
+    add("--truncate", metavar="SIZE", help="not available yet")
+    add("--immutable", metavar="HOW", help="not available yet")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")
     add_actions(p, "removed")

@@ -9,6 +9,7 @@ from pcircle.errors import UsageError
 from pcircle.frm.plan import Counters, Plan, root_of
 from pcircle.frm.remover import RemoveTask
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
+from pcircle.tool.trees import resolve
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
@@ -27,11 +28,19 @@ class RemoveProgram(ChangeProgram):
 
     name = "frm"
     said = "removed"
+
+    @property
+    def lists_whole(self) -> bool:
+        """See `TreeProgram`."""
+        return bool(self.typed.recursive)
+
     plan_type, task_type, console_type = Plan, RemoveTask, Console
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
         typed, found = self.typed, []
+        if typed.files_from is not None:
+            return resolve(self.paths)
         for path in self.paths:
             try:
                 deep = typed.recursive or typed.dir
@@ -50,6 +59,9 @@ def remove_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     if typed.ask:
         raise UsageError("-i and -I: nothing is asked; to look first, add --dry-run")
+    for option, value in (("truncate", typed.truncate), ("immutable", typed.immutable)):
+        if value is not None:
+            raise UsageError(f"--{option}: not available yet")
     if typed.cross_mounts and typed.one_file_system:
         raise UsageError("--cross-mounts cannot be combined with -x")
     if typed.empty_dirs:
@@ -57,11 +69,15 @@ def remove_typed(typed: argparse.Namespace) -> int:
             raise UsageError("--empty-dirs cannot be combined with --kind")
         typed.kind = "d"
     paths = list(map(os.fsencode, typed.operands))
+    is_listed = typed.files_from is not None
+    if is_listed and not paths:
+        paths = [b"."]
     return RemoveProgram(
         typed,
         paths,
         recursive=typed.recursive,
-        keep_root=typed.keep_root,
+        keep_root=typed.keep_root or is_listed,
+        listed=is_listed,
         keep_times=typed.keep_times,
         force_modes=typed.force_modes,
         enter_mounts=typed.cross_mounts,

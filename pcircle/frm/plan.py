@@ -19,14 +19,15 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 class Plan(ChangePlan, frozen=True, kw_only=True):
     """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.
 
-    `keep_root`: each PATH itself stays. `keep_times`: directories that stay keep their times.
-    `force_modes`: what keeps the owner from listing or changing a directory is changed.
+    `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
+    directories that stay keep their times. `force_modes`: the owner gets access to directories.
     """
 
     recursive: bool = False
     keep_root: bool = False
     keep_times: bool = False
     force_modes: bool = False
+    listed: bool = False
     enter_mounts: bool = False
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
+from pcircle.encoding import text_of
 from pcircle.frm.plan import Counters, Plan
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
@@ -52,6 +53,11 @@ class Remover(EntryVisitor):
         plan, kinds = self._plan, self._plan.wanted.kinds
         if not opened.path and plan.keep_root:
             return False
+        if opened.only is not None:
+            from pcircle.fs.lists import names_itself  # few runs have a list
+
+            if not names_itself(opened.only, self.task.lists):
+                return False
         return kinds is None or "d" in kinds
 
     # ---- directories -----------------------------------------------------------
@@ -59,7 +65,7 @@ class Remover(EntryVisitor):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """See `Visitor`."""
         super().enter(opened, source, holder)
-        opened.entered = self._plan.recursive
+        opened.entered = self._plan.recursive or self._plan.listed
         if self._plan.keep_times:
             status = source.opened.status
             opened.own = status.st_atime_ns, status.st_mtime_ns
@@ -210,8 +216,12 @@ class Remover(EntryVisitor):
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
     ) -> None:
-        """See `Visitor`."""
+        """See `Visitor`. The filters are meant for a PATH that is no directory, too."""
         counters, fd = self.counters, fds[0]
+        if where.path == HOLDER:
+            count = len(names)
+            names = self._chosen(names, fd)
+            counters.kept += count - len(names)
         counters.weight += where.weight * len(names)
         counters.sized += len(names)
         if names.files:
@@ -220,6 +230,14 @@ class Remover(EntryVisitor):
             counters.links += self._remove(where, "l", names.links, fd, context)
         if names.specials:
             counters.special += self._remove(where, "s", names.specials, fd, context)
+
+    def _chosen(self, names: Names, fd: int) -> Names:
+        block = Block()
+        block.files, block.links, block.specials = (
+            list(map(text_of, some)) for some in (names.files, names.links, names.specials)
+        )
+        self._choose(block, HOLDER, fd)
+        return Names(encoded(block.files), encoded(block.links), encoded(block.specials))
 
     def _remove(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]

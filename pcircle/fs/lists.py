@@ -29,6 +29,7 @@ from pcircle.errors import StoppedEarly
 from pcircle.fs.listed import Listed
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import RUN_BYTES, TOGETHER, sorted_records
+from pcircle.guards import require
 from pcircle.writing import write_all
 
 _SORT_BYTES = RUN_BYTES
@@ -162,6 +163,14 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
                 yield record
                 return  # the root itself, with all that is below
         yield record
+
+
+def names_itself(listed: Listed, lists: Lists | None) -> bool:
+    """Whether of a directory that itself is meant, among others; `lists` are those of a range."""
+    if not listed.is_range:
+        return not listed.text or listed.text.startswith(_SLASH)
+    first = next(require(lists).records(listed))
+    return len(first) <= listed.skip
 
 
 class Group(NamedTuple):

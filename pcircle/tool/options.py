@@ -79,5 +79,6 @@ def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> Non
 def refuse_idle_null(typed: argparse.Namespace) -> None:
     """UsageError if `--null` was typed, but no option that names a file of paths or patterns."""
     named = any(kind.endswith("-from") for kind, _ in typed.filters or ())
-    if typed.null and not named and typed.files_from is None:
+    listed = getattr(typed, "list_out", None)  # not every tool writes one
+    if typed.null and not named and typed.files_from is None and listed is None:
         raise UsageError("--null requires --files-from, --exclude-from or --include-from")

@@ -167,7 +167,12 @@ class TreeProgram(ToolProgram):
         """What a list names below the roots, if there is one. UsageError."""
         if self.options.files_from is None:
             return None
-        return lists_of(self.options, roots, self.complain)
+        return lists_of(self.options, roots, self.complain, whole=self.lists_whole)
+
+    @property
+    def lists_whole(self) -> bool:
+        """Whether a directory that is listed is meant with all that is in it."""
+        return False
 
     def begin(self) -> None:
         """Open what is written to: last of all, as a refused run leaves it alone. UsageError."""

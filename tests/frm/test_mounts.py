@@ -1,0 +1,132 @@
+"""No other file system is entered, nor a bind mount of the same one, in a namespace of its own.
+
+Each test runs a small program of the shell that mounts what it needs where nobody else sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from .running import grow, paths
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root may mount"
+)
+# What is below is where it was in the others' sight, so it is looked at from inside.
+HEAD = """
+set -e
+mount --make-rprivate /
+cd "$1"
+frm() { "$PYTHON" -m pcircle.frm -j 2 "$@" && code=0 || code=$?; echo "code $code"; }
+"""
+
+
+def in_namespace(place: bytes, program: str) -> tuple[list[str], str]:
+    """What a program says, on standard output by lines and on standard error."""
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", HEAD + program, "sh", place],
+        capture_output=True,
+        env={**os.environ, "PYTHON": sys.executable},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().splitlines(), done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        "mount -t tmpfs none tree/a/inner",
+        "mount --bind other tree/a/inner",
+        "mount --bind tree/a/inner tree/a/inner",
+    ],
+)
+def test_a_mount_below_stays_and_is_named(place: bytes, mount: str) -> None:
+    """Also one that shows a directory of the same file system, or the very same directory."""
+    grow(place, ["tree/a/inner/file", "tree/a/file", "tree/b/file", "other/precious"])
+    program = f"""
+{mount}
+touch tree/a/inner/mounted
+frm -r -q tree
+find tree | sort
+"""
+    out, said = in_namespace(place, program)
+    assert said == "\n".join(
+        (
+            "frm: cannot remove directory 'tree/a/inner': it is a mount point",
+            "frm: 1 failure: 1 mount point",
+            "",
+        )
+    )
+    assert out[:3] == ["code 1", "tree", "tree/a"]
+    assert "tree/a/inner/mounted" in out
+    assert "tree/a/file" not in out
+    assert "tree/b" not in out
+    assert b"precious" in os.listdir(place + b"/other")
+
+
+def test_mounts_are_entered_if_asked_for(place: bytes) -> None:
+    """Their points stay, because they are in use."""
+    grow(place, ["tree/a/inner/", "tree/file", "other/file", "other/d/file"])
+    program = """
+mount --bind other tree/a/inner
+frm -r -q --cross-mounts tree
+find tree | sort
+"""
+    out, said = in_namespace(place, program)
+    assert out == ["code 1", "tree", "tree/a", "tree/a/inner"]
+    assert "cannot remove directory 'tree/a/inner': Device or resource busy" in said
+    assert paths(place + b"/other") == []
+
+
+def test_a_mount_point_as_operand(place: bytes) -> None:
+    """Refused; with --keep-root it is emptied."""
+    grow(place, ["top/", "other/file", "file", "bound"])
+    program = """
+mount --bind other top
+mount --bind file bound
+frm -r top
+frm -r bound
+find top | sort
+frm -r -q --keep-root top
+find top | sort
+"""
+    out, said = in_namespace(place, program)
+    assert out == ["code 2", "code 2", "top", "top/file", "code 0", "top"]
+    assert "refusing to remove 'top': it is a mount point; to empty it, add --keep-root" in said
+    assert "refusing to remove 'bound': it is a mount point" in said
+
+
+def test_a_file_that_is_mounted_over_stays(place: bytes) -> None:
+    grow(place, ["tree/file", "tree/other", "precious"])
+    program = """
+mount --bind precious tree/file
+frm -r -q tree
+find tree | sort
+"""
+    out, said = in_namespace(place, program)
+    assert out == ["code 1", "tree", "tree/file"]
+    assert "cannot remove 'tree/file': Device or resource busy" in said
+
+
+def test_without_openat2_mounts_are_compared(place: bytes) -> None:
+    """As on an old kernel: the call has another number, which none has."""
+    grow(place, ["tree/a/inner/file", "tree/b/c/file", "other/precious"])
+    program = """
+mount --bind other tree/a/inner
+"$PYTHON" -c '
+import sys
+from pcircle.fs import beneath
+beneath._OPENAT2 = 10**6
+from pcircle.frm.cli import main
+sys.exit(main(["-q", "-j1", "-r", "tree"]))' || echo "code $?"
+find tree | sort
+"""
+    out, said = in_namespace(place, program)
+    assert out == ["code 1", "tree", "tree/a", "tree/a/inner", "tree/a/inner/precious"]
+    assert "'tree/a/inner': it is a mount point" in said

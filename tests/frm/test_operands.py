@@ -1,0 +1,110 @@
+"""What is refused, and what each option means for PATH itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import ONE, TWO
+
+from .running import grow, paths, removed, run_frm
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "missing operand PATH"),
+        ("|", "empty file name"),
+        ("-r|/", "refusing to remove '/'"),
+        ("-r|///", "refusing to remove '///'"),
+        ("-r|.", "refusing to remove '.'"),
+        ("-r|..", "refusing to remove '..'"),
+        ("-r|tree/..", "refusing to remove 'tree/..'"),
+        ("-r|tree/.", "refusing to remove 'tree/.'"),
+        ("-r|tree/../", "refusing to remove 'tree/../'"),
+        ("-r|tree|.", "refusing to remove '.'"),
+        ("tree", "'tree' is a directory: add -r, or -d if it is empty"),
+        ("-r|tree|no such", "cannot remove 'no such': No such file or directory"),
+        ("-r|file/", "cannot remove 'file/': Not a directory"),
+        ("-r|link/", "cannot remove 'link/': Not a directory"),
+        ("-r|--keep-root|file", "cannot remove 'file': Not a directory"),
+        ("-r|--keep-root|link", "cannot remove 'link': Not a directory"),
+        ("-ri|tree", "-i and -I: nothing is asked"),
+        ("-I|-r|tree", "-i and -I: nothing is asked"),
+        ("-r|--cross-mounts|-x|tree", "--cross-mounts cannot be combined with -x"),
+        ("-r|--empty-dirs|--kind=f|tree", "--empty-dirs cannot be combined with --kind"),
+        ("-r|--ops-limit=0|tree", "--ops-limit: invalid value '0'"),
+        ("-r|--truncate=1M|tree", "--truncate: not available yet"),
+        ("-r|--immutable=skip|tree", "--immutable: not available yet"),
+        ("-r|--list-out=l|tree|file", "--list-out requires one PATH, a directory"),
+        ("-r|--list-out=l|--json-lines=l|tree", "--list-out: 'l' is used by another option"),
+        ("-r|--stop-after=0|tree", "--stop-after: invalid value '0'"),
+    ],
+)
+def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
+    """With 2, before anything is touched."""
+    grow(place, ["tree/file", "file"])
+    os.symlink(b"tree", place + b"/link")
+    before = paths(place)
+    done = run_frm(TWO, *arguments.split("|") if arguments else (), cwd=place)
+    assert (done.code, done.out) == (2, b"")
+    assert done.said.startswith(f"frm: {said}"), done.said
+    assert paths(place) == before
+
+
+def test_force_ignores_what_is_missing(place: bytes) -> None:
+    grow(place, ["tree/file"])
+    assert removed(TWO, "-rf", place + b"/no such", place + b"/tree")["counts"]["found"] == 2
+    assert removed(TWO, "-rf", place + b"/no such")["counts"]["found"] == 0
+    assert run_frm(ONE, "-f", place + b"/no such").code == 0
+
+
+def test_empty_directories_go_with_d(place: bytes) -> None:
+    """As of rm -d: one that is not empty fails, and nothing in it is touched."""
+    grow(place, ["empty/", "full/inner/"])
+    assert removed(ONE, "-d", place + b"/empty")["counts"]["directories"] == 1
+    report = removed(ONE, "-d", place + b"/full", code=1)
+    assert report["failures"][0]["reason"] == "Directory not empty"
+    assert paths(place) == [b"full", b"full/inner"]
+
+
+def test_the_root_is_kept_if_asked(place: bytes) -> None:
+    grow(place, ["tree/a/b", "tree/c"])
+    counts = removed(TWO, "-r", "--keep-root", place + b"/tree/")["counts"]
+    assert (counts["kept"], counts["files"], counts["directories"]) == (1, 2, 1)
+    assert paths(place) == [b"tree"]
+
+
+def test_a_path_twice_and_one_in_the_other(place: bytes) -> None:
+    """Who comes second finds nothing, which is what was wished for."""
+    grow(place, [f"tree/a/{number}/file" for number in range(50)])
+    tree = place + b"/tree"
+    counts = removed(TWO, "-r", tree, tree, tree + b"/a")["counts"]
+    assert counts["vanished"] >= 2
+    assert counts["failed"] == 0
+    assert os.listdir(place) == []
+
+
+def test_each_removal_is_shown(place: bytes) -> None:
+    grow(place, ["tree/a/b", "tree/c"])
+    os.symlink(b"x", place + b"/tree/two\nlines")
+    done = run_frm(ONE, "-r", "-v", "tree", cwd=place)
+    assert sorted(done.out.splitlines()) == [
+        b"removed 'tree'",
+        b"removed 'tree/a'",
+        b"removed 'tree/a/b'",
+        b"removed 'tree/c'",
+        rb"removed 'tree/two\x0alines'",
+    ]
+    assert b"rank  node" not in done.err
+
+
+def test_nothing_is_left_of_a_log_that_a_refused_run_would_write(
+    place: bytes, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    log.write_text("precious")
+    assert run_frm(ONE, "-r", "--error-log", str(log), place + b"/no such").code == 2
+    assert log.read_text() == "precious"
