@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm", "fbcast")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -32,6 +32,7 @@ GROUPS = {
     "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Performance", "Output"],
+    "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 
 every_tool = pytest.mark.parametrize("tool", TOOLS)
@@ -173,6 +174,15 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
          "dirsize"),
         ("fprof --top x a", "--top: invalid value 'x': must be a positive integer"),
         ("fprof --merge", "missing operand FILE"),
+        ("fbcast", "missing operands SRC and DST"),
+        ("fbcast a", "missing destination after 'a'"),
+        ("fbcast a ''", "empty file name"),
+        ("fbcast --bwlimit 0 a b", "--bwlimit: invalid value '0': rate must be positive and "
+         "finite"),
+        ("fbcast --timeout 0 a b", "--timeout: invalid value '0': must be greater than 0"),
+        ("fbcast --check --remove a b", "--check cannot be combined with --remove"),
+        ("fbcast -n -u a b", "--no-clobber cannot be combined with --update"),
+        ("fbcast --parital a b", "unknown option '--parital'; did you mean --partial?"),
         ("fbench", "missing operand DIR"),
         ("fbench a b", "fbench takes one DIR: extra operand 'b'"),
         ("fbench --files 0 a", "--files: invalid value '0': must be a positive integer"),

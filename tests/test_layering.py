@@ -35,7 +35,7 @@ LEAVES = {
     "units",
     "writing",
 }
-TOOLS = {"fbench", "fcp", "fprof", "frm", "fsum"}
+TOOLS = {"fbcast", "fbench", "fcp", "fprof", "frm", "fsum"}
 BELOW_TOOLS = {
     *LEAVES,
     "entry",

@@ -17,7 +17,7 @@ import pytest
 from .running import Launcher, Run, clean_environment, launchers
 from .trees import make_directory, write_file
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "fbcast")
 
 
 def _end(script: str, place: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -40,7 +40,7 @@ def test_what_is_near_in_spelling_is_suggested_and_nothing_else(
     assert err.splitlines()[0] == f"fcp: {said}"
 
 
-@pytest.mark.parametrize("tool", ["fbench", "fcp", "fprof", "fsum"])
+@pytest.mark.parametrize("tool", ["fbcast", "fbench", "fcp", "fprof", "fsum"])
 def test_help_has_no_words_of_argparse(tool: str) -> None:
     said = importlib.import_module(f"pcircle.{tool}.cli").parser().format_help()
     assert "help message" not in said

@@ -1,0 +1,1 @@
+"""The command fbcast: the same files on every node, or on none."""
