@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pcircle.aio import Files, Future, Operation, when_all
 from pcircle.aio import operations as ops
@@ -40,6 +40,7 @@ _LOOKED_AT = 16  # calls between two looks whether the job is stopping
 _LOOK_S = 0.1
 _FITS = 0.8  # of the time that I/O takes, what the computation of case 3 does
 
+Case: TypeAlias = Callable[[], Iterator[Figure]]
 T = TypeVar("T")
 
 
@@ -61,7 +62,14 @@ class Client:
     def measure(self, case: str, stopping: Callable[[], bool]) -> list[Figure]:
         """The figures of a case. OSError; Stopped if `stopping` says so meanwhile."""
         self._stopping = stopping
-        cases: dict[str, Callable[[], Iterator[Figure]]] = {
+        os.makedirs(self._place, exist_ok=True)
+        try:
+            return list(self._cases()[case]())
+        finally:
+            self._tidy()
+
+    def _cases(self) -> dict[str, Case]:
+        return {
             "random": self._random,
             "stream": self._stream,
             "overlap": self._overlap,
@@ -69,11 +77,6 @@ class Client:
             "blocking": self._blocking,
             "continuation": self._continuation,
         }
-        os.makedirs(self._place, exist_ok=True)
-        try:
-            return list(cases[case]())
-        finally:
-            self._tidy()
 
     def _tidy(self) -> None:
         for name in os.listdir(self._place):
@@ -253,7 +256,7 @@ class Client:
     def _metadata(self) -> Iterator[Figure]:
         for backend in self._plan.backends:
             fds: list[int] = []
-            for what, calls in self._steps(fds):
+            for what, calls in self._steps(fds, _NAMES):
                 begun_s = time.perf_counter()
                 _, values = self._carry_out(backend, calls)
                 rate = len(calls) / (time.perf_counter() - begun_s)
@@ -261,13 +264,13 @@ class Client:
                     fds[:] = values
                 yield Figure("metadata", what, backend, "op/s", rate)
 
-    def _steps(self, fds: list[int]) -> Iterator[tuple[str, list[Operation[Any]]]]:
+    def _steps(self, fds: list[int], count: int) -> Iterator[tuple[str, list[Operation[Any]]]]:
         """Kinds of operations, each on as many names, in an order in which they can be done.
 
         `fds` is what those before have opened.
         """
-        files = [os.path.join(self._place, b"f%d" % number) for number in range(_NAMES)]
-        folders = [os.path.join(self._place, b"d%d" % number) for number in range(_NAMES)]
+        files = [os.path.join(self._place, b"f%d" % number) for number in range(count)]
+        folders = [os.path.join(self._place, b"d%d" % number) for number in range(count)]
         yield "create", [ops.creat(path, 0o600) for path in files]
         yield "close", [ops.close(fd) for fd in fds]
         yield "open", [ops.open(path) for path in files]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from pcircle.fbench.plan import BACKENDS, CASES
+from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES
 from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import Parser, add_transport, add_version
 
-USAGE = "fbench [OPTION]... DIR"
+USAGE = """\
+fbench [OPTION]... DIR
+       fbench papers [OPTION]... DIR"""
 
 DESCRIPTION = """\
 Measure the file system that holds DIR through the asynchronous layer: how fast
@@ -23,6 +25,10 @@ the cost of computing on each block; metadata times create, stat, unlink and
 other operations on names; blocking times submissions; continuation varies what
 follows each block.
 
+fbench papers measures what the papers on PXFS did (Snyder 2013; Yang and others
+2013): case1, case2, case3, sweep, latency, submission and continuation, on one
+client; small and large, on many. All but continuation have their block sizes.
+
 Each client is a process: one, or --jobs, or the ranks of mpirun or srun.
 
 Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
@@ -31,7 +37,7 @@ error; 130 and 143 interrupted.
 Examples:
   fbench /scratch
   fbench --case random --block-size 16k --files 8 /scratch
-  fbench -j 4 --threads 16 --blocks 32 /scratch
+  fbench papers --blocks 20 /scratch
   mpirun -np 8 fbench --json result.json /scratch"""
 
 
@@ -40,7 +46,8 @@ def _add(p: Parser) -> None:
     add(
         "--case",
         action="append",
-        choices=CASES,
+        choices=tuple(dict.fromkeys((*CASES, *PAPER_CASES))),
+        metavar="CASE",
         help="measure this case (repeatable; default: all)",
     )
     add(
@@ -53,8 +60,8 @@ def _add(p: Parser) -> None:
     add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine (default: 1)")
     add_transport(add)
     add("--threads", metavar="N", help="threads per client (default: adaptive)")
-    add("--files", metavar="N", default="4", help="files per client (default: 4)")
-    add("--blocks", metavar="N", default="64", help="blocks per file (default: 64)")
+    add("--files", metavar="N", help="files per client (default: 4; papers: 5)")
+    add("--blocks", metavar="N", help="blocks per file (default: 64; papers: 100)")
     add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
     output = p.add_argument_group("Output")
     add = output.add_argument

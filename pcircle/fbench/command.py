@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fbench.plan import BACKENDS, CASES, Plan
+from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan
 from pcircle.fbench.report import Console
 from pcircle.fbench.task import BenchTask
 from pcircle.runtime import Observer, Task
@@ -23,6 +23,7 @@ from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number, number_of_jobs, number_of_threads, positive
 from pcircle.units import parse_size
 
+PAPERS = "papers"  # in front of DIR; alone it is a DIR
 _MOST = 1 << 20
 _MAX_BLOCK_BYTES = 1 << 30
 
@@ -113,20 +114,25 @@ def bench_typed(typed: argparse.Namespace) -> int:
 
 
 def _options(typed: argparse.Namespace) -> Options:
-    if len(typed.operands) != 1:
-        if not typed.operands:
+    operands = list(typed.operands)
+    papers = len(operands) > 1 and operands[0] == PAPERS
+    if papers:
+        del operands[0]
+    if len(operands) != 1:
+        if not operands:
             raise UsageError("missing operand DIR")
-        raise UsageError(f"fbench takes one DIR: extra operand '{typed.operands[1]}'")
+        raise UsageError(f"fbench takes one DIR: extra operand '{operands[1]}'")
+    files, blocks = ("5", "100") if papers else ("4", "64")
     size = number("--block-size", typed.block_size, parse_size)
     if not 1 <= size <= _MAX_BLOCK_BYTES:
         raise invalid("--block-size", typed.block_size, "must be from 1 byte to 1 GiB")
     return Options(
-        folder=os.fsencode(typed.operands[0]),
-        cases=tuple(dict.fromkeys(typed.case or CASES)),
+        folder=os.fsencode(operands[0]),
+        cases=tuple(dict.fromkeys(typed.case or (PAPER_CASES if papers else CASES))),
         backends=tuple(dict.fromkeys(typed.backend or BACKENDS)),
         threads=None if typed.threads is None else number_of_threads(typed.threads),
-        files=positive("--files", typed.files, _MOST),
-        blocks=positive("--blocks", typed.blocks, _MOST),
+        files=positive("--files", files if typed.files is None else typed.files, _MOST),
+        blocks=positive("--blocks", blocks if typed.blocks is None else typed.blocks, _MOST),
         block_bytes=int(size),
         jobs=_jobs(typed),
         transport=typed.transport,

@@ -5,6 +5,17 @@ from __future__ import annotations
 import msgspec
 
 CASES = ("random", "stream", "overlap", "metadata", "blocking", "continuation")
+PAPER_CASES = (
+    "case1",
+    "case2",
+    "case3",
+    "sweep",
+    "latency",
+    "submission",
+    "continuation",
+    "small",
+    "large",
+)
 BACKENDS = ("blocking", "threads")
 
 

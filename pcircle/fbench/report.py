@@ -31,6 +31,14 @@ _TITLES = {
     "metadata": "operations on names",
     "blocking": "how long a submission keeps its caller",
     "continuation": "reading, by what follows each block",
+    "case1": "random blocks of 512 KiB, each thread waits for its own",
+    "case2": "one file by one thread, all submitted at once",
+    "case3": "throughput lost to computing 5 ms a block",
+    "sweep": "waiting for 1 MiB, by the computation beside it",
+    "latency": "operations on names, one after the other",
+    "submission": "how long a submission keeps its caller",
+    "small": "blocks of 64 KiB, all submitted at once",
+    "large": "blocks of 1 MiB, all submitted at once",
 }
 
 

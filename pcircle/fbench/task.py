@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.fbench.cases import Client, Stopped
+from pcircle.fbench.cases import Stopped
 from pcircle.fbench.figures import Measured
+from pcircle.fbench.papers import Papers
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Context, Task
 
@@ -43,7 +44,7 @@ class BenchTask(Task[Item, Measured]):
 
     def __init__(self, plan: Plan, rank: int, size: int) -> None:
         self._plan = plan
-        self._client = Client(plan, rank)
+        self._client = Papers(plan, rank)
         self._size = size
         self._running = size
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pcircle.fbench.plan import BACKENDS, CASES
+from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES
 from tests.conftest import ROOT
 from tests.fcp.running import TWO, Finished, Launcher, Run, clean_environment, launchers
 from tests.fusefs.fixture import Mount
@@ -54,6 +54,45 @@ def test_every_case(launcher: Launcher | None, place: bytes) -> None:
     for title in ("random blocks", "operations on names", "reading while computing"):
         assert title in said
     assert sorted(os.listdir(place)) == [b"result"]
+
+
+@pytest.mark.parametrize("launcher", [pytest.param(None, id="alone"), *launchers([2], [])])
+def test_every_case_of_the_papers(launcher: Launcher | None, place: bytes) -> None:
+    options = ["papers", "--files", "2", "--blocks", "2", "--threads", "3"]
+    finished = run_fbench(launcher, *options, "--json", place + b"/result", place)
+    assert finished.code == 0, finished.said
+    with open(place + b"/result", "rb") as stream:
+        figures: list[dict[str, Any]] = json.load(stream)["figures"]
+    assert {figure["case"] for figure in figures} == set(PAPER_CASES)
+    for case in PAPER_CASES:
+        there = {figure["backend"] for figure in figures if figure["case"] == case}
+        assert there == ({"threads"} if case == "continuation" else set(BACKENDS))
+    assert all(figure["value"] > 0 for figure in figures if figure["unit"] != "%")
+    names = [(f["case"], f["what"], f["backend"], f["unit"]) for f in figures]
+    assert len(names) == len(set(names))
+    assert os.listdir(place) == [b"result"]
+
+
+def test_a_directory_called_papers_is_one(place: bytes) -> None:
+    os.mkdir(place + b"/papers")
+    command = [sys.executable, "-m", *FBENCH, "--case", "metadata", "papers"]
+    environment = clean_environment()
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"operations on names" in done.stdout
+    finished = run_fbench(None, "papers", "a", "b")
+    assert (finished.code, "extra operand 'b'" in finished.said) == (2, True)
+
+
+def test_a_workload_is_as_large_as_it_says(place: bytes, fuse: Mount) -> None:
+    """Each of three numbers of threads writes and reads all blocks once."""
+    mounted = fuse(direct=True)
+    options = ["papers", "--case", "small", "--backend", "threads", "--files", "3", "--blocks", "4"]
+    finished = run_fbench(None, *options, "--threads", "2", mounted.path)
+    assert finished.code == 0, finished.said
+    counts = mounted.state().counts
+    assert (counts["create"], counts["write"], counts["read"]) == (3, 3 * 12, 3 * 12)
+    assert os.listdir(mounted.backing) == []
 
 
 def test_what_is_asked_for_and_no_more(place: bytes) -> None:
@@ -155,8 +194,11 @@ def test_an_interrupt_leaves_nothing(number: signal.Signals, fuse: Mount) -> Non
         ("--case", "random", "--backend", "blocking"),
         ("--case", "stream", "--backend", "threads"),
         ("--case", "continuation"),
+        ("--case", "small", "--backend", "blocking"),
+        ("--case", "small", "--backend", "threads"),
+        ("--case", "case1"),
     ],
-    ids=lambda options: options[1],
+    ids=" ".join,
 )
 def test_an_interrupt_in_a_long_case_leaves_nothing(options: tuple[str, ...], fuse: Mount) -> None:
     mounted = fuse()
