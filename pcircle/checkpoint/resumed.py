@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -419,9 +420,15 @@ def still(text: bytes, partial: Partial, keys: Keys) -> bytes:
     )
 
 
+@lru_cache(maxsize=1)
+def _text_of_last(path: bytes) -> str:
+    """The last name of a path: of one that is asked for with each directory."""
+    return text_of(os.path.basename(path))
+
+
 def without_checkpoint(blocks: Iterable[Block], directory_fd: int, path: bytes) -> Iterator[Block]:
     """The blocks of a directory without the checkpoint at `path`, should a source hold it."""
-    own = text_of(os.path.basename(path))
+    own = _text_of_last(path)
     for block in blocks:
         if own in block.directories:
             with suppress(OSError):  # it is gone, or was never there

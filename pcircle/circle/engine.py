@@ -314,9 +314,10 @@ class Engine(Generic[I, R]):
 
     def is_hungry(self) -> bool:
         """Another rank, or a worker of this one, waits for work. A hint, for any thread."""
-        if len(self.queue) or self.pinned:
+        # Asked for each directory: what is mostly false comes first.
+        if not self._refused and len(self.running) >= self.workers:
             return False
-        return self._refused or len(self.running) < self.workers
+        return not (len(self.queue) or self.pinned)
 
     @property
     def passive(self) -> bool:

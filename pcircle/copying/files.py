@@ -65,6 +65,7 @@ class Copier:
         self._settings = settings
         self._counts = counts
         self._extras = extras
+        self._look_s = 0.0  # when it is to be looked at the clock and at the job again
         self._watch = watch = means.watch
         # What is looked at must be read.
         ways = (settings.reflink, settings.sparse, () if watch.reads else None)
@@ -103,10 +104,10 @@ class Copier:
         knows all cases and says what went wrong. NoSpace as of `file`.
         """
         copy_plain, now_s = self._copy_plain, time.monotonic
-        self.is_stopping = stop
+        self.means.is_stopping = stop
         tally = Tally([], [], [])
         count = copied = copied_bytes = 0
-        look_s = 0.0
+        look_s = self._look_s
         try:
             for name in names:
                 count += 1
@@ -125,7 +126,7 @@ class Copier:
                     copied = copied_bytes = 0
                     if stop() or now > until_s:
                         break
-                    look_s = now + _LOOK_EVERY_S
+                    self._look_s = look_s = now + _LOOK_EVERY_S
         finally:  # also when the job stops here, for want of space
             self._count_plain(copied, copied_bytes)
         return count, tally

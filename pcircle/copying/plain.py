@@ -28,14 +28,6 @@ _OWN = 32 << 10
 _KIND_BITS = 0o170000
 
 
-def _close_copy(out: int, name: bytes, target_fd: int) -> None:
-    try:
-        os.close(out)
-    except OSError:  # what was written is not all there
-        target.discard(name, target_fd)
-        raise
-
-
 def plain_copier(
     settings: Settings,
     extras: Extras,
@@ -87,7 +79,11 @@ def plain_copier(
                         made = fstat(out)
                         target.discard(name, target_fd, (made.st_dev, made.st_ino))
                 finally:
-                    _close_copy(out, name, target_fd)
+                    try:
+                        close(out)
+                    except OSError:  # what was written is not all there
+                        target.discard(name, target_fd)
+                        raise
             return size if whole else NOT_PLAIN
         finally:
             close(fd)

@@ -67,7 +67,9 @@ class Counters(Measured, Counted):
         self.resumed_bytes += done.bytes_done
 
 
-FOUND, SIZED, FAILED = map(Counted.names.index, ("found", "sized", "failed"))
+FOUND, SIZED, FAILED, DIRECTORIES = map(
+    Counted.names.index, ("found", "sized", "failed", "directories")
+)
 """Where these are in the counts in a row."""
 
 

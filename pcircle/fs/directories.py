@@ -93,7 +93,10 @@ class Lease:
 
     def end(self) -> None:
         """End it."""
-        self._directories.release(self.opened)
+        if self.opened.alone:
+            _close(self.fd)
+        else:
+            self._directories.release(self.opened)
 
     def __enter__(self) -> Lease:
         return self
@@ -104,7 +107,7 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._directories.release(self.opened)
+        self.end()
 
 
 def device_and_inode(status: os.stat_result) -> tuple[int, int]:
@@ -197,10 +200,7 @@ class Directories:
                 self._add(root, path, opened)
 
     def release(self, opened: _Open) -> None:
-        """End a lease."""
-        if opened.alone:
-            _close(opened.fd)
-            return
+        """End a lease of one that was kept."""
         with self._lock:
             opened.leases -= 1
             if opened.evicted and not opened.leases:

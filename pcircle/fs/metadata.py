@@ -26,6 +26,7 @@ from pcircle.acls import give_access, without_group
 from pcircle.fs.xattrs import Held, Refused, give_attributes, give_lists
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
+_MODE_BITS = 0o7777
 _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
 
@@ -65,12 +66,15 @@ def settle_file(
     Returns what could not be kept. OSError if something can't be set.
     """
     refused: list[Refused] = []
-    mode = stat.S_IMODE(source.st_mode)
+    mode = source.st_mode & _MODE_BITS
     if keep.ownership:
-        if keep.mode and held is not None and held.alone:
+        if held is not None and held.alone and keep.mode:
             _close_to_others(fd, source)
-        if not _chown_file(fd, source):
-            mode &= ~_ID_BITS
+        try:
+            os.chown(fd, source.st_uid, source.st_gid)
+        except OSError as error:
+            if not _chown_group(fd, source, error):
+                mode &= ~_ID_BITS
     if held is not None:
         refused = give_attributes(fd, held)
         if keep.acl:
@@ -93,17 +97,22 @@ def _close_to_others(fd: int | bytes, source: os.stat_result) -> None:
 
 
 def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
+    """Whether it has the owner and the group of the source then."""
     try:
         os.chown(fd, source.st_uid, source.st_gid)
     except OSError as error:
-        if error.errno not in _NOT_ALLOWED or not os.geteuid():
-            raise
-    else:
-        return True
+        return _chown_group(fd, source, error)
+    return True
+
+
+def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> bool:
+    """As `_chown_file`, where the owner can't be given for this reason."""
+    if error.errno not in _NOT_ALLOWED or not os.geteuid():
+        raise error
     try:
         os.chown(fd, -1, source.st_gid)
-    except OSError as error:
-        if error.errno not in _NOT_ALLOWED:
+    except OSError as again:
+        if again.errno not in _NOT_ALLOWED:
             raise
     now = os.stat(fd)
     return (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)

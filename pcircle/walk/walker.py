@@ -97,7 +97,7 @@ class _Held(Generic[P]):
                 known = None if place is None else place.target
                 target = self._targets.lease(opened.root, opened.path, known)
             except OSError:
-                self._sources.release(source.opened)
+                source.end()
                 raise
         return source, target
 
@@ -250,12 +250,13 @@ class Walker(Generic[P]):
                 self._settle(top, stack[-1], context)
                 continue
             now_s = time.monotonic()
-            if context.stopping:
+            if context.is_stopping():
                 return
+            hungry = context.is_hungry()
             enough = now_s > until_s and entered > top.path.count(b"/") // _LEVELS_PER_ENTERED
-            if enough and (now_s > at_ease_until_s or context.is_hungry()):
+            if enough and (hungry or now_s > at_ease_until_s):
                 return
-            if entered and context.is_hungry() and now_s > fed_s + _BETWEEN_GIFTS_S:
+            if hungry and entered and now_s > fed_s + _BETWEEN_GIFTS_S:
                 self._feed(stack, context)
                 fed_s = now_s
                 continue
@@ -317,7 +318,9 @@ class Walker(Generic[P]):
             opened.failed = True
             self._tally.weight += 0.0 if opened.pending or context.spawned > spawned else left
             self._visitor.failed(opened, error, context)
-        self._add(opened, self._visitor.taken())
+        part = self._visitor.taken()
+        if part is not self._visitor.nothing:
+            self._add(opened, part)
         if opened.pending:
             self._held.take(opened)
             stack.append(opened)
@@ -394,7 +397,11 @@ class Walker(Generic[P]):
                 if listed is not None:
                     opened.below[os.fsencode(text)] = listed
         if count:
-            names = Names(encoded(block.files), encoded(block.links), encoded(block.specials))
+            names = Names(
+                encoded(block.files),
+                encoded(block.links) if block.links else [],
+                encoded(block.specials) if block.specials else [],
+            )
             most = self._visitor.batch_names
             is_few = count <= _FEW_NAMES or (count <= most and not context.is_hungry())
             if self._visitor.in_place or (block.last and is_few):
@@ -432,7 +439,8 @@ class Walker(Generic[P]):
         context.opens.pop()
         visitor = self._visitor
         part = visitor.lost(opened) if opened.failed else visitor.leave(opened, context)
-        self._add(above, part)
+        if part is not visitor.nothing:
+            self._add(above, part)
 
     def _add(self, opened: Open[P], part: P) -> None:
         if part is not self._visitor.nothing:

@@ -79,24 +79,29 @@ class Entries:
         self._directory.enter(root, path, place, target_fd)
         if self._earlier is not None:
             self._earlier.lift(target_fd, names.files)
-        linked, undone = self._copy_others(where, names, fds, context)
+        linked: list[Linked] = []
+        undone: set[bytes] = set()
+        if names.links or names.specials:
+            linked, undone = self._copy_others(where, names, fds, context)
         files = names.files
         tried, tally = self._copier.files(files, source_fd, target_fd, context.is_stopping, until_s)
-        for name, doing, trouble in tally.failed:
-            self._accounts.fail(root, join_path(path, name), doing, trouble, context)
-        linked += [self._links.linked(name, s, place) for name, s in tally.linked]
-        if self._disk is not None:
+        done = files if tried == len(files) else files[:tried]
+        if names.links or names.specials:
+            done = [*names.links, *names.specials, *done]
+        here_done = len(done)
+        if linked or undone or any(tally):
+            for name, doing, trouble in tally.failed:
+                self._accounts.fail(root, join_path(path, name), doing, trouble, context)
+            linked += [self._links.linked(name, s, place) for name, s in tally.linked]
+            here_done -= len(tally.large) + len(linked)
             undone.update([each[0] for each in tally.large], [failed[0] for failed in tally.failed])
             undone.update(each.name for each in linked)
-            done = [*names.links, *names.specials, *files[:tried]]
-            if undone:
-                done = [name for name in done if name not in undone]
+            done = [name for name in done if name not in undone]
+        if self._disk is not None:
             self._are_done(where, done, before, context)
         if linked:
             context.wait(where.slot)
             self._links.claim_later(where, linked)
-        elsewhere = len(tally.large) + len(linked)
-        here_done = tried + len(names.links) + len(names.specials) - elsewhere
         self._counters.weight += where.weight * here_done
         if tally.large:
             context.spawn([self._large_of(where, *each) for each in tally.large])

@@ -25,7 +25,7 @@ from pcircle.checkpoint.resumed import (
 )
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
-from pcircle.fcp.counters import FAILED, named, totals
+from pcircle.fcp.counters import DIRECTORIES, FAILED, named, totals
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
 from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.follow import below, refuse_cycle
@@ -36,7 +36,7 @@ from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import LOOP, Changed, Trouble, tried, trying
+from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
 from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -193,25 +193,35 @@ class CopyVisitor(Visitor[Part]):
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`: make the target's directory."""
         self._begin_directory()
-        if holder is not None:
-            with trying("open directory"):
+        doing = "open directory"
+        try:
+            if holder is not None:
                 self._refuse(opened, source, holder)
-        with trying("create the copy of directory"):
+            doing = "create the copy of directory"
             return self._enter(opened, source, holder)
+        except OSError as error:
+            had_tried(error, doing)
+            raise
 
     def _enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease:
         status = source.opened.status
-        created = self._make_directory(opened, status, holder)
-        if not opened.path:
+        if holder is None or holder.leases is None:
+            created = self._make_root(opened, status)
             self._sides.leave_mark(opened.root)
-        target_side = self._lease_target(opened, holder)
+            target_side = self._sides.targets.lease(opened.root, opened.path)
+        else:
+            above = require(holder.leases[1])
+            name = opened.path.rpartition(b"/")[2]
+            created = self._make_in(opened, status, name, above.fd, holder)
+            target_side = self._sides.targets.lease_below(above, name)
         try:
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
             opened.own = own
             opened.place = self._place(opened, source, target_side, holder, made=created)
-            self._floor = max(self._floor, opened.place.epoch)
+            if opened.place.epoch > self._floor:
+                self._floor = opened.place.epoch
             if self._plan.follow:
                 opened.ancestors = below(ancestors_of(opened, holder), opened.place)
         except BaseException:
@@ -225,13 +235,6 @@ class CopyVisitor(Visitor[Part]):
         self._counters.sized += 1
         if self._limits is not None:
             self._limits.operations(self._limits.entry)
-
-    def _lease_target(self, opened: Open[Part], holder: Open[Part] | None) -> Lease:
-        targets = self._sides.targets
-        if holder is None:
-            return targets.lease(opened.root, opened.path)
-        _, above = require(holder.leases)
-        return targets.lease_below(require(above), opened.path.rpartition(b"/")[2])
 
     def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
         """Trouble if the directory is the copy itself, or was gone through before."""
@@ -260,14 +263,8 @@ class CopyVisitor(Visitor[Part]):
         bare = created and not inherited
         return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
 
-    def _make_directory(
-        self, opened: Open[Part], status: os.stat_result, holder: Open[Part] | None
-    ) -> bool:
-        """Make the target directory; False if something with its name was there."""
-        if holder is not None:
-            _, above = require(holder.leases)
-            name = opened.path.rpartition(b"/")[2]
-            return self._make_in(opened, status, name, require(above).fd, holder)
+    def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
+        """Make a root's copy; False if something with its name was there."""
         root = self._plan.roots[opened.root]
         if not root.target_name:
             return False
@@ -282,11 +279,13 @@ class CopyVisitor(Visitor[Part]):
         holder_fd: int,
         holder: Open[Part] | None,
     ) -> bool:
+        """Make the target directory; False if something with its name was there."""
         # As with cp, the umask is for writing of others also where a default list is handed down.
         mode = status.st_mode & 0o1777 & ~(self._plan.umask & 0o022) | 0o700
         if self._plan.keep.mode:
             mode = 0o700
-        self._announce(opened, status, name, holder_fd)
+        if self._recorder is not None and _missing(status, self._plan.umask):
+            self._announce(opened, name, holder_fd)
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
         except FileExistsError:
@@ -342,17 +341,12 @@ class CopyVisitor(Visitor[Part]):
         status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         return self._plan.is_ours(status)
 
-    def _announce(
-        self, opened: Open[Part], status: os.stat_result, name: bytes, holder_fd: int
-    ) -> None:
-        """Have it known to a later run that a directory was made by us, should it matter."""
-        recorder = self._recorder
-        if recorder is None or not _missing(status, self._plan.umask):
-            return
+    def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
+        """Have it known to a later run that a directory was made by us."""
         try:
             os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
         except FileNotFoundError:
-            recorder.making(opened.root, opened.path)
+            require(self._recorder).making(opened.root, opened.path)
 
     def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
         """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
@@ -424,9 +418,9 @@ class CopyVisitor(Visitor[Part]):
         """See `Visitor`: all that is below is done: the directory gets its attributes."""
         where = opened.root, opened.path
         try:
-            with trying("set the attributes of the copy of"):
-                self._finish(opened)
+            self._finish(opened)
         except OSError as error:
+            had_tried(error, "set the attributes of the copy of")
             self._accounts.fail(*where, None, error, context, sized=True)
             return self.lost(opened)
         self._counters.directories += 1
@@ -463,7 +457,7 @@ class CopyVisitor(Visitor[Part]):
             copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
         if copy is None:
             return
-        if totals(counts).directories == 1:
+        if counts[DIRECTORIES] == 1:
             self._entries.forget(opened.root, opened.path)
         recorder = require(self._recorder)
         key = recorder.keys.directory(opened.root, opened.path)
@@ -478,7 +472,8 @@ class CopyVisitor(Visitor[Part]):
         keep = self._plan.keep
         missing = _missing(own.source, self._plan.umask) if own.created else 0
         sync = self._plan.existing.sync
-        own_work = keep.any or missing or sync or own.begun or own.layout is not None
+        any_attribute = keep.mode or keep.any
+        own_work = any_attribute or missing or sync or own.begun or own.layout is not None
         if not (own_work or own.finished_ns):
             return
         if opened.leases is not None and opened.leases[1] is not None:
@@ -499,7 +494,8 @@ class CopyVisitor(Visitor[Part]):
         self._settle(lease, own)
         if missing and not self._plan.keep.mode:
             os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
-        self._extras.protect(lease.fd, own.held)
+        if own.held is not None:
+            self._extras.protect(lease.fd, own.held)
         if self._plan.existing.sync:
             with trying("flush the copy of"):
                 sync_directory(lease.fd, searched=lease.searched)

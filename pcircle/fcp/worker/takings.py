@@ -6,6 +6,7 @@ them, and its signature the entries that were added. Without either there is not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,11 @@ class Takings:
     """One worker's. `counted` tells that counts are wanted."""
 
     def __init__(self, counters: Counters, signer: Signer | None, *, counted: bool) -> None:
-        self._counters = counters
         self._signer = signer
-        self._counted = counted
         self._before: Counts = ()
+        self._counted = counted
+        self.now: Callable[[], Counts] = counters.counts if counted else tuple
+        """The counts so far, if they are wanted."""
 
     def begin(self) -> Counts:
         """An item begins: what the last one left is not its own. The counts so far."""
@@ -32,10 +34,6 @@ class Takings:
         if self._signer is not None:
             self._signer.clear()
         return self._before
-
-    def now(self) -> Counts:
-        """The counts so far, if they are wanted."""
-        return self._counters.counts() if self._counted else ()
 
     def signed(self) -> Part:
         """The entries that were added since they were taken last; `NOTHING` if there are none."""
@@ -45,7 +43,7 @@ class Takings:
         """What was done since; `NOTHING` if that is nothing."""
         part = NOTHING
         if self._counted:
-            now = self._counters.counts()
+            now = self.now()
             if now != self._before:
                 part = Part(between(self._before, now))
                 self._before = now
