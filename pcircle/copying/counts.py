@@ -58,3 +58,10 @@ class Counts(Counting):
         """The entry that was counted since has failed after all."""
         for name, count in zip(_OF_ENTRY, before, strict=True):
             setattr(self, name, count)
+
+    def add_files(self, files: int, size: int) -> None:
+        """So many files were copied, with so many bytes in all."""
+        self.files += files
+        self.sized += files
+        self.bytes_found += size
+        self.bytes_done += size

@@ -143,7 +143,8 @@ class Extras:
 
         NotKept, uncounted; NoSpace as of `account`.
         """
-        if self._only_lists and not self._inherited and read_list(fd) is None:
+        simple = self._only_lists and not self._inherited and read_list(fd) is None
+        if simple or not self.any:
             settle_file(out, status, self._keep)  # most files, so the shortest way
             return
         held = self.of_file(fd)

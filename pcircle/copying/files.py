@@ -78,7 +78,7 @@ class Copier:
         copy: Copy = never_plain
         if plain and settings.existing.plain:
             copy = plain_copier(settings, extras, watch.small if watch.reads else None)
-        self._copy_plain = watch.plain(copy)
+        self.copy_plain: Copy = watch.plain(copy)
 
     @property
     def is_stopping(self) -> Callable[[], bool]:
@@ -103,7 +103,7 @@ class Copier:
         What is not plain, errors included, is begun again by `file`, which
         knows all cases and says what went wrong. NoSpace as of `file`.
         """
-        copy_plain, now_s = self._copy_plain, time.monotonic
+        copy_plain, now_s = self.copy_plain, time.monotonic
         self.means.is_stopping = stop
         tally = Tally([], [], [])
         count = copied = copied_bytes = 0
@@ -122,21 +122,14 @@ class Copier:
                     copied_bytes += size
                 now = now_s()
                 if now > look_s:
-                    self._count_plain(copied, copied_bytes)
+                    self._counts.add_files(copied, copied_bytes)
                     copied = copied_bytes = 0
                     if stop() or now > until_s:
                         break
                     self._look_s = look_s = now + _LOOK_EVERY_S
         finally:  # also when the job stops here, for want of space
-            self._count_plain(copied, copied_bytes)
+            self._counts.add_files(copied, copied_bytes)
         return count, tally
-
-    def _count_plain(self, copied: int, copied_bytes: int) -> None:
-        counters = self._counts
-        counters.files += copied
-        counters.sized += copied
-        counters.bytes_found += copied_bytes
-        counters.bytes_done += copied_bytes
 
     def _slowly(self, name: bytes, source_fd: int, target_fd: int, tally: Tally) -> None:
         try:

@@ -20,7 +20,6 @@ from pcircle.copying import target
 from pcircle.copying.extras import Extras
 from pcircle.copying.observing import NOT_PLAIN, Copy, Data
 from pcircle.copying.settings import Settings
-from pcircle.fs.metadata import settle_file
 
 ONE_READ_BYTES = 128 << 10
 # Less is read into bytes of its own, which is one object less to make.
@@ -40,8 +39,7 @@ def plain_copier(
     open_, fstat, read, readv, close = os.open, os.fstat, os.read, os.readv, os.close
     write = os.write
     room = [aligned(ONE_READ_BYTES + 1)]
-    keep = settings.keep if settings.keep.any else None
-    more = extras.any
+    settle = extras.settle if settings.keep.any else None
     bits = target.creation_bits(settings)
     # What links are followed to may have any number of names.
     max_links = sys.maxsize if not settings.keep.links else 0 if settings.follow else 1
@@ -66,12 +64,9 @@ def plain_copier(
                 whole = len(data) == size and (not size or write(out, data) == size)
                 if look is not None and whole:
                     look(data)
-                if keep is not None and whole:
+                if settle is not None and whole:
                     whole = False
-                    if more:
-                        extras.settle(fd, out, status, target_fd)
-                    else:
-                        settle_file(out, status, keep)
+                    settle(fd, out, status, target_fd)
                     whole = True
             finally:
                 try:

@@ -90,6 +90,20 @@ class Visitor(ABC, Generic[P]):
         """What comes of a directory that need not be entered; None: it is."""
         return None
 
+    does_small = False
+    """Whether `small` is worth asking for."""
+
+    def small(
+        self, above: Open[P], name: bytes, source: Lease, context: Gathering[P]
+    ) -> P | Open[P] | None:
+        """Do all of a directory of another one, in place of all else; what comes of it.
+
+        For what is small and plain. None: nothing was done, it is to be walked. If it was begun
+        and turned out not to be plain, it is given as `enter` and `names` would leave it, among
+        the context's `opens`. Not asked for where names are chosen. Counts its weight.
+        """
+        return None
+
     def whole(
         self, opened: Open[P], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:

@@ -19,6 +19,7 @@ from pcircle.fcp.counters import named, of_names
 from pcircle.fcp.items import ANYWHERE, Copied, Item, Large, Part, Remark, Singles
 from pcircle.fcp.plan import FILE, LINK, SPECIAL
 from pcircle.fcp.work.links import HardLinks, Linked
+from pcircle.fcp.work.small import Begun
 from pcircle.fcp.worker.special import Skipper, not_copied
 from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import HOLDER, join_path
@@ -26,7 +27,7 @@ from pcircle.fs.trouble import trying
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place
-from pcircle.walk.opened import Gathering
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import handed_back
 
@@ -107,6 +108,19 @@ class Entries:
             context.spawn([self._large_of(where, *each) for each in tally.large])
         if tried < len(files):
             context.spawn(list(handed_back(where, files[tried:])))
+
+    def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+        """Go on with a directory whose first names are copied, but not counted."""
+        done, rest = begun.names[: begun.done], begun.names[begun.done :]
+        before = self._takings.now()
+        self._counters.add_files(begun.done, begun.done_bytes)
+        self._counters.weight += where.weight * begun.done
+        if done and self._disk is not None:
+            self._are_done(where, done, before, context)
+        if rest:
+            leases = require(where.leases)
+            fds = leases[0].fd, require(leases[1]).fd
+            self.copy(where, Names(rest, [], []), fds, context)
 
     def _copy_others(
         self, where: Where, names: Names, fds: tuple[int, int], context: Context[Item]

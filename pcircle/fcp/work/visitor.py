@@ -29,6 +29,12 @@ from pcircle.fcp.counters import DIRECTORIES, FAILED, named, totals
 from pcircle.fcp.items import NOTHING, Claim, First, Item, Large, Links, One, Part, Skipped, Verify
 from pcircle.fcp.work.entries import Entries
 from pcircle.fcp.work.follow import below, refuse_cycle
+from pcircle.fcp.work.small import (
+    Begun,
+    is_to_be_opened,
+    made_with,
+    small_directories,
+)
 from pcircle.fcp.work.takeup import open_again, sweep, sweep_all
 from pcircle.fcp.worker.takings import between, has_failed
 from pcircle.fcp.worker.worker import Worker
@@ -41,7 +47,7 @@ from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.walk.items import Batch, Place, Portion, Tree
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device
 
@@ -87,6 +93,8 @@ class CopyVisitor(Visitor[Part]):
         self._began: Counts = ()  # the item
         self._standing = Standing()  # of the directory that is asked for
         self._floor = 0  # the latest epoch of what the item has touched
+        self._small = small_directories(worker)
+        self.does_small = self._small is not None
 
     # ---- items -----------------------------------------------------------------
 
@@ -190,6 +198,35 @@ class CopyVisitor(Visitor[Part]):
             context.note([Skipped(opened.path, "", opened.root)])
         return part
 
+    def small(
+        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
+    ) -> Part | Open[Part] | None:
+        """See `Visitor`."""
+        begun = require(self._small).copy(above, name, source)
+        if not isinstance(begun, Begun):
+            return NOTHING if begun else None
+        opened = child_of(above, name, len(context.opens), NOTHING)
+        context.opens.append(opened)
+        opened.began = self._takings.now()
+        opened.leases = source, begun.target
+        self._begin_directory()
+        if begun.target is None:
+            error = require(begun.error)
+            had_tried(error, "create the copy of directory")
+            opened.failed = True
+            self._counters.weight += above.weight
+            self.failed(opened, error, context)
+            return opened
+        identity, bare = begun.target.identity, self._extras.any
+        opened.own = Directory(source.opened.status, identity, created=True, bare=bare)
+        opened.place = self._place(opened, source, begun.target, above, made=True)
+        self._floor = max(self._floor, opened.place.epoch)
+        self._counters.found += len(begun.names)
+        opened.weight = above.weight / max(1, len(begun.names))
+        self._counters.weight += 0.0 if begun.names else above.weight
+        self._entries.go_on(opened, begun, context)
+        return opened
+
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`: make the target's directory."""
         self._begin_directory()
@@ -280,11 +317,8 @@ class CopyVisitor(Visitor[Part]):
         holder: Open[Part] | None,
     ) -> bool:
         """Make the target directory; False if something with its name was there."""
-        # As with cp, the umask is for writing of others also where a default list is handed down.
-        mode = status.st_mode & 0o1777 & ~(self._plan.umask & 0o022) | 0o700
-        if self._plan.keep.mode:
-            mode = 0o700
-        if self._recorder is not None and _missing(status, self._plan.umask):
+        mode = made_with(status, self._plan.umask, closed=self._plan.keep.mode)
+        if self._recorder is not None and is_to_be_opened(status, self._plan.umask):
             self._announce(opened, name, holder_fd)
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
@@ -470,7 +504,7 @@ class CopyVisitor(Visitor[Part]):
         """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
         own = opened.own
         keep = self._plan.keep
-        missing = _missing(own.source, self._plan.umask) if own.created else 0
+        missing = is_to_be_opened(own.source, self._plan.umask) if own.created else 0
         sync = self._plan.existing.sync
         any_attribute = keep.mode or keep.any
         own_work = any_attribute or missing or sync or own.begun or own.layout is not None
@@ -540,8 +574,3 @@ def floor_of(item: Item) -> int:
 def ancestors_of(opened: Open[Part], holder: Open[Part] | None) -> bytes:
     """The identities of the directories on the path to one."""
     return b"" if holder is None else holder.ancestors
-
-
-def _missing(source: os.stat_result, umask: int) -> int:
-    """The bits of its owner that a directory is made with, but is not to have in the end."""
-    return 0o700 & (~source.st_mode | umask)
