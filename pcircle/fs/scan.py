@@ -173,6 +173,18 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
             block.specials.append(exact(entry.name))
 
 
+def few_files(directory_fd: int, most: int) -> list[bytes] | None:
+    """The names in a directory, if these are at `most` so many, and all of regular files."""
+    try:
+        scan: Any = os.scandir(to_scan(directory_fd))
+        with scan as entries:
+            some = list(islice(entries, most + 1))
+    except OSError:
+        return None
+    files = [exact(entry.name) for entry in some if entry.is_file(follow_symlinks=False)]
+    return encoded(files) if len(files) == len(some) <= most else None
+
+
 def encoded(names: Sequence[str]) -> list[bytes]:
     """Names of a block as bytes, all at once."""
     return os.fsencode("\0".join(names)).split(b"\0") if names else []

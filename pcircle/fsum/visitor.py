@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, few_files
 from pcircle.fs.trouble import Changed
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import NOTHING, Large, Part
@@ -18,7 +18,7 @@ from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.walk.items import Place
-from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import handed_back
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pcircle.fsum.ledger import Ledger
 
 _BATCH_S = 0.1
+_FEW_NAMES = 64  # of a directory that is done in one step
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 
 
@@ -50,6 +51,8 @@ class SumVisitor(Visitor[Part]):
         self._reader = reader
         self._ledger = ledger
         self._lists = lists
+        # Where nobody wants to know more of an entry than its digest.
+        self.does_small = ledger is None and not plan.detailed and not plan.own
 
     # ---- directories -----------------------------------------------------------
 
@@ -60,6 +63,40 @@ class SumVisitor(Visitor[Part]):
         opened.place = Place(source.identity)
         opened.own = source.opened.status
         return None
+
+    def small(
+        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
+    ) -> Part | Open[Part] | None:
+        """See `Visitor`: of a few files, all small."""
+        status = source.opened.status
+        # Links to a directory tell how many are in it, where they tell anything.
+        files = None if status.st_nlink > 2 else few_files(source.fd, _FEW_NAMES)
+        if files is None:
+            return None
+        counters, count = self._counters, len(files)
+        counters.scans_done += 1
+        counters.sized += 1
+        counters.found += count
+        enough = _patience(context)
+        tried, others = self._reader.small(files, source.fd, enough)
+        if tried == count and not others:
+            path = join_path(above.path, name)
+            entry = self._signer.small_directory(above.root, path, files)
+            if entry is not None:
+                counters.weight += above.weight
+                counters.directories += 1
+                return Part((entry,), signed=count + 1)
+        opened = child_of(above, name, len(context.opens), NOTHING)
+        context.opens.append(opened)
+        opened.leases = source, None
+        opened.place = Place(source.identity)
+        opened.own = status
+        opened.weight = above.weight / max(1, count)
+        counters.weight += opened.weight * (tried - len(others))
+        rest = others + files[tried:]
+        if rest:
+            self._files(opened, rest, source.fd, enough, context)
+        return opened
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`: what this run writes itself is left out, and what is missing."""

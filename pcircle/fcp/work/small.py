@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import islice
 from time import monotonic
 from typing import Any, NamedTuple
 
 from pcircle.checkpoint.journal import Subtree
 from pcircle.copying.observing import NOT_PLAIN
 from pcircle.copying.plain import never_plain
-from pcircle.encoding import exact, to_scan
 from pcircle.fcp.items import Part
 from pcircle.fcp.plan import Plan
 from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.metadata import settle_file
-from pcircle.fs.scan import encoded
+from pcircle.fs.scan import few_files
 from pcircle.guards import require
 from pcircle.walk.opened import Open
 
@@ -75,7 +73,7 @@ class SmallDirectories:
             return False
         if self._extras.any and not (place.bare and self._has_no_extras(source.fd)):
             return False
-        names = _files_alone(source.fd)
+        names = few_files(source.fd, _MAX_NAMES)
         if names is None:
             return False
         target = require(target)
@@ -179,15 +177,3 @@ def made_with(source: os.stat_result, umask: int, *, closed: bool) -> int:
 def is_to_be_opened(source: os.stat_result, umask: int) -> int:
     """The bits of its owner that a directory is made with, but is not to have in the end."""
     return 0o700 & (~source.st_mode | umask)
-
-
-def _files_alone(directory_fd: int) -> list[bytes] | None:
-    """The names in a directory, if these are few and all of regular files; else None."""
-    try:
-        scan: Any = os.scandir(to_scan(directory_fd))  # mypy knows of no scan of either kind
-        with scan as entries:
-            some = list(islice(entries, _MAX_NAMES + 1))
-    except OSError:
-        return None
-    files = [exact(entry.name) for entry in some if entry.is_file(follow_symlinks=False)]
-    return encoded(files) if len(files) == len(some) <= _MAX_NAMES else None
