@@ -1,0 +1,238 @@
+"""Small directories in one go: the same copies and the same counts as by all steps of the walk.
+
+What is done in one step has a way of its own through the code, from which it turns off where
+something is not plain. So each tree here is copied both ways, and the way is watched: a test of
+the short one must not pass because nothing took it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pcircle.fcp.command import copy
+from pcircle.fcp.work.small import Begun, SmallDirectories
+from pcircle.fs.metadata import Keep
+
+from ..fusefs.rules import Rule
+from . import verdict
+from .faulty import faults
+from .judge import CONTENT, METADATA, differences
+from .running import document
+from .trees import MIB, content, make_directory, set_times, write_file
+
+MANY = 12
+MIDDLE = b"f2"
+P = Keep(mode=True, ownership=True, timestamps=True, acl=True, links=True)
+ALL = Keep(
+    mode=True, ownership=True, timestamps=True, xattr=True, acl=True, links=True, special=True
+)
+KEEPS = {"none": Keep(), "-p": P, "-a": ALL}
+
+
+def _hard_link(directory: bytes) -> None:
+    os.link(directory + b"/f1", directory + b"/" + MIDDLE)
+
+
+def _chunks(directory: bytes) -> None:
+    write_file(directory + b"/" + MIDDLE, content("large", 5 * MIB + 1))
+
+
+def _two_reads(directory: bytes) -> None:
+    write_file(directory + b"/" + MIDDLE, content("larger", 200_000))
+
+
+def _holes(directory: bytes) -> None:
+    with open(directory + b"/" + MIDDLE, "xb") as stream:
+        stream.truncate(100_000)
+
+
+def _link(directory: bytes) -> None:
+    os.symlink(b"f1", directory + b"/" + MIDDLE)
+
+
+def _fifo(directory: bytes) -> None:
+    os.mkfifo(directory + b"/" + MIDDLE)
+
+
+def _directory(directory: bytes) -> None:
+    write_file(make_directory(directory, MIDDLE) + b"/below", b"below")
+
+
+def _seventy(directory: bytes) -> None:
+    for number in range(70):
+        write_file(directory + b"/n%d" % number, b"%d" % number)
+
+
+def _nothing(directory: bytes) -> None:
+    for name in os.listdir(directory):
+        os.unlink(os.path.join(directory, name))
+
+
+def _closed(directory: bytes) -> None:
+    write_file(directory + b"/" + MIDDLE, b"for nobody", 0o000)
+    os.chmod(directory, 0o500)
+
+
+def _open_to_all(directory: bytes) -> None:
+    os.chmod(directory, 0o1777)
+
+
+def _attribute(directory: bytes) -> None:
+    try:
+        os.setxattr(directory, "user.name", b"value")
+    except OSError as error:
+        pytest.skip(f"no attributes here: {error}")
+
+
+MET: dict[str, Callable[[bytes], None]] = {
+    each.__name__[1:]: each
+    for each in (
+        _hard_link, _chunks, _two_reads, _holes, _link, _fifo, _directory, _seventy, _nothing,
+        _closed, _open_to_all, _attribute,
+    )
+}  # fmt: skip
+
+
+def _build(root: bytes, met: Callable[[bytes], None] | None) -> bytes:
+    """Directories of five files, in some of which something is `met`."""
+    for number in range(MANY):
+        directory = make_directory(root, b"top", b"d%d" % number)
+        for file in range(5):
+            if file != 2 or met is None or number % 3:
+                write_file(directory + b"/f%d" % file, content(file, 1000 * file), 0o640)
+        if met is not None and not number % 3:
+            met(directory)
+    set_times(root)
+    return root
+
+
+def _run(source: bytes, target: bytes, keep: Keep, *, walked: bool) -> dict[str, Any]:
+    log = target + b".log"
+    copy(
+        [source], target, exact=True, keep=keep, chunk_bytes=4 * MIB, jobs=1, transport="local",
+        json=os.fsdecode(target + b".json"), error_log=os.fsdecode(log), quiet=True,
+        filters=(("exclude", b"/no such name"),) if walked else (),
+    )  # fmt: skip
+    return document(target + b".json")
+
+
+def _counts(result: dict[str, Any]) -> dict[str, Any]:
+    """What a result says of entries and bytes, but not of time and processes."""
+    return {
+        name: value
+        for name, value in result.items()
+        if isinstance(value, int | list) and name not in ("ranks",) and "_s" not in name[-3:]
+    }
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a directory was done in one go, begun, and left to the walk."""
+    seen: Counter[str] = Counter()
+    real = SmallDirectories.copy
+
+    def watched(self: SmallDirectories, *where: Any) -> Begun | bool:
+        done = real(self, *where)
+        seen["begun" if isinstance(done, Begun) else "done" if done else "left"] += 1
+        return done
+
+    monkeypatch.setattr(SmallDirectories, "copy", watched)
+    return seen
+
+
+@pytest.mark.parametrize("keep", KEEPS.values(), ids=list(KEEPS))
+@pytest.mark.parametrize("met", MET.values(), ids=list(MET))
+def test_both_ways_make_and_count_the_same(
+    met: Callable[[bytes], None], keep: Keep, place: bytes, ways: Counter[str]
+) -> None:
+    source = _build(place + b"/source", met)
+    short = _run(source, place + b"/short", keep, walked=False)
+    assert ways["done"] >= MANY - MANY // 3
+    taken = sum(ways.values())
+    full = _run(source, place + b"/full", keep, walked=True)
+    assert sum(ways.values()) == taken
+    assert _counts(short) == _counts(full)
+    compared = METADATA if keep.timestamps else CONTENT
+    special = met is _fifo and not keep.special
+    if not special:
+        assert differences(source, place + b"/short", compared) == []
+    assert differences(place + b"/full", place + b"/short", compared - {"times"}) == []
+
+
+# What is hit of a directory's middle file or of itself, and whether an error is told then.
+HIT = {
+    "open the source": (Rule(("open",), "s/top/d4/f2"), True),
+    "look at the source": (Rule(("fstat",), "s/top/d4/f2"), True),
+    "read the source": (Rule(("read", "readv"), "s/top/d4/f2"), True),
+    "ask for its list": (Rule(("getxattr",), "s/top/d4/f2"), True),
+    "create the copy": (Rule(("open",), "t/top/d4/f2"), True),
+    "write the copy": (Rule(("write",), "t/top/d4/f2"), True),
+    "give the copy its owner": (Rule(("chown",), "t/top/d4/f2"), True),
+    "give the copy its times": (Rule(("utime",), "t/top/d4/f2"), True),
+    "close the copy": (Rule(("close",), "t/top/d4/f2"), True),
+    "write the copy, once": (Rule(("write",), "t/top/d4/f2", times=1), False),
+    "scan the source": (Rule(("scandir",), "s/top/d4"), True),
+    "scan the source, once": (Rule(("scandir",), "s/top/d4", times=1), False),
+    "make the directory": (Rule(("mkdir",), "t/top/d4"), True),
+    "make the directory, once": (Rule(("mkdir",), "t/top/d4", times=1), False),
+    "open the directory": (Rule(("open",), "t/top/d4"), True),
+    "give the directory its mode": (Rule(("chmod",), "t/top/d4"), True),
+    "give the directory its times": (Rule(("utime",), "t/top/d4"), True),
+}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("hit", HIT.values(), ids=list(HIT))
+def test_a_failure_is_that_of_its_entry_alone(
+    hit: tuple[Rule, bool], place: bytes, ways: Counter[str]
+) -> None:
+    rule, tells = hit
+    source, target = _build(place + b"/s", None), place + b"/t"
+    rules = [rule._replace(path=os.path.join(os.fsdecode(place), rule.path), errno="EIO")]
+    before = len(os.listdir("/proc/self/fd"))
+    with faults(rules):
+        short = _run(source, target, P, walked=False)
+    assert ways["done"] >= MANY - 2
+    named = verdict.named(target + b".log") if tells else set()
+    assert named == ({os.fsencode(rule.path[2:])} if tells else set())
+    assert verdict.unexplained(verdict.differing(source, target, preserved=True), named) == []
+    assert verdict.leftovers(target) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+    shutil.rmtree(target)
+    with faults(rules if tells else []):
+        full = _run(source, target, P, walked=True)
+    assert _counts(short) == _counts(full)
+
+
+def test_a_small_directory_is_not_walked(place: bytes) -> None:
+    """Functions called a directory of four files: each costs a tenth of a microsecond."""
+    counted: list[int] = []
+    for number, directories in enumerate((100, 300)):
+        source = place + b"/%d" % number
+        for directory in range(directories):
+            made = make_directory(source, b"top", b"%d" % directory)
+            for file in range(4):
+                write_file(made + b"/%d" % file, b"")
+        calls = 0
+
+        def count(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        threading.setprofile(count)
+        try:
+            _run(source, source + b" copy", P, walked=False)
+        finally:
+            threading.setprofile(None)  # type: ignore[arg-type]
+            sys.setprofile(None)
+        counted.append(calls)
+    # 69 when this was written; by all steps of the walk 119.
+    assert (counted[1] - counted[0]) / 200 <= 75
