@@ -7,12 +7,20 @@ unwinds leaves the others hanging.  Both ask here what to print and which code i
 
 from __future__ import annotations
 
+import fcntl
+import os
+import stat
 import sys
+import termios
+import time
+from array import array
 from contextlib import suppress
 
 from pcircle.errors import Defect, Interrupted, PcircleError
 
-__all__ = ["explain_escape", "flush_standard_streams", "say"]
+__all__ = ["explain_escape", "flush_standard_streams", "say", "wait_until_read"]
+
+_READ_WITHIN_S = 1.0
 
 
 def explain_escape(error: BaseException, rank: int) -> int:
@@ -49,3 +57,19 @@ def flush_standard_streams() -> None:
         # ending process from ending.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
+
+
+def wait_until_read() -> None:
+    """Where standard error is a launcher's pipe: until all in it was read, for a second at most.
+
+    A launcher that is told to end all ranks may do so without another look into their pipes: the
+    reason was lost in one of ten runs on a busy machine.
+    """
+    until_s = time.monotonic() + _READ_WITHIN_S
+    with suppress(OSError):
+        while stat.S_ISFIFO(os.fstat(2).st_mode) and time.monotonic() < until_s:
+            waiting = array("i", [0])
+            fcntl.ioctl(2, termios.FIONREAD, waiting)
+            if not waiting[0]:
+                return
+            time.sleep(0.001)

@@ -36,7 +36,12 @@ from mpi4py import MPI  # noqa: E402
 
 from pcircle.buffers import Pool  # noqa: E402
 from pcircle.errors import RankLost, UsageError, worst  # noqa: E402
-from pcircle.transport._exit import explain_escape, flush_standard_streams, say  # noqa: E402
+from pcircle.transport._exit import (  # noqa: E402
+    explain_escape,
+    flush_standard_streams,
+    say,
+    wait_until_read,
+)
 from pcircle.transport._wake import Wakeup  # noqa: E402
 from pcircle.transport.contract import Delivery, Lost  # noqa: E402
 from pcircle.transport.launch import Launch, check_library, check_world  # noqa: E402
@@ -171,6 +176,7 @@ class MpiTransport:
     def abort(self, exit_code: int) -> NoReturn:
         """Have MPI end all ranks with *exit_code*."""
         flush_standard_streams()
+        wait_until_read()
         MPI.COMM_WORLD.Abort(exit_code)
         os._exit(exit_code & 0xFF)  # a library that lets Abort return must not let us go on
 

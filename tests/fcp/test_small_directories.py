@@ -231,7 +231,7 @@ def test_a_small_directory_is_not_walked(place: bytes) -> None:
         try:
             _run(source, source + b" copy", P, walked=False)
         finally:
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
             sys.setprofile(None)
         counted.append(calls)
     # 69 when this was written; by all steps of the walk 119.
