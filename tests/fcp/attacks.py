@@ -186,7 +186,7 @@ def _build(place: bytes, *, hard_links: bool) -> None:
         os.utime(place + b"/copy/d0/" + name, ns=(0, 0))
 
 
-def _portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
+def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
     """Everything of everything below a directory, but for what reading changes."""
     found: dict[bytes, tuple[object, ...]] = {}
     for directory, directories, files in os.walk(root):
@@ -236,7 +236,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
     # To write into what has the name is what --inplace is asked for, whoever has linked it.
     _build(place, hard_links="--inplace" not in options)
-    before = _portrait(place + b"/victim")
+    before = portrait(place + b"/victim")
     interrupted = launcher.jobs and rng.random() < 0.4
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
@@ -264,7 +264,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     if not hook:
         assert finished.returncode in _ALLOWED_CODES, told
     escapes = [f"{told}: {each}" for each in _secrets(place)]
-    after = _portrait(place + b"/victim")
+    after = portrait(place + b"/victim")
     escapes += [
         f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
         for path in sorted(before | after)
