@@ -5,31 +5,32 @@ from __future__ import annotations
 import argparse
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Parser, add_actions, add_filters, notes
+from pcircle.ui.arguments import Parser, add_actions, add_filters, add_plans, notes
 
 USAGE = """\
 frm [OPTION]... PATH...
-       frm --files-from LIST [OPTION]... [PATH]"""
+       frm --files-from LIST [OPTION]... [PATH]
+       frm --apply PLAN [OPTION]..."""
 
 DESCRIPTION = """\
 Remove files and, with -r, directories in parallel.
 
 Symbolic links are removed and never followed. Other file systems and bind
 mounts are left alone, with exit code 1. Nothing is asked: to look first,
-add --dry-run."""
+--plan FILE and then --apply FILE."""
 
 EPILOG = notes(
     "frm",
     """\
 Exit codes: 0 success; 1 some entries could not be removed, each one named;
-2 refused; 4 stopped early (--stop-after, a lost rank);
+2 refused; 4 stopped early (--max-delete, --stop-after, a lost rank);
 70 internal error; 130 and 143 interrupted.
 
 Examples:
   frm -r /scratch/old
   frm -r --older-than 30d --keep-root /scratch/tmp
-  frm -r --dry-run -v --empty-dirs /data
-  mpirun -np 8 frm -r /data""",
+  frm -r --plan removal.plan /data
+  mpirun -np 8 frm --apply removal.plan""",
 )
 
 
@@ -38,7 +39,7 @@ def _add(p: Parser) -> None:
     add("-r", "-R", "--recursive", action="store_true", help="remove directories, contents first")
     add("-f", "--force", action="store_true", help="ignore a PATH that does not exist")
     add("-d", "--dir", action="store_true", help="remove empty directories")
-    add("-i", dest="ask", action="store_true", help="refused: nothing is asked; use --dry-run")
+    add("-i", dest="ask", action="store_true", help="refused: nothing is asked; use --plan")
     add("-I", dest="ask", action="store_true", help="refused, like -i")
     add("--keep-root", action="store_true", help="empty each PATH, but keep PATH itself")
     add("--empty-dirs", action="store_true", help="only directories that are or become empty")
@@ -46,6 +47,7 @@ def _add(p: Parser) -> None:
     add("--force-modes", action="store_true", help="give the owner u+rwx on directories")
     add("--cross-mounts", action="store_true", help="enter other file systems and bind mounts")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system (default)")
+    add_plans(add)
     add("--truncate", metavar="SIZE", help="not available yet")
     add("--immutable", metavar="HOW", help="not available yet")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")

@@ -39,6 +39,8 @@ class RemoveProgram(ChangeProgram):
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
         typed, found = self.typed, []
+        if typed.apply is not None:
+            return self.read_plan().roots
         if typed.files_from is not None:
             return resolve(self.paths)
         for path in self.paths:
@@ -58,7 +60,7 @@ class RemoveProgram(ChangeProgram):
 def remove_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     if typed.ask:
-        raise UsageError("-i and -I: nothing is asked; to look first, add --dry-run")
+        raise UsageError("-i and -I: nothing is asked; use --plan FILE and then --apply FILE")
     for option, value in (("truncate", typed.truncate), ("immutable", typed.immutable)):
         if value is not None:
             raise UsageError(f"--{option}: not available yet")
@@ -77,7 +79,7 @@ def remove_typed(typed: argparse.Namespace) -> int:
         paths,
         recursive=typed.recursive,
         keep_root=typed.keep_root or is_listed,
-        listed=is_listed,
+        listed=is_listed or typed.apply is not None,
         keep_times=typed.keep_times,
         force_modes=typed.force_modes,
         enter_mounts=typed.cross_mounts,

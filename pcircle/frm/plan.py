@@ -8,8 +8,7 @@ import stat
 
 from pcircle.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
-from pcircle.tool.changing import ChangePlan
-from pcircle.tool.trees import TreeCounters
+from pcircle.tool.changing import ChangeCounters, ChangePlan
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
@@ -31,10 +30,9 @@ class Plan(ChangePlan, frozen=True, kw_only=True):
     enter_mounts: bool = False
 
 
-class Counters(TreeCounters):
-    """Entries that are `kept` as they should be, and those that had `vanished` before."""
+class Counters(ChangeCounters):
+    """Entries that had `vanished` before they were to be removed."""
 
-    kept: int
     vanished: int
 
     @property

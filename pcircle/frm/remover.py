@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,10 +20,11 @@ from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
-from pcircle.fs.trouble import BUSY, Trouble
+from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
+from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.choosing import choosing
 from pcircle.walk.opened import Gathering, Open
@@ -35,14 +37,19 @@ _MAX_LEVELS = 32  # of directories that were made in one that had been listed
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _DENIED = (errno.EACCES, errno.EPERM)
 _GONE = "gone"
+_OTHER = "it is no longer what was planned"
 
 
 class Remover(EntryVisitor):
     """The walk's view of a removal."""
 
-    def __init__(self, task: RemoveTask) -> None:
-        super().__init__(task)
+    def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
+        """With `counters` all that would be removed is counted, and that is all."""
+        super().__init__(task, counters)
         self._plan = plan = task.plan
+        self._counts = counters is not None
+        self._dry = plan.dry or self._counts
+        self._acts = None if self._counts else task.acts
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
         self._steadiness = Steadiness()
@@ -53,6 +60,8 @@ class Remover(EntryVisitor):
         plan, kinds = self._plan, self._plan.wanted.kinds
         if not opened.path and plan.keep_root:
             return False
+        if plan.applies:
+            return bool(mark_in(require(opened.only), self.task.lists))
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # few runs have a list
 
@@ -65,29 +74,31 @@ class Remover(EntryVisitor):
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """See `Visitor`."""
         super().enter(opened, source, holder)
-        opened.entered = self._plan.recursive or self._plan.listed
-        if self._plan.keep_times:
-            status = source.opened.status
-            opened.own = status.st_atime_ns, status.st_mtime_ns
+        plan, status = self._plan, source.opened.status
+        opened.entered = plan.recursive or plan.listed
+        opened.own = status
+        if plan.applies:
+            mark = mark_in(require(opened.only), self.task.lists)
+            if mark and mark != mark_of(status):
+                raise Changed(_OTHER)
         return None
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
+        if self._plan.applies:
+            return map(sorted_out, blocks)
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
         counters, path = self.counters, opened.path
+        counters.left_out += opened.left_out
+        stays = opened.part or opened.left_out or not self._goes(opened)
         try:
-            if (
-                opened.part
-                or opened.left_out
-                or not self._goes(opened)
-                or self._busy(opened, context)
-            ):
-                counters.kept += 1
+            if stays or self._busy(opened, context):
                 self._keep_times(opened)
+                counters.kept += 1
                 return 1
         except FileNotFoundError:
             counters.vanished += 1
@@ -96,7 +107,7 @@ class Remover(EntryVisitor):
             self.fail(opened.root, path, "remove directory", error, context)
             return 1
         counters.directories += 1
-        self._tell(opened.root, path, "d", context)
+        self._tell(opened.root, path, "d", context, opened.own)
         return 0
 
     def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
@@ -126,7 +137,7 @@ class Remover(EntryVisitor):
         return False
 
     def _remove_directory(self, opened: Open[int]) -> None:
-        if self._plan.dry:
+        if self._dry:
             return
         above = require(opened.above)
         leases = above.leases
@@ -181,10 +192,10 @@ class Remover(EntryVisitor):
                     self._tell(root, below, "d", context)
 
     def _keep_times(self, opened: Open[int]) -> None:
-        if self._plan.keep_times and not self._plan.dry and opened.place is not None:
-            identity = opened.place.source
+        if self._plan.keep_times and not self._dry and opened.place is not None:
+            status, identity = opened.own, opened.place.source
             with self.task.directories.lease(opened.root, opened.path, identity) as lease:
-                os.utime(lease.fd, ns=opened.own)
+                os.utime(lease.fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`. One that can't be listed goes if it is empty."""
@@ -195,7 +206,8 @@ class Remover(EntryVisitor):
             self.counters.vanished += 1
             opened.own = _GONE
             return
-        if error.errno == errno.EACCES and self._plan.recursive and self._goes(opened):
+        tries = error.errno == errno.EACCES and not self._dry and self._plan.recursive
+        if tries and self._goes(opened):
             try:
                 self._remove_directory(opened)
             except OSError:
@@ -256,17 +268,15 @@ class Remover(EntryVisitor):
     def _remove_some(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> int:
-        task, plan = self.task, self._plan
-        task.due(len(names), context.is_stopping)
+        self.task.due(len(names), context.is_stopping)
         gone, rest = len(names), iter(names)
-        unlink = _nothing if plan.dry else os.unlink
-        tells = task.acts is not None
+        remove, tells = self._way(where), self._acts is not None
         while True:
             try:
                 for name in rest:
-                    unlink(name, dir_fd=fd)
+                    status = remove(name, dir_fd=fd)
                     if tells:
-                        self._tell(where.root, joined(where.path, name), kind, context)
+                        self._tell(where.root, _path(where, name), kind, context, status)
                 return gone
             except FileNotFoundError:
                 self.counters.vanished += 1
@@ -277,14 +287,44 @@ class Remover(EntryVisitor):
                     continue
                 gone -= 1
                 self._stays = 1
-                self.fail(where.root, joined(where.path, name), "remove", error, context)
+                self.fail(where.root, _path(where, name), "remove", error, context)
 
-    def _tell(self, root: int, path: bytes, kind: str, context: Context[Any]) -> None:
-        acts = self.task.acts
-        if acts is not None:
-            acts.done("delete", root, b"" if self._plan.roots[root].name else path, kind)
-            if acts.is_full:
-                acts.tell(context)
+    def _way(self, where: Where) -> Callable[..., os.stat_result | None]:
+        """What is done with each name."""
+        plan = self._plan
+        if plan.applies:
+            known = plan.marks[where.root] if where.path == HOLDER else b""
+            return partial(_unlink_marked, known)
+        if not self._dry:
+            return os.unlink
+        return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _nothing
+
+    def _tell(
+        self,
+        root: int,
+        path: bytes,
+        kind: str,
+        context: Context[Any],
+        status: os.stat_result | None = None,
+    ) -> None:
+        acts = self._acts
+        if acts is None:
+            return
+        path = b"" if self._plan.roots[root].name else path
+        acts.done("delete", root, path, kind)
+        if self._plan.acts.plan and status is not None:
+            acts.planned(entry(root, path, mark_of(status)))
+        if acts.is_full:
+            acts.tell(context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`. Who only counts leaves it to who removes to tell of it."""
+        if self._counts:
+            self.counters.failed += 1
+        else:
+            super().fail(root, path, doing, error, context)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
@@ -293,7 +333,7 @@ class Remover(EntryVisitor):
             self.counters.vanished += 1
         else:
             self._stays = 1
-            super().unreached(where, name, error, context)
+            super().unreached(where, parted(name)[0], error, context)
 
     def taken(self) -> int:
         """See `Visitor`."""
@@ -302,12 +342,24 @@ class Remover(EntryVisitor):
 
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
         """See `Visitor`."""
-        if self.task.acts is not None:
-            self.task.acts.tell(context)
+        if self._acts is not None:
+            self._acts.tell(context)
 
 
 def _nothing(name: bytes, *, dir_fd: int) -> None:
     """Remove nothing, as in a dry run."""
+
+
+def _unlink_marked(known: bytes, name: bytes, *, dir_fd: int) -> None:
+    """Remove what is still as it was planned. OSError, Changed if it is not."""
+    bare, mark = parted(name)
+    if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
+        raise Changed(_OTHER)
+    os.unlink(bare, dir_fd=dir_fd)
+
+
+def _path(where: Where, name: bytes) -> bytes:
+    return joined(where.path, parted(name)[0])
 
 
 class RemoveTask(ChangeTask):
@@ -325,5 +377,5 @@ class RemoveTask(ChangeTask):
         unlock = let_owner if plan.force_modes else None
         below = self.open_beneath
         return open_roots(
-            plan.roots, plan.directory, identify, is_first=is_first, below=below, unlock=unlock
+            self.reached, plan.directory, identify, is_first=is_first, below=below, unlock=unlock
         )

@@ -167,10 +167,14 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
 
 def names_itself(listed: Listed, lists: Lists | None) -> bool:
     """Whether of a directory that itself is meant, among others; `lists` are those of a range."""
-    if not listed.is_range:
-        return not listed.text or listed.text.startswith(_SLASH)
-    first = next(require(lists).records(listed))
-    return len(first) <= listed.skip
+    return not first_of(listed, lists)
+
+
+def first_of(listed: Listed, lists: Lists | None) -> bytes | None:
+    """The first record of a directory, as seen from there; `lists` are those of a range."""
+    if listed.is_range:
+        return next(require(lists).records(listed))[listed.skip :]
+    return listed.text[: listed.text.find(_SLASH)] if listed.text else None
 
 
 class Group(NamedTuple):

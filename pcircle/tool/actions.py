@@ -25,19 +25,21 @@ from pcircle.ui.names import show
 _VERSION = 1
 _FEW_BYTES = 1 << 15  # of lines in a notice
 _MANY = 1024  # entries
+_FEW = 256  # entries in a notice
 
 
 class Lines(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     """Some lines of actions, whole ones, and paths of a list, each with its end.
 
     `unlisted` is how many have a newline in their paths, with which these end; `said` are
-    lines for the user.
+    lines for the user, and `planned` those of a plan.
     """
 
     text: bytes
     paths: bytes = b""
     unlisted: int = 0
     said: bytes = b""
+    planned: bytes = b""
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
@@ -49,10 +51,11 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
     lines: bool = False
     end: bytes = b""
     word: str = ""
+    plan: bool = False
 
     @property
     def any(self) -> bool:
-        return self.lines or bool(self.end) or bool(self.word)
+        return self.lines or bool(self.end) or bool(self.word) or self.plan
 
 
 class _Kept(NamedTuple):
@@ -110,10 +113,15 @@ class Actions:
         self._began_s: float = time.monotonic() if first is None else first._began_s
         self._encode = msgspec.json.Encoder().encode
         self._kept: list[_Kept] = []
+        self._planned: list[bytes] = []
 
     def done(self, action: str, root: int, path: bytes, kind: str, size: int = 0) -> None:
         """An entry was acted on, or would be."""
         self._add(action, root, path, kind, size, self._done, None)
+
+    def planned(self, line: bytes) -> None:
+        """An entry is planned to be acted on: its line of the plan."""
+        self._planned.append(line)
 
     def skipped(self, root: int, path: bytes, kind: str) -> None:
         """An entry is left as it is."""
@@ -152,7 +160,7 @@ class Actions:
     @property
     def is_full(self) -> bool:
         """There is enough to be told that an item should not go on to gather more."""
-        return len(self._kept) >= _MANY
+        return len(self._kept) >= _MANY or len(self._planned) >= _MANY
 
     def _line(
         self,
@@ -193,6 +201,10 @@ class Actions:
         if self._kept:
             kept, self._kept = self._kept, []
             context.note(_packed(kept))
+        if self._planned:
+            planned, self._planned = self._planned, []
+            for at in range(0, len(planned), _FEW):
+                context.note([Lines(b"", planned=b"".join(planned[at : at + _FEW]))])
 
 
 def _listed(path: bytes, end: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Tools that change or remove what they find: what they are all asked, beside what a walk is.
 
-Whether anything is done at all (`--dry-run`), how each action is reported (`-v`, `--json-lines`,
+Whether anything is done at all (`--dry-run`, `--plan`), or what was planned (`--apply`), or nothing
+if it were too much (`--max-delete`); how each action is reported (`-v`, `--json-lines`,
 `--list-out`), how fast (`--ops-limit`) and how long (`--stop-after`).
 """
 
@@ -8,47 +9,94 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pcircle.errors import UsageError
+import msgspec
+
+from pcircle.errors import StoppedEarly, UsageError
+from pcircle.guards import require
+from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.tool.failures import Failure
+from pcircle.tool.filters import attributes_of
+from pcircle.tool.planned import Planned, head, read_plan, tail
 from pcircle.tool.times import limit_of, stop_of
-from pcircle.tool.trees import TreePlan, TreeTask
+from pcircle.tool.trees import Phase, TreeCounters, TreePlan, TreeTask
 from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
 from pcircle.ui.values import invalid, number, parse_number
+from pcircle.walk.attributes import ANY
+from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import Root
+from pcircle.walk.walker import Walker
 from pcircle.workers.throttle import Throttle
 
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+_REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
 _BURST_S = 0.1
 
 
-class ChangePlan(TreePlan, frozen=True, kw_only=True):
-    """With `dry` nothing is done. `acts` is how actions are reported.
+class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
+    """How many entries may be removed at the most, or how many in a hundred of all."""
 
-    The `ranks` have equal shares of `operations_per_s`.
+    text: str
+    number: float
+    is_share: bool
+
+    def exceeded(self, removed: int, found: int) -> str:
+        """Why so many of all that were found are too many; empty if they are not."""
+        if removed <= (found * self.number / 100 if self.is_share else self.number):
+            return ""
+        of = f" of {found:,}" if self.is_share else ""
+        entries = plural(removed, "entry", "entries")
+        return f"--max-delete {self.text}: {entries}{of} would be removed; nothing was"
+
+
+class ChangePlan(TreePlan, frozen=True, kw_only=True):
+    """With `dry` nothing is done, and with `acts.plan` it is planned; `acts` is what is reported.
+
+    The `ranks` have equal shares of `operations_per_s`. With `applies` a plan is carried out,
+    `marks` being those of its roots that are no directories.
     """
 
     dry: bool = False
     acts: Wanted = Wanted()
     ranks: int = 1
     operations_per_s: float | None = None
+    max_delete: MaxDelete | None = None
+    applies: bool = False
+    marks: tuple[bytes, ...] = ()
+
+
+class ChangeCounters(TreeCounters):
+    """Entries that are left as they are, as they should be: by filters, or otherwise `kept`."""
+
+    left_out: int
+    kept: int
 
 
 class ChangeTask(TreeTask):
-    """A rank's part, or a thread's. `acts` reports actions, if that is wanted."""
+    """A rank's part, or a thread's. `acts` reports actions, if that is wanted.
+
+    With `max_delete` all is walked twice: the first time by a visitor that only counts, with
+    counters of its own. Its items have the numbers of the roots behind the last one.
+    """
 
     notice_type = Failure | Lines
+    counters_type = ChangeCounters
     plan: ChangePlan
     acts: Actions | None = None
     tool: str
 
     def begin(self) -> None:
         """See `TreeTask`."""
-        plan = self.plan
-        first = self.first
+        plan, first = self.plan, self.first
         if plan.acts.any:
             earlier = None if first is None else first.acts
             shown = tuple(root.shown for root in plan.roots)
@@ -57,16 +105,76 @@ class ChangeTask(TreeTask):
             )
         self._throttle: Throttle | None = None
         if plan.operations_per_s is not None and not plan.dry:
-            self._throttle = (
-                Throttle(plan.operations_per_s / plan.ranks, _BURST_S)
-                if first is None
-                else first._throttle
-            )
+            rate = plan.operations_per_s / plan.ranks
+            self._throttle = Throttle(rate, _BURST_S) if first is None else first._throttle
+        self._counting: Walker[int] | None = None
 
     def due(self, count: int, stop: Callable[[], bool]) -> None:
         """Wait until so many operations may be done."""
         if self._throttle is not None:
             self._throttle.take(count, stop)
+
+    # ---- counting first --------------------------------------------------------
+
+    @property
+    def reached(self) -> tuple[Root, ...]:
+        """The roots of all walks."""
+        return self.plan.roots * (1 if self.plan.max_delete is None else 2)
+
+    def seed(self) -> Iterable[Any]:
+        return super().seed() if self.plan.max_delete is None else [Phase()]
+
+    def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
+        """See `TreeTask`."""
+        if item.root < len(self.plan.roots):
+            return self._walker
+        if self._counting is None:
+            self._counted: Any = self.counters_type()
+            self._told = 0, 0
+            self._counting = self.walker(self.visitor_type(self, self._counted))
+        return self._counting
+
+    def process(self, item: Any, context: Context[Any]) -> Any:
+        if isinstance(item, Phase):
+            shift, change = len(self.plan.roots), msgspec.structs.replace
+            begun = self.begun(self.counters_type())
+            context.spawn([change(each, root=each.root + shift) for each in begun])
+            return {_FOUND: shift}
+        return self._with_counts(super().process(item, context))
+
+    def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+        if isinstance(item, Phase):
+            return self._enough(own, merged, context)
+        slots = {slot: part for slot, part in merged.items() if slot >= 0}
+        counts = {slot: part for slot, part in merged.items() if slot < 0}
+        if isinstance(own, list) and own[0].own is not None:
+            counts = self.merge(counts, own[0].own)
+        return self.merge(self._with_counts(super().join(item, own, slots, context)), counts)
+
+    def _enough(self, own: Any, merged: Any, context: Context[Any]) -> Any:
+        """A walk has ended: if that was the counting, begin the other one. StoppedEarly."""
+        if own is None:
+            return merged
+        counted = self.merge(own, merged)
+        most = require(self.plan.max_delete)
+        reason = most.exceeded(counted.get(_REMOVED, 0), counted[_FOUND])
+        if reason:
+            raise StoppedEarly(reason)
+        context.spawn(list(self.begun(self.counters)))
+        return None
+
+    def _with_counts(self, own: Any) -> Any:
+        """What an item has come to, with what was counted; in an item that has a join, for that."""
+        if self._counting is None or own is None:
+            return own
+        now = self._counted.completed, self._counted.found + self._counted.left_out
+        removed, found = now[0] - self._told[0], now[1] - self._told[1]
+        self._told = now
+        counts = {_REMOVED: removed, _FOUND: found}
+        if isinstance(own, list):
+            own[0].own = counts
+            return own
+        return self.merge(own, counts) if removed or found else own
 
 
 class ChangeConsole(TreeConsole):
@@ -76,47 +184,105 @@ class ChangeConsole(TreeConsole):
         super().__init__(program, log)
         self.verbose = max(0, self.verbose - 1)
 
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        """See `Console`. Only a plan that is whole has its last line."""
+        if not outcome.code:
+            total: Any = self.counters_type.total(report.counts for report in outcome.reports)
+            self.plan(tail(self.planned, total.found + total.left_out))
+        return super().end(outcome)
+
 
 class ChangeProgram(TreeProgram):
-    """A tool that changes what it finds, for the runtime."""
+    """A tool that changes what it finds, for the runtime. `said` is a word for that, for `-v`."""
+
+    said = "changed"
 
     def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        self.applied: Planned | None = None
+        if typed.apply is not None:
+            _refuse_with_apply(typed, paths)
+            paths = [b"."]  # those of the plan
         super().__init__(typed, paths, **more)
         self.typed = typed
         self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
         self._rate = _rate(typed.ops_limit)
-        others = (typed.json_lines, typed.files_from, typed.error_log)
-        if typed.list_out is not None and typed.list_out in others:
-            raise UsageError(f"--list-out: '{typed.list_out}' is used by another option")
+        self._max_delete = _max_delete(typed.max_delete)
+        written = (typed.list_out, typed.json_lines, typed.error_log, typed.plan)
+        named = [name for name in (*written, typed.files_from, typed.apply) if name is not None]
+        for name in written:
+            if name is not None and named.count(name) > 1:
+                raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
+        if typed.plan is not None and typed.max_delete is not None:
+            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
 
-    said = "changed"
-    """The word before an entry's path, with `-v`."""
+    def read_plan(self) -> Planned:
+        """The plan to be carried out. UsageError."""
+        self.applied = read_plan(self.typed.apply, self.name)
+        return self.applied
+
+    def directory(self) -> bytes:
+        """See `TreeProgram`."""
+        return super().directory() if self.applied is None else self.applied.directory
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """See `TreeProgram`."""
+        return super().listing(roots) if self.applied is None else self.applied.lists
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
-        typed = self.typed
+        typed, applied = self.typed, self.applied
         end = b""
         if typed.list_out is not None:
             if len(roots) != 1 or roots[0].name:
                 raise UsageError("--list-out requires one PATH, a directory")
             end = b"\0" if typed.null else b"\n"
-        said = "" if not typed.verbose else f"would be {self.said}" if typed.dry_run else self.said
-        wanted = Wanted(typed.json_lines is not None, end, said)
+        dry = typed.dry_run or typed.plan is not None
+        said = "" if not typed.verbose else f"would be {self.said}" if dry else self.said
+        most = self._max_delete
+        if applied is not None and most is not None:
+            reason = most.exceeded(applied.tail.entries, applied.tail.found)
+            if reason:
+                raise StoppedEarly(reason)
         return {
-            "dry": typed.dry_run,
-            "acts": wanted,
+            "dry": dry,
+            "acts": Wanted(typed.json_lines is not None, end, said, typed.plan is not None),
             "ranks": ranks,
             "operations_per_s": self._rate,
+            "max_delete": None if dry or applied is not None else most,
+            "applies": applied is not None,
+            "marks": () if applied is None else applied.marks,
         }
 
-    def begin(self) -> None:
+    def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`."""
-        super().begin()
+        super().begin(roots)
         typed = self.typed
         if typed.json_lines is not None:
             self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
             self.listed = LogFile(open_log(typed.list_out, "--list-out"))
+        if typed.plan is not None:
+            self.planned = LogFile(open_log(typed.plan, "--plan"))
+            self.planned.append(head(self.name, roots, self.directory()))
+
+
+def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
+    """UsageError if a plan is to be carried out with what only its making could heed."""
+    if paths:
+        raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")
+    chosen = typed.filters or typed.files_from is not None or attributes_of(typed) != ANY
+    if chosen or typed.plan is not None:
+        raise UsageError("--apply cannot be combined with filters or --plan")
+
+
+def _max_delete(text: str | None) -> MaxDelete | None:
+    if text is None:
+        return None
+    is_share = text.endswith("%")
+    most = number("--max-delete", text.removesuffix("%"), parse_number)
+    if not 0 <= most <= (100 if is_share else math.inf) or not (is_share or most.is_integer()):
+        raise invalid("--max-delete", text, "must be a number of entries, or a percentage")
+    return MaxDelete(text, most, is_share)
 
 
 def _rate(text: str | None) -> float | None:

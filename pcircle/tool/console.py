@@ -63,6 +63,7 @@ class Console(Observer[R]):
         log: LogFile | None,
         actions: LogFile | None = None,
         listed: LogFile | None = None,
+        planned: LogFile | None = None,
     ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
@@ -74,6 +75,8 @@ class Console(Observer[R]):
         self._actions = actions
         self._capped = Capped(self.tool, sys.stderr, options.error_log)
         self._listed = listed
+        self._planned = planned
+        self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._began_s = time.monotonic()
         self._pace = Pace()
@@ -126,6 +129,9 @@ class Console(Observer[R]):
                 self._write(self._actions, value.text, "actions")
                 self._write(self._listed, value.paths, "list")
                 self._unlisted += value.unlisted
+                if value.planned:
+                    self.planned += value.planned.count(b"\n")
+                    self._write(self._planned, value.planned, "plan")
                 if value.said:
                     self.results.text([value.said])
             else:
@@ -142,6 +148,10 @@ class Console(Observer[R]):
                 log.append(lines)
             except OSError as error:
                 self._fail_log(what, error)
+
+    def plan(self, line: bytes) -> None:
+        """Add a line of its own to the plan."""
+        self._write(self._planned, line, "plan")
 
     def _fail_log(self, what: str, error: OSError) -> None:
         self._unwritable.add(what)
@@ -170,6 +180,7 @@ class Console(Observer[R]):
             why = "missing from the list: newline in the path; add --null"
             self.note(f"{self.tool}: --list-out: {missing} {why}")
         logs = {"error log": self._log, "actions": self._actions, "list": self._listed}
+        logs["plan"] = self._planned
         for what, log in logs.items():
             if log is not None:
                 try:

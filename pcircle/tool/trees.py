@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
 
 import msgspec
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BATCH_S = 0.1
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+
+
+class Phase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """All of a walk, for a tool that begins another one when it has ended."""
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +126,7 @@ class Entry(NamedTuple):
             raise
 
 
-class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
+class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     """One rank's part of the work, or one worker thread's. A tool overrides some methods.
 
     They are called on the worker thread. An OSError that leaves one fails the entry, which is
@@ -172,15 +176,18 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         self.lists = lists  # on rank 0
         self.begin()
         self.directories = self.reach(is_first=first is None)
-        self._walker: Walker[int] = Walker(
-            self.visitor_type(self),
-            Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns),
-            self.directories,
-            None,
-            self.counters,
-            rank,
-            lists,
-        )
+        self._walker = self.walker(self.visitor_type(self))
+
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        """The walk on this part's thread, on which a visitor goes along."""
+        plan = self.plan
+        scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
+        counters, rank = visitor.counters, self.rank
+        return Walker(visitor, scope, self.directories, None, counters, rank, self.lists)
+
+    def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
+        """Whose item it is, of several walks."""
+        return self._walker
 
     @property
     def counted(self) -> TreeCounters:
@@ -195,19 +202,24 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         for part in self.parts:
             part.directories.close()
 
-    def seed(self) -> Iterable[Tree | Batch]:
-        only = None if self.lists is None else [part.listed for part in self.lists.parts]
-        return seeds(self.plan.roots, self.counters, only)
+    def seed(self) -> Iterable[Any]:
+        return self.begun(self.counters)
 
-    def process(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
+    def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
+        """The items that a walk begins with."""
+        only = None if self.lists is None else [part.listed for part in self.lists.parts]
+        return seeds(self.plan.roots, counters, only)
+
+    def process(self, item: Any, context: Context[Any]) -> Any:
+        walker = self.walker_of(item)
         if isinstance(item, Batch):
-            return {item.slot: self._walker.batch(item, context)}
+            return {item.slot: walker.batch(item, context)}
         if isinstance(item, Portion):
-            return {item.slot: self._walker.portion(item, context)}
+            return {item.slot: walker.portion(item, context)}
         if item.only is not None and item.only.is_range and self.lists is None:
             context.post(0, [item])
             return None
-        walked = self._walker.tree(item, context)
+        walked = walker.tree(item, context)
         return walked if isinstance(walked, list) else {item.slot: walked}
 
     def merge(self, a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
@@ -217,7 +229,8 @@ class TreeTask(PartedTask[Tree | Batch | Portion, dict[int, int]]):
         self, item: Any, own: Any, merged: dict[int, int], context: Context[Any]
     ) -> dict[int, int]:
         if isinstance(own, list):
-            return {require_type(Tree, item).slot: self._walker.join(own, merged, context)}
+            walker = self.walker_of(require_type(Tree, item))
+            return {item.slot: walker.join(own, merged, context)}
         return merged if own is None else self.merge(own, merged)
 
 
@@ -229,9 +242,10 @@ class EntryVisitor(Visitor[int]):
 
     nothing: ClassVar[int] = 0
 
-    def __init__(self, task: TreeTask) -> None:
+    def __init__(self, task: TreeTask, counters: TreeCounters | None = None) -> None:
+        """With `counters` it is another walk than the task's, of which these are."""
         self.task: Any = task
-        self.counters: Any = task.counters
+        self.counters: Any = task.counters if counters is None else counters
 
     # ---- directories -----------------------------------------------------------
 

@@ -84,7 +84,7 @@ class TreeConsole(Console[dict[int, int]]):
 
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         self.tool = program.name
-        super().__init__(program.options, log, program.actions, program.listed)
+        super().__init__(program.options, log, program.actions, program.listed, program.planned)
         self._words = program.words
         self.counters_type = program.task_type.counters_type
 
@@ -152,12 +152,17 @@ class TreeProgram(ToolProgram):
         self.paths = tuple(paths)
         self.actions: LogFile | None = None  # these are on rank 0
         self.listed: LogFile | None = None
+        self.planned: LogFile | None = None
         self._more = more
         self._lists: Lists | None = None
 
     def roots(self) -> tuple[Root, ...]:
         """The roots of the walk. UsageError if a PATH can't be one."""
         return resolve(self.paths)
+
+    def directory(self) -> bytes:
+        """The working directory in which the roots are meant."""
+        return working_directory()
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """More of the plan, which is decided on rank 0. UsageError."""
@@ -174,7 +179,7 @@ class TreeProgram(ToolProgram):
         """Whether a directory that is listed is meant with all that is in it."""
         return False
 
-    def begin(self) -> None:
+    def begin(self, roots: tuple[Root, ...]) -> None:
         """Open what is written to: last of all, as a refused run leaves it alone. UsageError."""
         self.begin_log(self.options.error_log)
 
@@ -189,7 +194,7 @@ class TreeProgram(ToolProgram):
         roots = self.roots()
         plan = self.plan_type(
             roots=roots,
-            directory=working_directory(),
+            directory=self.directory(),
             one_node=len(set(nodes)) == 1,
             rules=rules_of(options.filters, null=options.null),
             wanted=options.wanted,
@@ -200,7 +205,7 @@ class TreeProgram(ToolProgram):
             **self.decided(roots, len(nodes)),
         )
         self._lists = self.listing(roots)
-        self.begin()
+        self.begin(roots)
         return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:

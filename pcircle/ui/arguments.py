@@ -233,6 +233,13 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
     add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
 
 
+def add_plans(add: Callable[..., object]) -> None:
+    """What tools that remove have besides: to look first, and not to remove too much."""
+    add("--plan", metavar="FILE", help="remove nothing, but write a plan for --apply")
+    add("--apply", metavar="FILE", help="remove what a plan lists, unless it has changed")
+    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
+
+
 def add_transport(add: Callable[..., object]) -> None:
     """How the processes are started and talk to each other."""
     add(

@@ -21,7 +21,8 @@ from pcircle.fs.scan import Block
 
 KINDS = "fdlpsbc"
 _SPECIAL = "psbc"
-_LETTERS = {
+LETTERS = {
+    stat.S_IFDIR: "d",
     stat.S_IFREG: "f",
     stat.S_IFLNK: "l",
     stat.S_IFIFO: "p",
@@ -136,4 +137,4 @@ def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
 
 
 def _is_of(kinds: str) -> Test:
-    return lambda status: _LETTERS.get(stat.S_IFMT(status.st_mode), "?") in kinds
+    return lambda status: LETTERS.get(stat.S_IFMT(status.st_mode), "?") in kinds

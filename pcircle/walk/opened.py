@@ -68,7 +68,7 @@ class Open(Generic[P]):
         self.below: dict[bytes, Listed] = {}  # what is meant of some of these
         self.entered = True  # unless it is a mount point that is left empty
         self.failed = False  # it could not be read or made: nothing is done when it ends
-        self.left_out = False  # something in it, by what is chosen
+        self.left_out = 0  # entries in it, by what is chosen
         self.waits = False  # for items, for what is held or for a directory that does
         self.leases: tuple[Lease, Lease | None] | None = None
 

@@ -445,7 +445,7 @@ class Walker(Generic[P]):
                 follow(block, source.fd)
             count = len(block)
             self._choose(block, opened.path, source.fd)
-            opened.left_out |= len(block) < count
+            opened.left_out += count - len(block)
             yield block
 
     def _picked(self, path: bytes, text: bytes, fd: int) -> Block:
