@@ -39,7 +39,7 @@ from .running import grow, paths, removed, run_frm
         ("-r|--truncate=1M|tree", "--truncate: not available yet"),
         ("-r|--immutable=skip|tree", "--immutable: not available yet"),
         ("-r|--list-out=l|tree|file", "--list-out requires one PATH, a directory"),
-        ("-r|--list-out=l|--json-lines=l|tree", "--list-out: 'l' is used by another option"),
+        ("-r|--list-out=l|--json-lines=l|tree", "'l' is used by two options"),
         ("-r|--stop-after=0|tree", "--stop-after: invalid value '0'"),
     ],
 )
