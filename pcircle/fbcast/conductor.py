@@ -31,7 +31,6 @@ from pcircle.guards import require
 from pcircle.workers.throttle import Bucket
 
 JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
-_KEY = b"names"
 
 
 class Source(Protocol):
@@ -96,6 +95,8 @@ class Conductor:
         self._held: Chunk | None = None
         self._held_until_s = -inf
         self._op: Op | None = None
+        self._shows = 0
+        self._lost_showing = False  # a node was lost meanwhile
         self._signed: bytes | None = None
         self.now_s = 0.0
         self._stopped: int | None = None
@@ -130,8 +131,13 @@ class Conductor:
             self._hear_staged(source, message)
         elif isinstance(message, Stop):
             self._stop(message.code)
+        elif isinstance(message, Alive):
+            if source != READER:
+                self._send(source, Alive())  # so it knows that it is not alone
+                return True
+            return False
         else:
-            return isinstance(message, Alive)
+            return False
         return True
 
     def lost(self, rank: int, why: str, now_s: float) -> None:
@@ -191,6 +197,7 @@ class Conductor:
         if gone:
             self._heard_s.pop(rank, None)
         if self.phase in (OVER, SHOWING):
+            self._lost_showing = self._lost_showing or was_good
             return
         if self.phase in (JOINING, CHECKING):
             if was_good:
@@ -260,7 +267,7 @@ class Conductor:
         self._held = None
         self._is_open = False
         files, needed, attempt = self._files, self._needed, self._attempt
-        route = (READER, *(rank for rank in self._heard_s if rank != READER))
+        route = (READER, *(rank for rank in self.good if rank != READER))
 
         def opened(way: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -355,11 +362,15 @@ class Conductor:
     def _show(self) -> None:
         """All have it: from here on it is one operation."""
         self.phase = SHOWING
-        request = Request(_KEY, READER, self.good, self._plan.job.encode())
+        self._shows += 1
+        # A key of its own: it must not wait for who has not heard yet that another came to nothing.
+        key = b"%d" % self._shows
+        request = Request(key, READER, self.good, self._plan.job.encode())
         self._op = require(self._node.member).request(request, self.now_s)
 
     def _hear_answer(self, answer: Answer) -> None:
         refused = {each.rank: each.refusal for each in answer.said if each.refusal}
+        newly = refused.keys() - self.bad.keys() or self._lost_showing
         for rank, why in refused.items():
             self.bad.setdefault(rank, why)
         self.decided = answer.decided
@@ -371,7 +382,8 @@ class Conductor:
             self._over(self._code_of_bad(code), "")
         elif self._stopped is not None:
             self._over(self._stopped, "")
-        elif self._partial and refused and self.good:
+        elif self._partial and newly and self.good:
+            self._lost_showing = False
             self._show()
         else:
             self._over(StoppedEarly.exit_code, "")

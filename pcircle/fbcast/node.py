@@ -11,9 +11,9 @@ The protocol:
    nobody shows it, and once there is one all do who live, or are started again.
 4. The reader tells all ranks that it is over. What is not shown is removed.
 
-Who loses the reader looks for the record, does what it says, and ends. Like the members of
-collective operations this has no clock, no network and no threads; `work` has something done that
-may take long, in order, and calls back.
+Who loses the reader, or hears nothing of it for long, looks for the record, does what it says, and
+ends. Like the members of collective operations this has no clock, no network and no threads; `work`
+has something done that may take long, in order, and calls back.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ from pcircle.fbcast.spread import Spread, spread_of
 READER = 0
 _ALIVE_SHARE = 4
 """How often a node says that it lives while the reader is patient."""
+_READER_SHARE = 3
+"""For how much longer the others are patient with the reader than it is with them."""
 
 Then: TypeAlias = Callable[[Any, "BaseException | None"], None]
 Work: TypeAlias = Callable[[Callable[[], Any], Then], None]
@@ -104,9 +106,11 @@ class Node:
         self._first = first
         self._early: list[tuple[int, Parts]] = []
         self._problem = ""
+        self._unwritten = 0  # chunks
         self._leaving = False
         self.now_s = 0.0
         self._alive_s = inf
+        self._reader_s = 0.0  # when it was heard
         self._under_way = 0  # calls of the disk
         self._since_s = 0.0  # of the first of them
         self._lost: set[int] = set()
@@ -116,6 +120,8 @@ class Node:
     def received(self, source: int, message: Message, now_s: float) -> None:
         """A message has come."""
         self.now_s = now_s
+        if source == READER:
+            self._reader_s = now_s
         if isinstance(message, Parts):
             self._parts(source, message)
         elif isinstance(message, Took):
@@ -127,7 +133,7 @@ class Node:
             self._start(message)
         elif isinstance(message, Finish):
             self._finish(message.code)
-        elif self.member is not None:
+        elif self.member is not None and not isinstance(message, Alive):
             self.member.received(source, message, now_s)  # type: ignore[arg-type]
 
     def lost(self, rank: int, now_s: float) -> None:
@@ -153,12 +159,20 @@ class Node:
         if self._alive_s <= now_s:
             self._alive_s = now_s + self.plan.patience_s / _ALIVE_SHARE
             self._send(READER, Alive())
+            silent_s = 0.0 if self.rank == READER else now_s - self._reader_s
+            if silent_s > _READER_SHARE * self.plan.patience_s:
+                self._finish(StoppedEarly.exit_code)  # it is stuck, and answers nobody
+                return
             if is_stuck:
                 self._fail(f"no answer from the file system in {self.plan.patience_s:g} s")
 
     def next_s(self) -> float:
         """When `tick` has something to do."""
-        return min(self._alive_s, inf if self.member is None else self.member.next_s())
+        if self.plan is None or self.member is None:
+            return inf
+        if self._leaving:
+            return self._since_s + self.plan.patience_s * 1.01 if self._under_way else inf
+        return min(self._alive_s, self.member.next_s())
 
     # ---- beginning -------------------------------------------------------------
 
@@ -190,6 +204,7 @@ class Node:
         if self._leaving:
             return
         self._problem = ""
+        self._unwritten = 0
         self.spread = spread_of(start, self.rank, self._send, self._deliver)
         self._work(lambda: self._disk.begin(start.files), self._written)
         early, self._early = self._early, []
@@ -212,12 +227,17 @@ class Node:
             return
 
         def then(_: Any, error: BaseException | None) -> None:
-            if self.spread is not spread:
+            if self.spread is not spread or self._problem:
                 return
-            self._written(None, error)
+            if error is not None:
+                self._fail(explain(error))
+                return
+            self._unwritten -= 1
             spread.chunk_written()
-            if chunk.last and not self._problem:
+            if chunk.last:
                 self._work(self._disk.complete, self._staged_as(spread.attempt))
+
+        self._unwritten += 1
 
         self._work(lambda: self._write(chunk), then)
 
@@ -249,6 +269,10 @@ class Node:
         if not self._problem and not self._leaving:
             self._problem = why
             self._send(READER, Staged(self._attempt(), why))
+            unwritten, self._unwritten = self._unwritten, 0
+            if self.spread is not None:
+                for _ in range(unwritten):  # nobody behind this node waits for its disk
+                    self.spread.chunk_written()
 
     # ---- the end ---------------------------------------------------------------
 

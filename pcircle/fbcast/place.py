@@ -261,6 +261,8 @@ class Place:
         plan = require(self._plan)
         if what != plan.job.encode() or not self._own:
             raise Refused("this node knows of another job")
+        for other in [each for each, job in self._ops.items() if job == self._own]:
+            self.undo(other)  # the reader asks anew only if nothing came of it
         inodes: list[int] = []
         modes: list[int] = []
         work = self._work[self._own]
