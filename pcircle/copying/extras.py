@@ -33,7 +33,12 @@ from pcircle.fs.xattrs import (
     read_attributes,
     read_flags,
 )
+from pcircle.mounts import type_of_device
 from pcircle.names import show
+
+# These list all that there is. Lustre has a list at hand, but not the names of attributes, and of
+# others nobody knows.
+_LISTING = frozenset({b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"})
 
 
 class NotKept(OSError):
@@ -69,6 +74,7 @@ class Extras:
         self._only_lists = keep.acl and not (keep.xattr or keep.flags)
         self.any = self._listed or keep.flags
         self._inherited = False
+        self._listing: dict[int, bool] = {}  # by device: whether its lists are among what it lists
         self._too_large: dict[int, int] = {}  # sizes of all of a file's attributes, by file system
         self._demanded = {
             kind
@@ -143,7 +149,7 @@ class Extras:
 
         NotKept, uncounted; NoSpace as of `account`.
         """
-        simple = self._only_lists and not self._inherited and read_list(fd) is None
+        simple = self._only_lists and not self._inherited and not self._has_list(fd, status.st_dev)
         if simple or not self.any:
             settle_file(out, status, self._keep)  # most files, so the shortest way
             return
@@ -153,6 +159,21 @@ class Extras:
             self.demand(refused)
             self.account(refused, target_fd)
         self.protect(out, held)
+
+    def _has_list(self, fd: int, device: int) -> bool:
+        """Whether an open file has an access control list; of most the answer is no.
+
+        To ask for one that is not there costs an exception, thrice what it costs to list what is.
+        """
+        listing = self._listing.get(device)
+        if listing is None:
+            listing = self._listing[device] = type_of_device(device) in _LISTING
+        if listing:
+            try:
+                return ACCESS in os.listxattr(fd)
+            except OSError:
+                pass  # it says so once more
+        return read_list(fd) is not None
 
     def account(self, refused: Sequence[Refused], target_fd: int) -> None:
         """As `lose`; NoSpace if the reason is that the target of that directory is full."""

@@ -172,7 +172,7 @@ HIT = {
     "open the source": (Rule(("open",), "s/top/d4/f2"), True),
     "look at the source": (Rule(("fstat",), "s/top/d4/f2"), True),
     "read the source": (Rule(("read", "readv"), "s/top/d4/f2"), True),
-    "ask for its list": (Rule(("getxattr",), "s/top/d4/f2"), True),
+    "ask for its list": (Rule(("getxattr", "listxattr"), "s/top/d4/f2"), True),
     "create the copy": (Rule(("open",), "t/top/d4/f2"), True),
     "write the copy": (Rule(("write",), "t/top/d4/f2"), True),
     "give the copy its owner": (Rule(("chown",), "t/top/d4/f2"), True),
