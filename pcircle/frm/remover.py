@@ -11,10 +11,10 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
-from pcircle.encoding import text_of
+from pcircle.encoding import text_of, to_scan
 from pcircle.frm.plan import Counters, Plan
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
@@ -50,10 +50,13 @@ class Remover(EntryVisitor):
         self._counts = counters is not None
         self._dry = plan.dry or self._counts
         self._acts = None if self._counts else task.acts
+        plain = plan.recursive and plan.operations_per_s is None and not plan.keep_times
+        self.does_bare = plain and not self._dry and self._acts is None
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
         self._steadiness = Steadiness()
         self._stays = 0
+        self._open = task.open_beneath
 
     def _goes(self, opened: Open[int]) -> bool:
         """Whether a directory is to be removed, if nothing in it stays."""
@@ -82,6 +85,43 @@ class Remover(EntryVisitor):
             if mark and mark != mark_of(status):
                 raise Changed(_OTHER)
         return None
+
+    def bare(
+        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
+        counters, gone = self.counters, 0
+        rest: list[bytes] = []
+        unlink, rmdir, close = os.unlink, os.rmdir, os.close
+        scandir: Any = os.scandir  # mypy knows of no scan of either kind
+        for name in names:
+            try:
+                fd = self._open(name, directory_fd)
+                try:
+                    with scandir(to_scan(fd)) as entries:
+                        some = list(islice(entries, _TOGETHER + 1))
+                    files = [each.name for each in some if each.is_file(follow_symlinks=False)]
+                    if len(some) > _TOGETHER:
+                        files.clear()
+                    for each in files:
+                        unlink(each, dir_fd=fd)
+                        gone += 1
+                finally:
+                    close(fd)
+                if len(files) == len(some):
+                    rmdir(name, dir_fd=directory_fd)
+                else:
+                    rest.append(name)
+            except OSError:
+                rest.append(name)
+        done = len(names) - len(rest)
+        counters.found += gone
+        counters.files += gone
+        counters.sized += gone + done
+        counters.scans_done += done
+        counters.directories += done
+        counters.weight += above.weight * done
+        return rest
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""

@@ -47,6 +47,7 @@ class Open(Generic[P]):
         "place",
         "root",
         "slot",
+        "tried",
         "waits",
         "weight",
     )
@@ -65,6 +66,7 @@ class Open(Generic[P]):
         self.only: Listed | None = None
         self.ancestors = b""  # of what is in it
         self.pending: list[bytes] = []  # subdirectories that are to be entered
+        self.tried = 0  # of these, at the end, that are known to be no small ones
         self.below: dict[bytes, Listed] = {}  # what is meant of some of these
         self.entered = True  # unless it is a mount point that is left empty
         self.failed = False  # it could not be read or made: nothing is done when it ends

@@ -104,6 +104,19 @@ class Visitor(ABC, Generic[P]):
         """
         return None
 
+    does_bare = False
+    """Whether `bare` is worth asking for."""
+
+    def bare(
+        self, above: Open[P], names: list[bytes], directory_fd: int, context: Gathering[P]
+    ) -> list[bytes]:
+        """Do directories of one, by its descriptor, that are small and plain; the other ones.
+
+        Nothing comes of those that are done. Not asked for where names are chosen. Counts weights
+        and entries, also those that are done in directories that are then walked.
+        """
+        return names
+
     def whole(
         self, opened: Open[P], weight: float, source: Lease, context: Context[Any]
     ) -> list[bytes] | None:

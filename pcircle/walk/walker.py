@@ -49,6 +49,8 @@ _MIN_NAMES = 32  # of directories that are divided although nobody waits
 _SHARES = 8  # that what is left of a directory is handed out in
 _MAX_SHARES = 128
 _FADES = 0.7  # what a directory took, with each after it
+_SEVERAL = 16  # directories that are done at once, if that takes no longer than
+_SEVERAL_S = 0.001
 _DENIED = PermissionError(13, os.strerror(13))
 
 
@@ -153,6 +155,7 @@ class Walker(Generic[P]):
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         # Where nothing is chosen; lists choose for each directory.
         self._does_small = visitor.does_small and self._takes_all and not scope.one_file_system
+        self._does_bare = visitor.does_bare and self._takes_all and not scope.one_file_system
         self._held: _Held[P] = _Held(sources, targets)
         self._each_s = inf  # what a directory takes at the worst: nothing is known yet
 
@@ -262,7 +265,11 @@ class Walker(Generic[P]):
                 self._feed(stack, context)
                 fed_s = now_s
                 continue
+            if self._does_bare and not top.tried and self._each_s <= _ITEM_S and not top.below:
+                entered += self._several(top, now_s, context)
+                continue
             name = top.pending.pop()
+            top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
                 # Or one may hang: nothing is to wait for it.
                 self._give_all(stack, context, at_ease=False)
@@ -300,6 +307,23 @@ class Walker(Generic[P]):
         opened: Open[P] = Open(item.root, b"", 1, base, self._visitor.nothing)
         opened.only = item.only
         self._look(opened, None, stack, context)
+
+    def _several(self, above: Open[P], began_s: float, context: Gathering[P]) -> int:
+        """Have some directories done at once; those that are not small enough are the next ones."""
+        count = min(len(above.pending), _SEVERAL, max(1, int(_SEVERAL_S / self._each_s)))
+        names = above.pending[-count:]
+        try:
+            fd = self._held.hold(above)[0].fd
+        except OSError:
+            above.tried = count
+            return 0
+        del above.pending[-count:]
+        rest = self._visitor.bare(above, names, fd, context)
+        above.pending += rest
+        above.tried = len(rest)
+        took_s = (time.monotonic() - began_s) / count
+        self._each_s = max(took_s, self._each_s * _FADES)
+        return count
 
     def _small(self, above: Open[P], name: bytes, context: Gathering[P]) -> bool:
         """Whether a directory could be done without all the steps that one may take."""
