@@ -26,10 +26,9 @@ from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
-from pcircle.walk.items import Place
+from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import handed_back
 
 if TYPE_CHECKING:
     from pcircle.fprof.looks import Looks

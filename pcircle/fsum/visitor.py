@@ -17,10 +17,9 @@ from pcircle.fsum.reader import Reader
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature import Signer
-from pcircle.walk.items import Place
+from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import handed_back
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists

@@ -29,11 +29,11 @@ from pcircle.runtime import Context, PartedTask
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.tool.failures import Failure
-from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Walker, handed_back
+from pcircle.walk.walker import Walker
 
 _PIECE_BYTES = 512 << 10
 _AHEAD_BYTES = 8 << 20

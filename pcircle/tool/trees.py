@@ -33,12 +33,12 @@ from pcircle.tool.failures import failure_of
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
-from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.seeds import seeds
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Scope, Walker, handed_back
+from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists

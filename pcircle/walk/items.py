@@ -13,11 +13,13 @@ what it makes. `weight` is a share of the job's 1.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
 from pcircle.fs.listed import Listed
+from pcircle.guards import require
 
 Identity: TypeAlias = tuple[int, int]
 """Device and inode."""
@@ -91,3 +93,20 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 def unpack(packed: bytes) -> list[bytes]:
     """The names as bytes."""
     return packed.split(b"\0") if packed else []
+
+
+def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
+    """What a slow batch has left, in two parts."""
+    half = (len(files) + 1) // 2
+    for part in (files[:half], files[half:]):
+        if part:
+            yield Batch(
+                item.root,
+                item.path,
+                b"\0".join(part),
+                b"",
+                item.weight,
+                require(item.place),
+                b"",
+                item.slot,
+            )

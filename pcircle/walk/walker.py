@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -318,11 +318,9 @@ class Walker(Generic[P]):
             above.tried = count
             return 0
         del above.pending[-count:]
-        rest = self._visitor.bare(above, names, fd, context)
-        above.pending += rest
+        above.pending += (rest := self._visitor.bare(above, names, fd, context))
         above.tried = len(rest)
-        took_s = (time.monotonic() - began_s) / count
-        self._each_s = max(took_s, self._each_s * _FADES)
+        self._each_s = max((time.monotonic() - began_s) / count, self._each_s * _FADES)
         return count
 
     def _small(self, above: Open[P], name: bytes, context: Gathering[P]) -> bool:
@@ -583,21 +581,4 @@ def batches(where: Open[Any], names: Names, most: int) -> Iterator[Batch]:
                 place=place,
                 slot=where.slot,
                 **packed,
-            )
-
-
-def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
-    """What a slow batch has left, in two parts."""
-    half = (len(files) + 1) // 2
-    for part in (files[:half], files[half:]):
-        if part:
-            yield Batch(
-                item.root,
-                item.path,
-                b"\0".join(part),
-                b"",
-                item.weight,
-                require(item.place),
-                b"",
-                item.slot,
             )

@@ -37,10 +37,10 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, Place, Tree
+from pcircle.walk.items import Batch, Place, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Scope, Walker, handed_back
+from pcircle.walk.walker import Scope, Walker
 from tests.sim.cases import Case
 from tests.sim.driver import Player, Record
 from tests.sim.grove import Clock, Directories, Grove

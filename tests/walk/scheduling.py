@@ -19,10 +19,10 @@ from pcircle.fs.directories import Directories, Lease, bases, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
-from pcircle.walk.walker import Scope, Walker, handed_back
+from pcircle.walk.walker import Scope, Walker
 
 Paths = frozenset[bytes]
 

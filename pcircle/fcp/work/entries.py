@@ -26,10 +26,9 @@ from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.trouble import trying
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.walk.items import Batch, Place
+from pcircle.walk.items import Batch, Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
-from pcircle.walk.walker import handed_back
 
 _BATCH_S = 0.1
 
