@@ -1,1 +1,21 @@
-"""frm: remove files and trees in parallel."""
+"""frm: remove files and trees in parallel. `remove` is the command, for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.tool.treetool import TreeReport
+
+
+def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
+    """Remove as the command does, and print nothing; what `--json` would write.
+
+    `options` are those of the command line, by name: ``remove("/scratch/old", recursive=True,
+    older_than="30d", jobs=4)``. An option that may be repeated takes a list. Entries that could
+    not be removed are in the result. Under MPI all ranks call it, and only the first has a result.
+
+    UsageError, StoppedEarly if nothing was begun.
+    """
+    from pcircle.frm.command import remove_called
+
+    return remove_called(paths, options)

@@ -10,7 +10,8 @@ from pcircle.ui.arguments import Parser, add_actions, add_filters, add_plans, no
 USAGE = """\
 frm [OPTION]... PATH...
        frm --files-from LIST [OPTION]... [PATH]
-       frm --apply PLAN [OPTION]..."""
+       frm --apply PLAN [OPTION]...
+       frm --empty-trash DIR [OPTION]..."""
 
 DESCRIPTION = """\
 Remove files and, with -r, directories in parallel.
@@ -42,6 +43,8 @@ def _add(p: Parser) -> None:
     add("-i", dest="ask", action="store_true", help="refused: nothing is asked; use --plan")
     add("-I", dest="ask", action="store_true", help="refused, like -i")
     add("--keep-root", action="store_true", help="empty each PATH, but keep PATH itself")
+    add("--trash", metavar="DIR", help="move each PATH into DIR, on the same file system")
+    add("--empty-trash", metavar="DIR", help="remove what --trash has moved into DIR")
     add("--empty-dirs", action="store_true", help="only directories that are or become empty")
     add("--keep-times", action="store_true", help="keep the times of directories that stay")
     add("--force-modes", action="store_true", help="give the owner u+rwx on directories")
@@ -50,6 +53,7 @@ def _add(p: Parser) -> None:
     add_plans(add)
     add("--truncate", metavar="SIZE", help="not available yet")
     add("--immutable", metavar="HOW", help="not available yet")
+    add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")
     add_actions(p, "removed")

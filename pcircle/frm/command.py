@@ -4,61 +4,144 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from pcircle.encoding import text_of
 from pcircle.errors import UsageError
+from pcircle.frm import trash
+from pcircle.frm.cli import parser
 from pcircle.frm.plan import Counters, Plan, root_of
 from pcircle.frm.remover import RemoveTask
+from pcircle.runtime import Outcome
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
+from pcircle.tool.shell import words_of
 from pcircle.tool.trees import resolve
+from pcircle.tool.treetool import TreeReport
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
+from pcircle.units import format_size
 from pcircle.walk.roots import Root
+
+_ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
 
 
 class Console(ChangeConsole):
     """Tells the user of a removal."""
 
+    _program: RemoveProgram
+
     def summary(self, total: Counters) -> str:
         """See `TreeConsole`."""
-        return f"{plural(total.completed, 'entry', 'entries')} removed"
+        typed = self._program.typed
+        dry = typed.dry_run or typed.plan is not None
+        done = "moved to the trash" if typed.trash is not None else "removed"
+        parts = [f"{plural(total.completed, 'entry', 'entries')} {'would be ' * dry}{done}"]
+        others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
+        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        if typed.bytes and not dry:
+            sizes = map(format_size, (total.named_bytes, total.freed_bytes))
+            parts.append("{} of names, {} freed".format(*sizes))
+        return ", ".join(parts)
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        """See `Console`."""
+        self._program.tidy_up()
+        return super().end(outcome)
 
 
 class RemoveProgram(ChangeProgram):
     """frm, for the runtime."""
 
-    name = "frm"
-    said = "removed"
+    name, said = "frm", "removed"
+    plan_type, task_type, console_type = Plan, RemoveTask, Console
+
+    def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
+        super().__init__(typed, paths, **more)
+        self._holders: list[tuple[int, os.stat_result]] = []
+        self._run = b""
 
     @property
     def lists_whole(self) -> bool:
         """See `TreeProgram`."""
         return bool(self.typed.recursive)
 
-    plan_type, task_type, console_type = Plan, RemoveTask, Console
-
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
-        typed, found = self.typed, []
+        typed = self.typed
         if typed.apply is not None:
             return self.read_plan().roots
         if typed.files_from is not None:
             return resolve(self.paths)
-        for path in self.paths:
-            try:
-                deep = typed.recursive or typed.dir
-                root = root_of(path, keep_root=typed.keep_root, recursive=deep)
-                if root is None and not typed.force:
-                    raise FileNotFoundError(2, os.strerror(2))
-            except OSError as error:
-                text = f"cannot remove '{show(path)}': {error.strerror}"
-                raise UsageError(text) from None
-            if root is not None:
-                found.append(root)
-        return tuple(found)
+        if typed.empty_trash is not None:
+            return trash.runs("--empty-trash", os.fsencode(typed.empty_trash))
+        found = map(self._root, self.paths)
+        return tuple(root for root in found if root is not None)
+
+    def _root(self, path: bytes) -> Root | None:
+        typed = self.typed
+        try:
+            deep = typed.recursive or typed.dir
+            root = root_of(path, keep_root=typed.keep_root, recursive=deep)
+            if root is None and not typed.force:
+                raise FileNotFoundError(2, os.strerror(2))
+        except OSError as error:
+            text = f"cannot remove '{show(path)}': {error.strerror}"
+            raise UsageError(text) from None
+        if root is not None and typed.trash is not None:  # moved as it is, whatever it is
+            return Root(root.holder, root.name or root.within, path)
+        return root
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        typed = self.typed
+        if typed.trash is not None and not typed.dry_run:
+            self._run = trash.begin("--trash", os.fsencode(typed.trash))
+        moved = b"" if typed.trash is None else self._run or b"."
+        return super().decided(roots, ranks) | {"trash": moved}
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """See `TreeProgram`."""
+        super().begin(roots)
+        if self.typed.keep_times and not self.typed.dry_run:
+            for holder in {root.holder for root in roots}:
+                fd = os.open(os.path.join(self.directory(), holder), os.O_RDONLY | os.O_DIRECTORY)
+                self._holders.append((fd, os.fstat(fd)))
+
+    def tidy_up(self) -> None:
+        """The job has ended: what each PATH was in gets its times back."""
+        for fd, status in self._holders:
+            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.close(fd)
+        if self._run:
+            trash.end(self._run)
 
 
-def remove_typed(typed: argparse.Namespace) -> int:
-    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+def program_of(typed: argparse.Namespace) -> RemoveProgram:
+    """What a parsed command line asks for. UsageError if it makes no sense."""
+    _refuse(typed)
+    is_listed = typed.files_from is not None
+    if typed.empty_dirs:
+        typed.kind = "d"
+    paths = list(map(os.fsencode, typed.operands))
+    if not paths and is_listed:
+        paths = [b"."]
+    if typed.empty_trash is not None:
+        paths = [os.fsencode(typed.empty_trash)]
+    return RemoveProgram(
+        typed,
+        paths,
+        recursive=typed.recursive or typed.empty_trash is not None,
+        keep_root=typed.keep_root or is_listed,
+        listed=is_listed or typed.apply is not None,
+        keep_times=typed.keep_times,
+        force_modes=typed.force_modes,
+        enter_mounts=typed.cross_mounts,
+        sized=typed.bytes,
+    )
+
+
+def _refuse(typed: argparse.Namespace) -> None:
     if typed.ask:
         raise UsageError("-i and -I: nothing is asked; use --plan FILE and then --apply FILE")
     for option, value in (("truncate", typed.truncate), ("immutable", typed.immutable)):
@@ -66,21 +149,27 @@ def remove_typed(typed: argparse.Namespace) -> int:
             raise UsageError(f"--{option}: not available yet")
     if typed.cross_mounts and typed.one_file_system:
         raise UsageError("--cross-mounts cannot be combined with -x")
-    if typed.empty_dirs:
-        if typed.kind is not None:
-            raise UsageError("--empty-dirs cannot be combined with --kind")
-        typed.kind = "d"
-    paths = list(map(os.fsencode, typed.operands))
-    is_listed = typed.files_from is not None
-    if is_listed and not paths:
-        paths = [b"."]
-    return RemoveProgram(
-        typed,
-        paths,
-        recursive=typed.recursive,
-        keep_root=typed.keep_root or is_listed,
-        listed=is_listed or typed.apply is not None,
-        keep_times=typed.keep_times,
-        force_modes=typed.force_modes,
-        enter_mounts=typed.cross_mounts,
-    ).run()
+    if typed.empty_dirs and typed.kind is not None:
+        raise UsageError("--empty-dirs cannot be combined with --kind")
+    if typed.empty_trash is not None and typed.operands:
+        raise UsageError(f"--empty-trash takes no PATH: extra operand '{typed.operands[0]}'")
+    if typed.trash is not None:
+        from pcircle.tool.filters import attributes_of
+        from pcircle.walk.attributes import ANY
+
+        given = [name for name in (*_ALONE, "empty_trash") if getattr(typed, name)]
+        if given:
+            raise UsageError(f"--trash cannot be combined with --{given[0].replace('_', '-')}")
+        if typed.filters or attributes_of(typed) != ANY:
+            raise UsageError("--trash cannot be combined with filters")
+
+
+def remove_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    return program_of(typed).run()
+
+
+def remove_called(paths: Iterable[str | bytes], options: Mapping[str, object]) -> TreeReport | None:
+    """As of `pcircle.frm.remove`."""
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
+    return program_of(parser().parse([*words_of(options), "--", *operands], {})).call()

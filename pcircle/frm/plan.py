@@ -20,6 +20,7 @@ class Plan(ChangePlan, frozen=True, kw_only=True):
 
     `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
     directories that stay keep their times. `force_modes`: the owner gets access to directories.
+    With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
     """
 
     recursive: bool = False
@@ -27,13 +28,20 @@ class Plan(ChangePlan, frozen=True, kw_only=True):
     keep_times: bool = False
     force_modes: bool = False
     listed: bool = False
+    sized: bool = False
+    trash: bytes = b""
     enter_mounts: bool = False
 
 
 class Counters(ChangeCounters):
-    """Entries that had `vanished` before they were to be removed."""
+    """Entries that had `vanished` before they were to be removed.
+
+    On disk files have `named_bytes` by each of their names, and `freed_bytes` by the last one.
+    """
 
     vanished: int
+    named_bytes: int
+    freed_bytes: int
 
     @property
     def settled(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -16,6 +17,7 @@ from typing import Any
 
 from pcircle.encoding import text_of, to_scan
 from pcircle.frm.plan import Counters, Plan
+from pcircle.frm.trash import move
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
@@ -26,6 +28,7 @@ from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.tool.trees import EntryVisitor
+from pcircle.walk.attributes import LETTERS
 from pcircle.walk.choosing import choosing
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
@@ -36,6 +39,7 @@ _TRIES = 3
 _MAX_LEVELS = 32  # of directories that were made in one that had been listed
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _DENIED = (errno.EACCES, errno.EPERM)
+_FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
 
@@ -50,7 +54,9 @@ class Remover(EntryVisitor):
         self._counts = counters is not None
         self._dry = plan.dry or self._counts
         self._acts = None if self._counts else task.acts
-        plain = plan.recursive and plan.operations_per_s is None and not plan.keep_times
+        plain = (
+            plan.recursive and plan.operations_per_s is None and not (plan.keep_times or plan.sized)
+        )
         self.does_bare = plain and not self._dry and self._acts is None
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
@@ -155,6 +161,7 @@ class Remover(EntryVisitor):
 
         What has come into it since it was listed is removed, too, some times.
         """
+        self.task.due(1, context.is_stopping)
         for _ in range(_TRIES):
             try:
                 self._remove_directory(opened)
@@ -270,6 +277,9 @@ class Remover(EntryVisitor):
     ) -> None:
         """See `Visitor`. The filters are meant for a PATH that is no directory, too."""
         counters, fd = self.counters, fds[0]
+        if self._plan.trash:
+            self._move(where, names, fd, context)
+            return
         if where.path == HOLDER:
             count = len(names)
             names = self._chosen(names, fd)
@@ -282,6 +292,22 @@ class Remover(EntryVisitor):
             counters.links += self._remove(where, "l", names.links, fd, context)
         if names.specials:
             counters.special += self._remove(where, "s", names.specials, fd, context)
+
+    def _move(self, where: Where, names: Names, fd: int, context: Context[Any]) -> None:
+        """Have a PATH in the trash."""
+        plan, counters = self._plan, self.counters
+        for name in names.all():
+            try:
+                mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+                if not self._dry:
+                    move(name, fd, plan.trash, where.root)
+            except OSError as error:
+                self.fail(where.root, name, "move to the trash", error, context)
+                continue
+            kind = LETTERS.get(stat.S_IFMT(mode), "?")
+            field = _FIELDS.get(kind, "special")
+            setattr(counters, field, getattr(counters, field) + 1)
+            self._tell(where.root, name, kind, context)
 
     def _chosen(self, names: Names, fd: int) -> Names:
         block = Block()
@@ -336,7 +362,7 @@ class Remover(EntryVisitor):
             known = plan.marks[where.root] if where.path == HOLDER else b""
             return partial(_unlink_marked, known)
         if not self._dry:
-            return os.unlink
+            return partial(_unlink_sized, self.counters) if plan.sized else os.unlink
         return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _nothing
 
     def _tell(
@@ -388,6 +414,14 @@ class Remover(EntryVisitor):
 
 def _nothing(name: bytes, *, dir_fd: int) -> None:
     """Remove nothing, as in a dry run."""
+
+
+def _unlink_sized(counters: Counters, name: bytes, *, dir_fd: int) -> None:
+    """Remove a file, and count what it takes; what others do to its names meanwhile is not seen."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    os.unlink(name, dir_fd=dir_fd)
+    counters.named_bytes += status.st_blocks * 512
+    counters.freed_bytes += status.st_blocks * 512 * (status.st_nlink == 1)
 
 
 def _unlink_marked(known: bytes, name: bytes, *, dir_fd: int) -> None:

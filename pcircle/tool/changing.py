@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.errors import StoppedEarly, UsageError
+from pcircle.errors import Interrupted, StoppedEarly, Terminated, UsageError
 from pcircle.guards import require
 from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines, Wanted
@@ -38,6 +38,7 @@ from pcircle.workers.throttle import Throttle
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
+_INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 _REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
 _BURST_S = 0.1
 
@@ -183,6 +184,14 @@ class ChangeConsole(TreeConsole):
     def __init__(self, program: TreeProgram, log: LogFile | None) -> None:
         super().__init__(program, log)
         self.verbose = max(0, self.verbose - 1)
+
+    has_bytes = False
+
+    def remarks(self, total: Any, code: int) -> Iterable[str]:
+        """See `TreeConsole`."""
+        left = total.found - total.settled
+        if left > 0 and code in (StoppedEarly.exit_code, *_INTERRUPTED):
+            yield f"at least {plural(left, 'entry is', 'entries are')} left"
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`. Only a plan that is whole has its last line."""

@@ -56,6 +56,8 @@ class Console(Observer[R]):
     """Tells the user of failures, progress and the end of a run of `tool`."""
 
     tool: str
+    has_bytes = True
+    """Whether bytes are any part of the work."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class Console(Observer[R]):
         self._unwritable: set[str] = set()  # of the logs
         self._log = log
         self._actions = actions
-        self._capped = Capped(self.tool, sys.stderr, options.error_log)
+        stream = None if options.silent else sys.stderr
+        self._capped = Capped(self.tool, stream, options.error_log)
         self._listed = listed
         self._planned = planned
         self.planned = 0  # entries
@@ -81,7 +84,7 @@ class Console(Observer[R]):
         self._began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
-        self._progress = progress.make(mode, sys.stderr, quiet=self.quiet, interval_s=interval_s)
+        self._progress = progress.make(mode, stream, quiet=self.quiet, interval_s=interval_s)
         self.note = self._progress.note
         self.results = Results(self.tool, options.json, self.note)
         shown = mode == "always" or (mode == "auto" and not self.quiet)
@@ -166,6 +169,7 @@ class Console(Observer[R]):
             stale_ranks=sums.stale,
             failed=now.troubles,
             bytes_shown=self.bytes_shown(now),
+            has_bytes=self.has_bytes,
         )
         self._progress.update(view)
 

@@ -25,7 +25,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
     `filters` are as of `pcircle.tool.inputs.rules_of`, and `wanted` is what entries must be. With
     `files_from` only what that list names is meant; `null`: such files are NUL-terminated.
-    `threads` and `jobs` None: adaptive, and as many as there are cores.
+    `threads` and `jobs` None: adaptive, and as many as there are cores. `silent`: nothing is
+    printed, as a program has called.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -42,6 +43,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float = 10.0
     json: str | None = None
     error_log: str | None = None
+    silent: bool = False
 
 
 def common(typed: argparse.Namespace) -> dict[str, Any]:

@@ -15,6 +15,22 @@ from pcircle.transport.launch import detect
 from pcircle.ui.arguments import Parser, run
 
 
+def words_of(options: Mapping[str, object]) -> list[str]:
+    """Options that a program gives by name, as they would be typed.
+
+    True is an option without a value, False and None are none, and a list is given again for each.
+    """
+    words = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if each is True:
+                words.append(option)
+            elif each is not None and each is not False:
+                words.append(f"{option}={each}")
+    return words
+
+
 class Shell(NamedTuple):
     """A command. `operands` are shown as its usage does; `add` adds options to a parser.
 

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from pcircle import __version__
 from pcircle.entry import enter
-from pcircle.errors import Defect, EntriesFailed, Interrupted, Terminated, UsageError, worst
+from pcircle.errors import (
+    Defect,
+    EntriesFailed,
+    Interrupted,
+    StoppedEarly,
+    Terminated,
+    UsageError,
+    worst,
+)
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, RankReport, Task
 from pcircle.tool.again import command
@@ -86,6 +94,7 @@ class TreeConsole(Console[dict[int, int]]):
         self.tool = program.name
         super().__init__(program.options, log, program.actions, program.listed, program.planned)
         self._words = program.words
+        self._program = program
         self.counters_type = program.task_type.counters_type
 
     def counted(self, counts: tuple[int, ...]) -> Any:
@@ -102,6 +111,10 @@ class TreeConsole(Console[dict[int, int]]):
     def summary(self, total: Any) -> str:
         """What was done, in one line."""
         return f"{plural(total.completed, 'entry', 'entries')} done"
+
+    def remarks(self, total: Any, code: int) -> Iterable[str]:
+        """What else there is to say at the end."""
+        return ()
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         code, reasons = self.end(outcome)
@@ -120,12 +133,16 @@ class TreeConsole(Console[dict[int, int]]):
             self.note(f"{self.tool}: {self.summary(total)} in {took}")
         if code in (Interrupted.exit_code, Terminated.exit_code):
             self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
+        for remark in self.remarks(total, code):
+            self.note(f"{self.tool}: {remark}")
         ranks = tuple(map(self._share, outcome.reports))
         if self.verbose:
             self.note(shares(ranks, total.completed, self.verbose).rstrip("\n"))
         counts = dict(zip(total.names, total.row(), strict=True))
         about = (1, self.tool, __version__, code, counts, round(self.elapsed_s, 3))
-        self.results.document(TreeReport(*about, tuple(reasons), tuple(self.failures), ranks))
+        report = TreeReport(*about, tuple(reasons), tuple(self.failures), ranks)
+        self._program.report = report
+        self.results.document(report)
         return worst((code, self.results.code))
 
     def _share(self, report: RankReport) -> RankShare:
@@ -153,6 +170,8 @@ class TreeProgram(ToolProgram):
         self.actions: LogFile | None = None  # these are on rank 0
         self.listed: LogFile | None = None
         self.planned: LogFile | None = None
+        self.report: TreeReport | None = None  # when it has ended, on rank 0
+        self._refusal = ""
         self._more = more
         self._lists: Lists | None = None
 
@@ -186,6 +205,29 @@ class TreeProgram(ToolProgram):
     def run(self) -> int:
         """Run it on the ranks that were asked for; the exit code."""
         return run_tool(self, self.options)
+
+    def call(self) -> TreeReport | None:
+        """As `run`, for a program: nothing is printed. The result; None on ranks but the first.
+
+        UsageError, StoppedEarly if it is refused or could not begin.
+        """
+        more: dict[str, Any] = {"silent": True, "quiet": True, "progress": "never"}
+        self.options = msgspec.structs.replace(self.options, **more)
+        self.again = True
+        code = self.run()
+        if self.report is None and self._refusal:
+            raise (
+                UsageError(self._refusal)
+                if code == UsageError.exit_code
+                else StoppedEarly(self._refusal)
+            )
+        return self.report
+
+    def complain(self, text: str) -> None:
+        """See `ToolProgram`."""
+        self._refusal = text
+        if not self.options.silent:
+            super().complain(text)
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self.options

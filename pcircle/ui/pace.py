@@ -75,10 +75,11 @@ class Pace:
         stale_ranks: int,
         failed: int,
         bytes_shown: int | None = None,
+        has_bytes: bool = True,
     ) -> ProgressView:
         """What is known at this moment, with rates; see `ProgressView`.
 
-        `bytes_shown` are those of a job whose bytes are no work.
+        `bytes_shown` are those of a job whose bytes are no work; others may have none at all.
         """
         shown = known.bytes_done if bytes_shown is None else bytes_shown
         self._note(elapsed_s, known)
@@ -102,6 +103,7 @@ class Pace:
             remaining_s=left_s if elapsed_s > _SURE_AFTER_S else None,
             stale_ranks=stale_ranks,
             failed=failed,
+            has_bytes=has_bytes,
         )
 
     def _note(self, elapsed_s: float, known: Known) -> None:

@@ -71,6 +71,7 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
     remaining_s: float | None
     stale_ranks: int = 0
     failed: int = 0
+    has_bytes: bool = True
 
 
 class Progress(Protocol):
@@ -123,8 +124,10 @@ def _words(view: ProgressView, without: frozenset[str]) -> str:
         "rate": format_rate(view.rate_bytes_s),
         "entry rate": f"{format_count(round(view.rate_entries_s))} entries/s",
     }
-    if total is not None and "total" not in without:
+    if view.has_bytes and total is not None and "total" not in without:
         parts["size"] = f"{size} of {format_size(total)}"
+    if not view.has_bytes:
+        del parts["size"], parts["rate"]
     if view.remaining_s is not None:
         parts["left"] = f"{format_duration(view.remaining_s)} left"
     if view.failed:

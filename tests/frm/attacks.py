@@ -37,6 +37,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-r", "--cross-mounts"),
     ("-r", "--min-size", "1"),
     ("-r", "--empty-dirs"),
+    ("-r", "--bytes"),
+    ("-r", "--max-delete", "1000000"),
 )
 # Directories are opened through links, as by a remover that doesn't mind.
 FOLLOWING = """
