@@ -96,6 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "encoding",
         "errors",
         "guards",
+        "mounts",
         "names",
         "writing",
     },

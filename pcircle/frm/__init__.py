@@ -16,6 +16,10 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
 
     UsageError, StoppedEarly if nothing was begun.
     """
-    from pcircle.frm.command import remove_called
+    from pcircle.encoding import text_of
+    from pcircle.frm.cli import parser
+    from pcircle.frm.command import program_of
+    from pcircle.tool.shell import words_of
 
-    return remove_called(paths, options)
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
+    return program_of(parser().parse([*words_of(options), "--", *operands], {})).call()

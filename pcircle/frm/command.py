@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from pcircle.encoding import text_of
 from pcircle.errors import UsageError
 from pcircle.frm import trash
-from pcircle.frm.cli import parser
 from pcircle.frm.plan import Counters, Plan, root_of
 from pcircle.frm.remover import RemoveTask
 from pcircle.runtime import Outcome
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
-from pcircle.tool.shell import words_of
 from pcircle.tool.trees import resolve
-from pcircle.tool.treetool import TreeReport
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.units import format_size
@@ -167,9 +163,3 @@ def _refuse(typed: argparse.Namespace) -> None:
 def remove_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     return program_of(typed).run()
-
-
-def remove_called(paths: Iterable[str | bytes], options: Mapping[str, object]) -> TreeReport | None:
-    """As of `pcircle.frm.remove`."""
-    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    return program_of(parser().parse([*words_of(options), "--", *operands], {})).call()
