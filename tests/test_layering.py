@@ -103,9 +103,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoint": {"runtime", "fs", "encoding", "errors", "guards", "writing"},
     "signature": {"buffers", "fs", "errors", "guards", "optional", "trusted", "writing"},
     "tool": BELOW_TOOLS,
+    "removing": {
+        "encoding",
+        "errors",
+        "fs",
+        "guards",
+        "runtime",
+        "tool",
+        "trusted",
+        "ui",
+        "walk",
+    },
     "walk": {"fs", "guards", "runtime", "trusted", "writing"},
     "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
-    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"tool"}),
+    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"removing", "tool"}),
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

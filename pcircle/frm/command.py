@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.errors import UsageError
-from pcircle.frm import trash
-from pcircle.frm.plan import Counters, Plan, root_of
-from pcircle.frm.remover import RemoveTask
+from pcircle.frm.operands import root_of
+from pcircle.removing import trash
+from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.remover import RemoveTask
 from pcircle.runtime import Outcome
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
 from pcircle.tool.trees import resolve
@@ -20,6 +21,12 @@ from pcircle.units import format_size
 from pcircle.walk.roots import Root
 
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
+
+
+class Task(RemoveTask):
+    """A rank's part, or a thread's."""
+
+    tool = "frm"
 
 
 class Console(ChangeConsole):
@@ -50,7 +57,7 @@ class RemoveProgram(ChangeProgram):
     """frm, for the runtime."""
 
     name, said = "frm", "removed"
-    plan_type, task_type, console_type = Plan, RemoveTask, Console
+    plan_type, task_type, console_type = RemovalPlan, Task, Console
 
     def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(typed, paths, **more)

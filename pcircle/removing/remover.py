@@ -16,14 +16,14 @@ from itertools import chain, islice
 from typing import Any
 
 from pcircle.encoding import text_of, to_scan
-from pcircle.frm.plan import Counters, Plan
-from pcircle.frm.trash import move
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
+from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.trash import move
 from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
@@ -437,11 +437,11 @@ def _path(where: Where, name: bytes) -> bytes:
 
 
 class RemoveTask(ChangeTask):
-    """A rank's part of a removal, or a thread's."""
+    """A rank's part of a removal, or a thread's. A tool says which `tool` it is."""
 
-    tool, doing = "frm", "remove"
+    doing = "remove"
     counters_type, visitor_type = Counters, Remover
-    plan: Plan
+    plan: RemovalPlan
 
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""

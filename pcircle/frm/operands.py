@@ -1,4 +1,4 @@
-"""What frm is to do, decided once on rank 0, and what it counts."""
+"""What each PATH is, and which are refused."""
 
 from __future__ import annotations
 
@@ -8,45 +8,10 @@ import stat
 
 from pcircle.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
-from pcircle.tool.changing import ChangeCounters, ChangePlan
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class Plan(ChangePlan, frozen=True, kw_only=True):
-    """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.
-
-    `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
-    directories that stay keep their times. `force_modes`: the owner gets access to directories.
-    With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
-    """
-
-    recursive: bool = False
-    keep_root: bool = False
-    keep_times: bool = False
-    force_modes: bool = False
-    listed: bool = False
-    sized: bool = False
-    trash: bytes = b""
-    enter_mounts: bool = False
-
-
-class Counters(ChangeCounters):
-    """Entries that had `vanished` before they were to be removed.
-
-    On disk files have `named_bytes` by each of their names, and `freed_bytes` by the last one.
-    """
-
-    vanished: int
-    named_bytes: int
-    freed_bytes: int
-
-    @property
-    def settled(self) -> int:
-        """See `Measured`."""
-        return self.completed + self.failed + self.kept + self.vanished
 
 
 def root_of(path: bytes, *, keep_root: bool, recursive: bool) -> Root | None:

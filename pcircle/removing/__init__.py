@@ -1,0 +1,1 @@
+"""Removing trees on all ranks, for whichever tool removes something."""

@@ -1,0 +1,39 @@
+"""What is to be removed, decided once on rank 0, and what is counted."""
+
+from __future__ import annotations
+
+from pcircle.tool.changing import ChangeCounters, ChangePlan
+
+
+class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
+    """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.
+
+    `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
+    directories that stay keep their times. `force_modes`: the owner gets access to directories.
+    With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
+    """
+
+    recursive: bool = False
+    keep_root: bool = False
+    keep_times: bool = False
+    force_modes: bool = False
+    listed: bool = False
+    sized: bool = False
+    trash: bytes = b""
+    enter_mounts: bool = False
+
+
+class Counters(ChangeCounters):
+    """Entries that had `vanished` before they were to be removed.
+
+    On disk files have `named_bytes` by each of their names, and `freed_bytes` by the last one.
+    """
+
+    vanished: int
+    named_bytes: int
+    freed_bytes: int
+
+    @property
+    def settled(self) -> int:
+        """See `Measured`."""
+        return self.completed + self.failed + self.kept + self.vanished
