@@ -58,6 +58,20 @@ class Hosts:
 
     def build(self) -> None:
         """Make the namespaces and the network, and what enters them."""
+        self._connect()
+        cases = "\n".join(
+            f"  {NETWORK}{number + 1}) name={name};;" for number, name in enumerate(self.names)
+        )
+        self._shell.write_text(
+            "#!/bin/sh\n"
+            "# What the launcher takes for a remote shell: [-x] ADDRESS COMMAND...\n"
+            'while [ "$1" = -x ]; do shift; done\n'
+            f'case $1 in\n{cases}\nesac\nshift\n{self._enter("$name")} "$*"\n'
+        )
+        self._shell.chmod(0o755)
+
+    def _connect(self) -> None:
+        """Make the namespaces, and a switch between them."""
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "switch", "type", "bridge")
         _ip("-n", self._switch, "link", "set", "switch", "up")
@@ -70,16 +84,6 @@ class Hosts:
             _ip("-n", name, "addr", "add", f"{NETWORK}{number + 1}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
-        cases = "\n".join(
-            f"  {NETWORK}{number + 1}) name={name};;" for number, name in enumerate(self.names)
-        )
-        self._shell.write_text(
-            "#!/bin/sh\n"
-            "# What the launcher takes for a remote shell: [-x] ADDRESS COMMAND...\n"
-            'while [ "$1" = -x ]; do shift; done\n'
-            f'case $1 in\n{cases}\nesac\nshift\n{self._enter("$name")} "$*"\n'
-        )
-        self._shell.chmod(0o755)
 
     @staticmethod
     def _enter(name: str) -> str:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Protocol
 
 from pcircle.collective import Answer, Op, Request
+from pcircle.collective.gathering import LOST
 from pcircle.errors import EXIT_OK, EntriesFailed, IntegrityError, StoppedEarly, UsageError, worst
 from pcircle.fbcast.messages import (
     Alive,
@@ -30,6 +31,7 @@ from pcircle.fbcast.node import READER, Node, Work, explain
 from pcircle.guards import require
 from pcircle.workers.throttle import Bucket
 
+_LOST = "the process was lost"
 JOINING, LISTING, SENDING, CHECKING, SHOWING, OVER = range(6)
 
 
@@ -144,7 +146,7 @@ class Conductor:
         """A rank is dead."""
         self.now_s = now_s
         if rank in self._nodes:
-            self._drop(rank, f"the process was lost: {why}", gone=True)
+            self._drop(rank, f"{_LOST}: {why}", gone=True)
 
     def tick(self, now_s: float) -> None:
         """Time has passed, or something has come."""
@@ -240,16 +242,19 @@ class Conductor:
             self.phase = CHECKING
             self._look()
             return
+        ready = {rank: self._ready[rank] for rank in self.good}
+        some = any(each.completed for each in ready.values())
+        if some and all(each.completed or each.present for each in ready.values()):
+            self.completed = self.decided = True
+            self._over(self._code_of_bad(EntriesFailed.exit_code), "")
+            return
+        for rank, each in ready.items():
+            if each.exists:
+                self._heard_s.pop(rank, None)
+                self.bad[rank] = each.exists
         if self.bad and (not self._partial or not self.good):
             refused = all(rank in self._ready for rank in self.bad)
             self._over(UsageError.exit_code if refused else StoppedEarly.exit_code, "")
-            return
-        ready = [self._ready[rank] for rank in self.good]
-        if any(each.completed for each in ready) and all(
-            each.completed or each.present for each in ready
-        ):
-            self.completed = self.decided = True
-            self._over(self._code_of_bad(EntriesFailed.exit_code), "")
         elif plan.verb == "remove":
             self._show()
         else:
@@ -372,7 +377,7 @@ class Conductor:
         refused = {each.rank: each.refusal for each in answer.said if each.refusal}
         newly = refused.keys() - self.bad.keys() or self._lost_showing
         for rank, why in refused.items():
-            self.bad.setdefault(rank, why)
+            self.bad.setdefault(rank, _LOST if why == LOST else why)
         self.decided = answer.decided
         if answer.decided is None:
             why = "in doubt: the decision's record cannot be reached; run the same command again"

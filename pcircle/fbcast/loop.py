@@ -119,10 +119,10 @@ class Loop:
             self.node.received(source, message, now_s)
 
     def _lose(self, rank: int, reason: str, now_s: float) -> None:
+        if self._conductor is not None:  # which knows why, and so is first
+            self._conductor.lost(rank, reason, now_s)
         if self.node is not None:
             self.node.lost(rank, now_s)
-        if self._conductor is not None:
-            self._conductor.lost(rank, reason, now_s)
         elif rank == READER and self._code is None:
             self._code = StoppedEarly.exit_code
 

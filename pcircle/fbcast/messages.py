@@ -49,10 +49,12 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """A node to the reader: its name, and what is in the way, if anything.
 
     `completed`: an earlier job had decided to show the same names, and now they are shown here.
+    `present`: all names are there; `exists` is why they are not to be replaced.
     """
 
     host: str
     problem: str = ""
+    exists: str = ""
     completed: bool = False
     present: bool = False
 

@@ -84,7 +84,11 @@ class Reader:
 
     def begin(self, nodes: int, files: bool, needed: bytes | None) -> Way:
         """See `Source`."""
-        way, self._chunk_bytes = model.choose(self._size_up_to(model.crossing_bytes(nodes)), nodes)
+        enough = model.crossing_bytes(nodes)
+        size_bytes = self._size_up_to(enough)
+        way, self._chunk_bytes = model.choose(size_bytes, nodes)
+        if size_bytes > enough:  # and nobody knows by how much
+            way, self._chunk_bytes = "chain", model.MAX_CHUNK_BYTES
         self._needed = needed
         self._frames = iter(self._walk() if files else self._list())
         self._pending, self._content = b"", None

@@ -100,9 +100,12 @@ class Place:
             problem = self._join(plan, recover)
         except OSError as error:
             problem = f"{show(self._target)}: {error.strerror or error}"
-        completed = plan.names in self._finished
-        present = not problem and all(map(self._status, plan.names))
-        return Ready(self._host, problem, completed, present)
+        if problem:
+            return Ready(self._host, problem)
+        present = plan.verb == "copy" and all(map(self._status, plan.names))
+        completed = plan.verb == "copy" and plan.names in self._finished
+        exists = "" if plan.verb != "copy" else self._refused(plan)
+        return Ready(self._host, "", exists, completed, present)
 
     def _join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> str:
         self._fd = open_directory(self._target)
@@ -128,12 +131,10 @@ class Place:
         except OSError:
             records = show(plan.records)
             return f"{records} is not the same on all nodes; name another with --record-dir"
-        return self._refused(plan)
+        return ""
 
     def _refused(self, plan: Plan) -> str:
         """Why names that are there already are not to be replaced."""
-        if plan.verb != "copy":
-            return ""
         for name, folder in zip(plan.names, plan.folders, strict=True):
             status = self._status(name)
             shown = show(os.path.join(self._target, name))

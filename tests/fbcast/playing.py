@@ -267,9 +267,9 @@ class Play:
 
     def _arrive(self, node: Node, conductor: Conductor | None, arrival: Any, now_s: float) -> None:
         if not isinstance(arrival, Delivery):
-            node.lost(arrival.rank, now_s)
             if conductor is not None:
                 conductor.lost(arrival.rank, arrival.reason, now_s)
+            node.lost(arrival.rank, now_s)
             return
         message: Any = arrival.payload
         taken = conductor is not None and not isinstance(message, Finish)
