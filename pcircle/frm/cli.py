@@ -53,6 +53,7 @@ def _add(p: Parser) -> None:
     add_plans(add)
     add("--truncate", metavar="SIZE", help="not available yet")
     add("--immutable", metavar="HOW", help="not available yet")
+    add("--polite", action="store_true", help="not available yet")
     add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")
