@@ -63,10 +63,18 @@ class Client:
         """The figures of a case. OSError; Stopped if `stopping` says so meanwhile."""
         self._stopping = stopping
         os.makedirs(self._place, exist_ok=True)
+        tidies = True
         try:
-            return list(self._cases()[case]())
+            figures = list(self._cases()[case]())
+            tidies = not self._is_continued(case)
+            return figures
         finally:
-            self._tidy()
+            if tidies:
+                self._tidy()
+
+    def _is_continued(self, case: str) -> bool:
+        """Whether the case that comes next needs the files of this one."""
+        return False
 
     def _cases(self) -> dict[str, Case]:
         return {
@@ -79,10 +87,7 @@ class Client:
         }
 
     def _tidy(self) -> None:
-        for name in os.listdir(self._place):
-            path = os.path.join(self._place, name)
-            (os.rmdir if os.path.isdir(path) else os.unlink)(path)
-        os.rmdir(self._place)
+        remove(self._place)
 
     # ---- data ------------------------------------------------------------------
 
@@ -281,6 +286,14 @@ class Client:
         yield "remove", [ops.unlink(path) for path in files]
         yield "mkdir", [ops.mkdir(path) for path in folders]
         yield "rmdir", [ops.rmdir(path) for path in folders]
+
+
+def remove(place: bytes) -> None:
+    """Remove a client's directory, with its files and empty directories. OSError."""
+    for name in os.listdir(place):
+        path = os.path.join(place, name)
+        (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+    os.rmdir(place)
 
 
 def computation(duration_s: float) -> Callable[[], None]:

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan
+from pcircle.fbench.cases import remove
+from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES, Plan, in_phases
 from pcircle.fbench.report import Console
 from pcircle.fbench.task import BenchTask
 from pcircle.runtime import Observer, Task
@@ -70,7 +71,7 @@ class BenchProgram(ToolProgram):
             raise UsageError(text) from None
         plan = Plan(
             self._place,
-            options.cases,
+            in_phases(options.cases, options.backends),
             options.backends,
             options.threads,
             options.files,
@@ -84,10 +85,17 @@ class BenchProgram(ToolProgram):
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the directory that was made; what is left in it stays, and it with that."""
-        if self._place is not None:
-            with suppress(OSError):
-                os.rmdir(self._place)
+        """Remove the directory that was made, with what a job that stopped early has left in it.
+
+        What can't be removed stays.
+        """
+        if self._place is None:
+            return
+        with suppress(OSError):
+            for name in os.listdir(self._place):
+                remove(os.path.join(self._place, name))
+        with suppress(OSError):
+            os.rmdir(self._place)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         return BenchTask(msgspec.msgpack.decode(plan, type=Plan), rank, size)

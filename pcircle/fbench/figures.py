@@ -7,10 +7,22 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-How: TypeAlias = Literal["sum", "mean"]
+How: TypeAlias = Literal["sum", "mean", "slowest"]
 
-UNITS: dict[str, How] = {"B/s": "sum", "op/s": "sum", "us": "mean", "%": "mean", "threads": "mean"}
-"""Units, and how figures of several clients in them become one."""
+TOGETHER = "B/s together"
+UNITS: dict[str, How] = {
+    "B/s": "sum",
+    TOGETHER: "slowest",
+    "op/s": "sum",
+    "us": "mean",
+    "%": "mean",
+    "threads": "mean",
+}
+"""Units, and how figures of several clients in them become one.
+
+Of rates together the slowest one counts for each: all have begun at once, and they are as fast
+together as what they have moved when the last is done.
+"""
 
 
 class Figure(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +48,10 @@ def together(figures: Sequence[Figure]) -> list[Figure]:
     for each in figures:
         key = each.case, each.what, each.backend, each.unit
         groups.setdefault(key, []).append(each.value)
-    return [
-        Figure(*key, sum(values) / (1 if UNITS[key[3]] == "sum" else len(values)))
-        for key, values in groups.items()
-    ]
+    return [Figure(*key, _one(UNITS[key[3]], values)) for key, values in groups.items()]
+
+
+def _one(how: How, values: Sequence[float]) -> float:
+    if how == "slowest":
+        return min(values) * len(values)
+    return sum(values) / (1 if how == "sum" else len(values))

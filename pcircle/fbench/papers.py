@@ -10,10 +10,11 @@ threads. The cost of continuations is the case *continuation* of `pcircle.fbench
 
 Yang et al. 2013 (many clients, which are ranks): *small* and *large*, their workloads of blocks of
 64 KiB and 1 MiB, five files of a hundred blocks each by default, read and written by one thread
-and by more.
+and by more; each of these is a phase, which all clients begin at once.
 
 Blocking calls are the papers' synchronous ones. Case 2 has as many bytes at each size, those of
-`Plan.blocks` MiB; the thesis had 1 GB.
+`Plan.blocks` MiB; the thesis had 1 GB. A file that is to be read was written before, by the same
+case.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from pcircle.aio import Files, Operation
 from pcircle.aio import operations as ops
 from pcircle.buffers import aligned
 from pcircle.fbench.cases import Case, Client, computation
-from pcircle.fbench.figures import Figure
+from pcircle.fbench.figures import TOGETHER, Figure
+from pcircle.fbench.plan import WORKLOADS, Phase, phases
 from pcircle.writing import write_at
 
 _MIB = 1 << 20
 _SIZES = (_MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
 _RANDOM_BYTES = _MIB // 2
 _THREADS = (1, 2, 4, 8)
-_WORKLOAD_THREADS = (1, 2, 4)
 _COMPUTATION_S = 0.005
 _SWEEP_BYTES = _MIB
 _SWEEP_MS = (0, 1, 2, 5, 10, 20)
@@ -61,22 +62,30 @@ class Papers(Client):
             "sweep": self._sweep,
             "latency": self._latency,
             "submission": self._submission,
-            "small": lambda: self._workload("small", 64 << 10),
-            "large": lambda: self._workload("large", _MIB),
+            **{
+                phase.name: partial(self._phase, phase)
+                for workload in WORKLOADS
+                for phase in phases(workload, self._plan.backends)
+            },
         }
+
+    def _is_continued(self, case: str) -> bool:
+        return case.endswith("/write")
 
     # ---- files -----------------------------------------------------------------
 
     @contextmanager
     def _made(self, what: str, files: int, size_bytes: int) -> Iterator[list[int]]:
-        """Files to be written, empty, or to be read, full and out of the cache."""
+        """Files to be written, holes of their size, or to be read, full and out of the cache."""
         fds: list[int] = []
         try:
             for number in range(files):
                 path = os.path.join(self._place, b"paper-%d" % number)
                 fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 if what == "write":
+                    # Some file systems let writes overlap only if they don't extend the file.
                     os.ftruncate(fds[-1], 0)
+                    os.ftruncate(fds[-1], size_bytes)
                 else:
                     self._fill_up(fds[-1], size_bytes)
             yield fds
@@ -96,7 +105,8 @@ class Papers(Client):
     def _calls(self, what: str, places: Sequence[tuple[int, int]], size_bytes: int) -> Batch:
         """Read or write blocks, each given by its descriptor and number."""
         if what == "write":
-            data = os.urandom(size_bytes)
+            data = aligned(size_bytes)  # else it lies in one page more, and may be sent in two
+            data[:] = os.urandom(size_bytes)
             return [ops.pwrite(fd, data, block * size_bytes) for fd, block in places]
         scratch = aligned(size_bytes)
         return [ops.readv(fd, [scratch], block * size_bytes) for fd, block in places]
@@ -234,7 +244,7 @@ class Papers(Client):
         for threads in (1, _THREADS[-1]):
             for size in _SIZES:
                 for backend in self._plan.backends:
-                    with self._made("write", threads, 0) as fds:
+                    with self._made("write", threads, size) as fds:
                         kept_us = self._kept_us(backend, fds, bytes(size))
                     what = _counted(f"{size >> 10} KiB", threads)
                     yield Figure("submission", what, backend, "us", kept_us)
@@ -259,21 +269,16 @@ class Papers(Client):
 
     # ---- the workloads ---------------------------------------------------------
 
-    def _workload(self, case: str, size_bytes: int) -> Iterator[Figure]:
-        plan = self._plan
+    def _phase(self, phase: Phase) -> Iterator[Figure]:
+        plan, size, threads = self._plan, WORKLOADS[phase.workload], phase.threads
         places = [(file, block) for block in range(plan.blocks) for file in range(plan.files)]
-        for threads in _WORKLOAD_THREADS:
-            for backend in plan.backends:
-                for what in ("write", "read"):
-                    with self._made(what, plan.files, plan.blocks * size_bytes) as fds:
-                        some = [(fds[file], block) for file, block in places]
-                        batches = [
-                            self._calls(what, some[number::threads], size_bytes)
-                            for number in range(threads)
-                        ]
-                        elapsed_s = self._elapsed_s(backend, batches, at_once=True)
-                    rate = len(places) * size_bytes / elapsed_s
-                    yield Figure(case, _counted(what, threads), backend, "B/s", rate)
+        with self._made(phase.what, plan.files, plan.blocks * size) as fds:
+            some = [(fds[file], block) for file, block in places]
+            parts = [some[number::threads] for number in range(threads)]
+            batches = [self._calls(phase.what, part, size) for part in parts]
+            elapsed_s = self._elapsed_s(phase.backend, batches, at_once=True)
+        rate = len(places) * size / elapsed_s
+        yield Figure(phase.workload, _counted(phase.what, threads), phase.backend, TOGETHER, rate)
 
 
 def _counted(what: str, threads: int) -> str:

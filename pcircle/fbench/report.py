@@ -12,7 +12,7 @@ import msgspec
 
 from pcircle import __version__
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fbench.figures import Figure, Measured, together
+from pcircle.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Observer, Outcome
 from pcircle.ui import jsonout, pictures
@@ -138,7 +138,7 @@ def describe(figures: Sequence[Figure]) -> str:
 
 
 def _cell(value: float, unit: str) -> str:
-    if unit == "B/s":
+    if unit in ("B/s", TOGETHER):
         return f"{format_size(int(value))}/s"
     if unit == "op/s":
         return f"{value:,.0f} /s"

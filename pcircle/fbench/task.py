@@ -70,7 +70,7 @@ class BenchTask(Task[Item, Measured]):
         except Stopped:
             return Measured()
         except OSError as error:
-            return Measured(trouble=(f"{case}: {error}",))
+            return Measured(trouble=(f"{case.partition('/')[0]}: {error}",))
         finally:
             context.post(0, [Ended(item.number)])
 

@@ -91,7 +91,8 @@ def test_a_workload_is_as_large_as_it_says(place: bytes, fuse: Mount) -> None:
     finished = run_fbench(None, *options, "--threads", "2", mounted.path)
     assert finished.code == 0, finished.said
     counts = mounted.state().counts
-    assert (counts["create"], counts["write"], counts["read"]) == (3, 3 * 12, 3 * 12)
+    # Files are made anew for each number of threads.
+    assert (counts["create"], counts["write"], counts["read"]) == (3 * 3, 3 * 12, 3 * 12)
     assert os.listdir(mounted.backing) == []
 
 
@@ -268,3 +269,11 @@ def test_computations_take_as_long_as_they_should() -> None:
     short, long = computation(0.001), computation(0.05)
     assert min(took_s(long) for _ in range(5)) > 5 * min(took_s(short) for _ in range(5))
     assert min(took_s(computation(0)) for _ in range(5)) < 0.001
+
+
+def test_rates_together_are_those_of_the_last_to_end() -> None:
+    from pcircle.fbench.figures import TOGETHER, Figure, together
+
+    rates = {"B/s": 12.0, TOGETHER: 6.0, "us": 4.0}
+    values = [Figure("c", "w", "b", unit, value) for value in (2, 4, 6) for unit in rates]
+    assert {one.unit: one.value for one in together(values)} == rates

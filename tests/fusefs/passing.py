@@ -48,6 +48,7 @@ class Caching(NamedTuple):
     times_ns: int = 1  # times of access and modification are cut to multiples of this
     changes_ns: int = 1  # and change times to multiples of this
     folding: str = ""  # names are alike but for "case", for the Unicode "form", or for "both"
+    parallel: bool = False  # with direct: writes into one file overlap, but those that extend it
 
 
 class Passing:
@@ -60,7 +61,11 @@ class Passing:
         self._lustre = LustreStore(self.nodes[wire.ROOT]) if caching.lustre else None
         self._side = self._lustre or SideStore()
         self._valid = divmod(round(caching.attributes_s * 1e9), 10**9)
-        self._open_flags = wire.KEEP_CACHE * caching.keep | wire.DIRECT_IO * caching.direct
+        self._open_flags = (
+            wire.KEEP_CACHE * caching.keep
+            | wire.DIRECT_IO * caching.direct
+            | wire.PARALLEL_WRITES * caching.parallel
+        )
         self._listings: dict[int, list[tuple[bytes, int, int]]] = {}
         self._directories: dict[int, Node] = {}
         self._last_listing = 0

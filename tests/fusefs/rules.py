@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import os
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,10 @@ class Rule(NamedTuple):
     delay_s: float = 0.0
     at_most_bytes: int = -1  # of a read or a write (reads: only where mounted with direct)
     flip: int = -1  # the offset of a byte that is flipped on disk once a write covered it
+    servers: int = 0
+    busy_s: float = 0.0
+    bytes_per_s: float = 0.0  # 0: bytes take no time
+    stripe_bytes: int = 1 << 20
 
 
 class Verdict(NamedTuple):
@@ -55,12 +60,14 @@ class Rules:
         self._rules: list[Rule] = []
         self._patterns: list[bytes] = []
         self._matched: list[int] = []
+        self._free_s: list[list[float]] = []  # when each server of each rule is free
 
     def set(self, rules: Sequence[dict[str, Any]]) -> None:
         """Replace all rules; counts begin anew."""
         self._rules = [Rule(**{**rule, "ops": tuple(rule["ops"])}) for rule in rules]
         self._patterns = [os.fsencode(rule.path) for rule in self._rules]
         self._matched = [0] * len(rules)
+        self._free_s = [[0.0] * rule.servers for rule in self._rules]
 
     def hits(self) -> list[int]:
         """How many requests each rule was applied to."""
@@ -71,7 +78,9 @@ class Rules:
     def any(self) -> bool:
         return bool(self._rules)
 
-    def judge(self, op: str, paths: Sequence[bytes], offset: int, count: int) -> Verdict:
+    def judge(
+        self, op: str, paths: Sequence[bytes], offset: int, count: int, now_s: float = 0.0
+    ) -> Verdict:
         """What the rules ask for; `offset` and `count` are 0 for what reads and writes nothing."""
         verdict = CLEAN
         for number, rule in enumerate(self._rules):
@@ -86,7 +95,18 @@ class Rules:
             self._matched[number] += 1
             if rule.skip < self._matched[number] <= rule.skip + rule.times:
                 verdict = _worse(verdict, rule)
+                if rule.servers:
+                    served_s = self._served_s(number, paths[0], offset, count, now_s)
+                    verdict = verdict._replace(delay_s=verdict.delay_s + served_s)
         return verdict
+
+    def _served_s(self, number: int, path: bytes, offset: int, count: int, now_s: float) -> float:
+        """How long a request waits for its server, and is served."""
+        rule, free_s = self._rules[number], self._free_s[number]
+        server = (zlib.crc32(path) + offset // rule.stripe_bytes) % rule.servers
+        bytes_s = count / rule.bytes_per_s if rule.bytes_per_s else 0.0
+        free_s[server] = max(free_s[server], now_s) + rule.busy_s + bytes_s
+        return free_s[server] - now_s
 
 
 def _worse(verdict: Verdict, rule: Rule) -> Verdict:

@@ -58,11 +58,10 @@ class Server:
     def run(self) -> None:
         """Answer until the end."""
         buffer = memoryview(bytearray(wire.ROOM_BYTES))
-        poller = select.poll()
-        poller.register(self._fuse_fd, select.POLLIN)
-        poller.register(self._control, select.POLLIN)
+        # Not poll, which waits whole milliseconds: a delay may be shorter.
+        watched = [self._fuse_fd, self._control.fileno()]
         while True:
-            ready = dict(poller.poll(self._until_due_ms()))
+            ready, _, _ = select.select(watched, [], [], self._until_due_s())
             if self._control.fileno() in ready and not self._hear():
                 return
             if self._fuse_fd in ready and not self._take(buffer):
@@ -133,7 +132,7 @@ class Server:
             paths = [node.below(old), to.below(new)]
         else:
             paths = [node.path()]
-        return self._rules.judge(op.name.lower(), paths, offset, count)
+        return self._rules.judge(op.name.lower(), paths, offset, count, time.monotonic())
 
     def _do(self, request: Request, verdict: Verdict) -> None:
         if verdict.errno:
@@ -164,10 +163,10 @@ class Server:
 
     # Delays.
 
-    def _until_due_ms(self) -> float | None:
+    def _until_due_s(self) -> float | None:
         if not self._delayed:
             return None
-        return max(0.0, (self._delayed[0][0] - time.monotonic()) * 1000)
+        return max(0.0, self._delayed[0][0] - time.monotonic())
 
     def _do_due(self) -> None:
         while self._delayed and self._delayed[0][0] <= time.monotonic():
@@ -228,10 +227,10 @@ def main(arguments: list[bytes]) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.umask(0)
-    keep, direct, lustre, times_ns, changes_ns, folding = rest
-    on = [switch == b"True" for switch in (keep, direct, lustre)]
+    keep, direct, lustre, times_ns, changes_ns, folding, parallel = rest
+    on = [switch == b"True" for switch in (keep, direct, lustre, parallel)]
     kept = int(times_ns), int(changes_ns), folding.decode()
-    caching = Caching(float(attributes_s), on[0], on[1], on[2], *kept)
+    caching = Caching(float(attributes_s), on[0], on[1], on[2], *kept, on[3])
     with socket.socket(fileno=int(control_fd)) as control:
         Server(int(fuse_fd), control, Passing(backing, caching)).run()
     with contextlib.suppress(OSError):  # the test has done it, or was killed

@@ -12,7 +12,7 @@ import pytest
 from .fixture import Mount
 from .layouts import EOF, INIT, MDT, Entry, Md, pack_composite, unpack_composite, unpack_md
 from .layouts import NAME as LAYOUT
-from .rules import Rule
+from .rules import Rule, Rules
 
 
 def _write(path: bytes, data: bytes) -> None:
@@ -270,3 +270,18 @@ def test_times_are_cut_to_what_is_kept(fuse: Mount) -> None:
     status = os.stat(path)
     assert (status.st_atime_ns, status.st_mtime_ns) == (2 * 10**9, 4 * 10**9)
     assert status.st_ctime_ns > 10**18
+
+
+def test_servers_take_requests_one_at_a_time() -> None:
+    """By place in the file; their bytes take time, and the delay comes besides."""
+    rules = Rules()
+    limited = Rule(("read",), servers=2, busy_s=1.0, bytes_per_s=100.0, stripe_bytes=50, delay_s=5)
+    rules.set([limited._asdict()])
+
+    def delays_s(*offsets: int, now_s: float) -> list[float]:
+        return [rules.judge("read", [b"f"], at, 50, now_s).delay_s for at in offsets]
+
+    assert delays_s(0, 50, 100, 150, now_s=10.0) == [6.5, 6.5, 8.0, 8.0]
+    assert delays_s(0, 10, now_s=11.0) == [8.5, 10.0]
+    assert delays_s(50, now_s=100.0) == [6.5]
+    assert rules.judge("write", [b"f"], 0, 50, 100.0).delay_s == 0

@@ -56,7 +56,7 @@ WANTED = (
     | PARALLEL_DIROPS | MAX_PAGES
 )  # fmt: skip
 # What an open answers.
-DIRECT_IO, KEEP_CACHE = 1 << 0, 1 << 1
+DIRECT_IO, KEEP_CACHE, PARALLEL_WRITES = 1 << 0, 1 << 1, 1 << 6  # the last from Linux 6.2 on
 # What a setattr sets.
 SET_MODE, SET_UID, SET_GID, SET_SIZE, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16, 32
 SET_BY_HANDLE, SET_ATIME_NOW, SET_MTIME_NOW = 64, 128, 256
