@@ -148,6 +148,17 @@ def _folders(operands: list[Operand]) -> tuple[bool, ...]:
     return tuple(folders)
 
 
+def _refuse_inside(operands: list[Operand], folders: tuple[bool, ...], target: bytes) -> None:
+    """UsageError if DST is in a directory that is to be read: what is written would be, too."""
+    fixed = min(target.partition(b"{host}")[0], target.partition(b"{rank}")[0], key=len)
+    if fixed != target:
+        fixed = os.path.dirname(fixed)
+    inside = os.path.join(os.path.realpath(fixed), b"")
+    for (path, _), folder in zip(operands, folders, strict=True):
+        if folder and inside.startswith(os.path.join(os.path.realpath(path), b"")):
+            raise UsageError(f"cannot copy '{show(path)}' into itself: {show(target)}")
+
+
 class _Job:
     """A rank's part of a job."""
 
@@ -218,6 +229,8 @@ class _Job:
                 jsonout.check(options.json)
             operands = _operands(options)
             folders = () if options.verb == "remove" else _folders(operands)
+            if options.verb == "copy":
+                _refuse_inside(operands, folders, options.target)
             if options.verb != "check":
                 _prove(options.records, proof)
         except PcircleError as error:

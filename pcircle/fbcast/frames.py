@@ -54,11 +54,16 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
 
 
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A regular file. One that is `kept` is as it was on each node, so no content follows."""
+    """A regular file, by its number from 0. It is `linked` if other names may follow.
+
+    One that is `kept` is as it was on each node, so no content follows.
+    """
 
     name: bytes
     about: About
     size: int
+    number: int
+    linked: bool = False
     kept: bool = False
 
 

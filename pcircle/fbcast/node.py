@@ -55,6 +55,9 @@ class Disk(Store, Protocol):
     def join(self, plan: Plan, recover: Callable[[], Iterable[object]]) -> Ready:
         """Look whether a job can be done here, and `recover` what an earlier one has left."""
 
+    def pulse(self) -> int:
+        """A number that grows while one of these goes on, however long it takes."""
+
     def sign(self) -> bytes:
         """The signature of each name, one after the other."""
 
@@ -112,6 +115,7 @@ class Node:
         self._alive_s = inf
         self._reader_s = 0.0  # when it was heard
         self._under_way = 0  # calls of the disk
+        self._pulse = 0
         self._since_s = 0.0  # of the first of them
         self._lost: set[int] = set()
 
@@ -152,6 +156,9 @@ class Node:
             self.member.tick(now_s)
         if self.plan is None:
             return
+        pulse = self._disk.pulse()
+        if pulse != self._pulse:
+            self._pulse, self._since_s = pulse, now_s
         is_stuck = self._under_way > 0 and now_s - self._since_s > self.plan.patience_s
         if self._leaving:
             self.has_ended = self.has_ended or is_stuck

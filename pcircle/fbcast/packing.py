@@ -94,6 +94,12 @@ class Reader:
         self._pending, self._content = b"", None
         return way
 
+    def close(self) -> None:
+        """Let go of what is open."""
+        close = getattr(self._frames, "close", None)
+        if close is not None:
+            close()
+
     def sign(self) -> bytes:
         """See `Source`."""
         return signatures_of([operand.path for operand in self._operands])
@@ -223,7 +229,8 @@ class Reader:
                 links[identity] = number
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
             kept = self._is_kept(number)
-            yield File(name, about(status, tuple(lists)), status.st_size, kept)
+            linked = status.st_nlink > 1
+            yield File(name, about(status, tuple(lists)), status.st_size, number, linked, kept)
             if not kept:
                 yield from self._contents(fd, status, path)
                 self.totals.bytes += status.st_size

@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -86,7 +85,8 @@ class Place:
         self._finished: set[tuple[bytes, ...]] = set()
         self._stream: Stream | None = None
         self._staged = False
-        self.entries = 0
+        self._beats = 0
+        self._syncing = False
 
     # ---- beginning -------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Place:
     def _clear(self) -> None:
         """Remove what is not in doubt."""
         for name in set(self._work) - set(self._ops.values()):
-            _remove(name, self._fd)
+            _remove(name, self._fd, self._beat)
             os.close(self._work.pop(name))
 
     # ---- the stream ------------------------------------------------------------
@@ -198,7 +198,10 @@ class Place:
     def sign(self) -> bytes:
         """See `Disk`."""
         names = require(self._plan).names
-        return signatures_of([os.path.join(self._target, name) for name in names])
+        if not all(map(self._status, names)):
+            return b""  # which no source has
+        paths = [os.path.join(self._target, name) for name in names]
+        return signatures_of(paths, self._beat)
 
     def begin(self, files: bool) -> None:
         """See `Disk`."""
@@ -207,10 +210,10 @@ class Place:
         if not self._own:
             raise OSError("this node could not begin")
         if not files:
-            self._stream = Comparison(self._fd)
+            self._stream = Comparison(self._fd, self._beat)
             return
         work = self._work[self._own]
-        _remove(b"new", work)
+        _remove(b"new", work, self._beat)
         os.mkdir(b"new", 0o700, dir_fd=work)
         fd = os.open(b"new", _DIRECTORY, dir_fd=work)
         try:
@@ -229,12 +232,31 @@ class Place:
         stream = require(self._stream)
         said = stream.complete()
         if isinstance(stream, Tree):
-            self.entries = stream.entries
             self._staged = True
-            if require(self._plan).sync:
-                _sync_file_system(self._fd)
+            self._sync(whole=require(self._plan).sync)
         self._stop()
         return said
+
+    def _sync(self, *, whole: bool) -> None:
+        """Bring names to disk, or `whole` files, which takes as long as it takes.
+
+        What is synced later, in the midst of the vote, then has little left to write.
+        """
+        self._syncing = True
+        try:
+            if whole:
+                _sync_file_system(self._fd)
+            os.fsync(self._work[self._own])
+        finally:
+            self._syncing = False
+
+    def _beat(self) -> None:
+        self._beats += 1
+
+    def pulse(self) -> int:
+        """See `Disk`."""
+        self._beats += self._syncing
+        return self._beats
 
     def _stop(self) -> None:
         if self._stream is not None:
@@ -364,25 +386,51 @@ class Place:
             return msgspec.msgpack.decode(file.read(_MAX_INTENT_BYTES), type=Intent)
 
 
-def _remove(name: bytes, holder: int) -> None:
-    """Remove a tree of this job's own; directories may be closed to their owner."""
-    try:
-        shutil.rmtree(name, dir_fd=holder)
-    except FileNotFoundError:
+def _remove(name: bytes, holder: int, beat: Callable[[], None]) -> None:
+    """Remove a tree, however deep, through no link; its owner may be forbidden to enter it."""
+    if _unlinked(name, holder):
         return
-    except OSError:
-        _open_all(name, holder)
-        shutil.rmtree(name, dir_fd=holder)
+    stack = [_opened(name, holder)]
+    try:
+        while stack:
+            fd, name, names = stack[-1]
+            if names:
+                inner = names.pop()
+                beat()
+                if not _unlinked(inner, fd):
+                    stack.append(_opened(inner, fd))
+                continue
+            os.close(stack.pop()[0])
+            os.rmdir(name, dir_fd=stack[-1][0] if stack else holder)
+    finally:
+        for fd, *_ in stack:
+            os.close(fd)
 
 
-def _open_all(name: bytes, holder: int) -> None:
-    """Give the owner back the right to enter and change all directories of a tree."""
-    os.chmod(name, 0o700, dir_fd=holder)
-    for _, folders, _, fd in os.fwalk(name, dir_fd=holder):
-        for folder in folders:
-            with suppress(OSError):
-                if not stat.S_ISLNK(os.stat(folder, dir_fd=fd, follow_symlinks=False).st_mode):
-                    os.chmod(folder, 0o700, dir_fd=fd)
+def _opened(name: bytes, holder: int) -> tuple[int, bytes, list[bytes]]:
+    """A directory that is to be removed, and the names in it."""
+    try:
+        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=holder)
+        fd = os.open(name, _DIRECTORY, dir_fd=holder)
+    return fd, name, [os.fsencode(each) for each in os.listdir(fd)]
+
+
+def _unlinked(name: bytes, holder: int) -> bool:
+    """Remove what is no directory; false if it is one."""
+    try:
+        os.unlink(name, dir_fd=holder)
+    except FileNotFoundError:
+        return True
+    except IsADirectoryError:
+        return False
+    except PermissionError:
+        if not os.fstat(holder).st_mode & stat.S_IWUSR:
+            os.fchmod(holder, 0o700)
+            return _unlinked(name, holder)
+        raise
+    return True
 
 
 def _exchange(one: bytes, one_fd: int, other: bytes, other_fd: int) -> None:

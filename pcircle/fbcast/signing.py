@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from pcircle.buffers import aligned
 from pcircle.names import show
-from pcircle.signature import BLOCK_BYTES, BlockHasher, Runs, Shelf, algorithm, pack_entry
+from pcircle.signature import BlockHasher, Runs, Shelf, algorithm, pack_entry
 from pcircle.signature.algorithms import DEFAULT
 from pcircle.signature.digests import file_digest, link_digest, node_digest
 
 _READ_BYTES = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-DIGEST_BYTES = 16
+Beat: TypeAlias = Callable[[], None]
 
 
 def digest(data: bytes) -> bytes:
@@ -27,43 +28,53 @@ def digest(data: bytes) -> bytes:
     return algorithm(DEFAULT).digest(data)
 
 
-def signatures_of(paths: Sequence[bytes]) -> bytes:
-    """The signatures of files or trees, one after the other. OSError names what can't be read."""
-    return b"".join(map(signature_of, paths))
+def _no_beat() -> None:
+    """Nobody asks whether it goes on."""
 
 
-def signature_of(path: bytes) -> bytes:
+def signatures_of(paths: Sequence[bytes], beat: Beat = _no_beat) -> bytes:
+    """The signatures of files or trees, one after the other. OSError names what can't be read.
+
+    `beat` is called while it goes on.
+    """
+    return b"".join(signature_of(path, beat) for path in paths)
+
+
+def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
     """The signature of a file or tree; a link as path is followed. OSError."""
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
-            return _tree(path)
-        return _leaf(None, path, status)[1]
+            return _tree(path, beat)
+        return _leaf(None, path, status, beat)[1]
     except OSError as error:
         if error.errno is None:
             raise
         raise OSError(f"{show(path)}: {error.strerror}") from error
 
 
-def digest_of(fd: int, size: int) -> bytes:
+def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
     """The digest of an open file's content, as it is read now; of one that is all hole none is."""
     made = algorithm(DEFAULT)
     hasher = BlockHasher(made)
     hasher.begin(0)
     if fd >= 0:
-        _read(fd, hasher.add)
+        _read(fd, hasher.add, beat)
     return file_digest(made, size, hasher.end(size))
 
 
-def _read(fd: int, add: Callable[[int, memoryview], None]) -> None:
+def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> None:
     piece = aligned(_READ_BYTES)
     at = 0
     while count := os.preadv(fd, [piece], at):
         add(at, piece[:count])
+        beat()
         at += count
 
 
-def _leaf(holder: int | None, name: bytes, status: os.stat_result) -> tuple[bytes, bytes]:
+def _leaf(
+    holder: int | None, name: bytes, status: os.stat_result, beat: Beat
+) -> tuple[bytes, bytes]:
     """Kind and digest of what is no directory."""
     made = algorithm(DEFAULT)
     if stat.S_ISLNK(status.st_mode):
@@ -72,12 +83,12 @@ def _leaf(holder: int | None, name: bytes, status: os.stat_result) -> tuple[byte
         return b"", node_digest(made, status.st_mode, status.st_rdev)
     fd = os.open(name, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
     try:
-        return b"f", digest_of(fd, os.fstat(fd).st_size)
+        return b"f", digest_of(fd, os.fstat(fd).st_size, beat)
     finally:
         os.close(fd)
 
 
-def _tree(path: bytes) -> bytes:
+def _tree(path: bytes, beat: Beat) -> bytes:
     """The digest of a directory. Special files are left out, as they are when it is sent."""
     shelf = Shelf(algorithm(DEFAULT))
     top = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
@@ -99,7 +110,8 @@ def _tree(path: bytes) -> bytes:
                     inner = os.open(name, _DIRECTORY, dir_fd=fd)
                     stack.append((inner, name, _names(inner), Runs()))
                     continue
-                kind, sealed = _leaf(fd, name, status)
+                beat()
+                kind, sealed = _leaf(fd, name, status, beat)
                 if not kind:
                     continue
                 entry = pack_entry(name, kind, sealed)
@@ -116,4 +128,4 @@ def _names(fd: int) -> list[bytes]:
         return [os.fsencode(entry.name) for entry in found]
 
 
-__all__ = ["BLOCK_BYTES", "digest", "digest_of", "signature_of", "signatures_of"]
+__all__ = ["Beat", "digest", "digest_of", "signature_of", "signatures_of"]

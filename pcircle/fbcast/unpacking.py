@@ -26,7 +26,7 @@ from pcircle.fbcast.frames import (
     Listed,
     decode,
 )
-from pcircle.fbcast.signing import digest_of
+from pcircle.fbcast.signing import Beat, digest_of
 from pcircle.fs.metadata import Keep, settle_file, settle_link
 from pcircle.fs.xattrs import Held
 from pcircle.writing import write_at
@@ -118,8 +118,7 @@ class Tree(Stream):
         self._file: File | None = None
         self._fd = -1
         self._at = 0
-        self._linked: dict[int, bytes] = {}  # paths of files, by their numbers
-        self._files = 0
+        self._linked: dict[int, bytes] = {}  # paths of files with more names, by their numbers
 
     def frame(self, frame: Frame) -> None:
         """See `Stream`."""
@@ -174,8 +173,8 @@ class Tree(Stream):
         self.entries += 1
         self._file = frame
         top = self._stack[-1].fd
-        self._linked[self._files] = self._path(frame.name)
-        self._files += 1
+        if frame.linked:
+            self._linked[frame.number] = self._path(frame.name)
         self._fd = os.open(_component(frame.name), _NEW, 0o600, dir_fd=top)
         if frame.kept:
             self._copy_old(frame)
@@ -215,7 +214,7 @@ class Tree(Stream):
             os.close(entered.fd)
 
     def _link(self, frame: Hard) -> None:
-        path = self._linked[frame.first]
+        path = self._linked.get(frame.first, b"")
         holder, _, name = path.rpartition(b"/")
         fd = _directory_below(self._stack[0].fd, holder)
         try:
@@ -239,9 +238,10 @@ class Comparison(Stream):
     The answer has a bit for each file, by its number, which is set if its content is needed.
     """
 
-    def __init__(self, old_fd: int) -> None:
+    def __init__(self, old_fd: int, beat: Beat) -> None:
         super().__init__()
         self._old_fd = old_fd
+        self._beat = beat
         self._bits = bytearray()
         self._number = 0
 
@@ -272,7 +272,7 @@ class Comparison(Stream):
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_size != listed.size:
                 return False
-            return digest_of(fd, status.st_size) == listed.digest
+            return digest_of(fd, status.st_size, self._beat) == listed.digest
         except OSError:
             return False
         finally:

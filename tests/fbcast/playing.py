@@ -311,6 +311,9 @@ class Play:
             assert shown == set(range(case.size)), f"success, and only {shown} show it"
         if conductor.decided:
             good = set(conductor.good)
+            if case.update and not conductor.completed:
+                needed = int.from_bytes(self.source.needed or b"", "little")
+                assert all(37 * rank & ~needed == 0 for rank in good), "not all needs are met"
             assert good & sure <= shown, f"{good & sure - shown} do not show it"
             missing = set(range(case.size)) - shown
             assert missing <= conductor.bad.keys(), f"{missing} are not named: {conductor.bad}"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pcircle.fbcast.packing import Operand, Reader
 from tests.fcp.judge import differences
 from tests.fcp.running import Launcher, without_rights
-from tests.fcp.trees import MIB, content, make_directory, write_file
+from tests.fcp.trees import MIB, build_deep_tree, content, make_directory, write_file
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
-from .running import broadcast, every_launcher, left_over, run_fbcast, target, targets
+from .running import broadcast, every_launcher, left_over, run_fbcast, start, target, targets
 
 FOUR = Launcher(jobs=4)
 
@@ -252,3 +254,108 @@ def test_a_directory_of_records_that_is_not_shared(place: bytes) -> None:
     finished = run_fbcast(Launcher(jobs=2), place, tree, target(place))
     assert finished.code == 2
     assert "name a directory that all nodes share with --record-dir" in finished.said
+
+
+def test_a_tree_is_not_copied_into_itself(place: bytes) -> None:
+    tree = _build(place + b"/tree")
+    for each in (tree, tree + b"/inner", tree + b"/inner/{host}", tree + b"/{rank}"):
+        finished = run_fbcast(Launcher(jobs=2), place, tree, each)
+        assert finished.code == 2, finished.said
+        assert "cannot copy '" in finished.said
+        assert "into itself" in finished.said
+    assert len(os.listdir(tree)) == 3
+
+
+def test_a_deep_tree_comes_and_goes(place: bytes) -> None:
+    deep = build_deep_tree(place + b"/deep", 1500)
+    nodes = targets(place, 2)
+    launcher = Launcher(jobs=2)
+    broadcast(launcher, place, deep, target(place))
+    assert differences(deep, nodes[1] + b"/deep") == []
+    broadcast(launcher, place, "--check", deep, target(place))
+    broadcast(launcher, place, "--remove", deep, target(place))
+    assert [os.listdir(node) for node in nodes] == [[], []]
+
+
+def test_a_name_that_is_missing_differs(place: bytes) -> None:
+    tree = _build(place + b"/tree")
+    nodes = targets(place, 2)
+    broadcast(Launcher(jobs=2), place, tree, target(place))
+    os.rename(nodes[1] + b"/tree", nodes[1] + b"/other")
+    finished = run_fbcast(Launcher(jobs=2), place, "--check", tree, target(place))
+    assert finished.code == 3, finished.said
+    assert "(rank 1): differs from the source" in finished.said
+
+
+@pytest.mark.parametrize("option", ["--check", "--update"])
+def test_what_takes_longer_than_the_timeout_but_goes_on(
+    place: bytes, fuse: Mount, option: str
+) -> None:
+    tree = _build(place + b"/tree")
+    nodes = targets(place, 2)
+    mounted = fuse()
+    os.rmdir(nodes[1])
+    os.symlink(mounted.path, nodes[1])
+    launcher = Launcher(jobs=2)
+    broadcast(launcher, place, tree, target(place))
+    mounted.rules(Rule(("read",), delay_s=0.05))
+    broadcast(launcher, place, option, "--timeout", "1", tree, target(place))
+
+
+def test_flushed_to_disk(place: bytes) -> None:
+    """All of the file system, before the vote."""
+    tree = _build(place + b"/tree")
+    targets(place, 2)
+    trace = place + b"/trace"
+    line: list[str | bytes] = ["strace", "-f", "-e", "trace=syncfs,renameat", "-o", trace]
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    line += [sys.executable, "-m", "pcircle.fbcast", "-j2", "--record-dir", place + b"/records"]
+    subprocess.run([*line, "--fsync", tree, target(place)], check=True, capture_output=True)
+    calls = Path(os.fsdecode(trace)).read_text()
+    assert calls.count("syncfs(") == 2
+    assert calls.rindex("syncfs(") < calls.index('"new/tree"')
+
+
+def test_the_source_is_opened_once(place: bytes) -> None:
+    """By one process, whatever their number."""
+    tree = _build(place + b"/tree")
+    nodes = targets(place, 4)
+    trace = place + b"/trace"
+    line: list[str | bytes] = ["strace", "-f", "-e", "trace=openat,open,openat2", "-o", trace]
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    line += [sys.executable, "-m", "pcircle.fbcast", "-j4", "--record-dir", place + b"/records"]
+    subprocess.run([*line, tree, target(place)], check=True, capture_output=True)
+    opened = Path(os.fsdecode(trace)).read_text().splitlines()
+    of_large = [each for each in opened if '"large"' in each]
+    assert len([each for each in of_large if "O_CREAT" in each]) == len(nodes)
+    assert len([each for each in of_large if "O_CREAT" not in each]) == 1
+
+
+def _read_all(reader: Reader) -> None:
+    while not reader.read()[1]:
+        pass
+
+
+def test_a_file_that_changes_while_it_is_read(place: bytes) -> None:
+    """Half of it is the old one: no node is to have that."""
+    path = write_file(place + b"/file", content(1, 4 * MIB))
+    for change in (b"", content(2, 5 * MIB)):
+        reader = Reader([Operand(path, b"file")])
+        reader.begin(2, True, None)
+        assert not reader.read()[1]
+        _write(path, change)
+        with pytest.raises(OSError, match="/file: it changed while it was read"):
+            _read_all(reader)
+        reader.close()
+        _write(path, content(1, 4 * MIB))
+
+
+def test_names_in_a_locale_that_knows_none_of_them(odd_tree: bytes, place: bytes) -> None:
+    nodes = targets(place, 2)
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with start(Launcher(jobs=2), place, odd_tree, target(place), environment=environment) as run:
+        finished = run.finish()
+    assert finished.code == 0, finished.said
+    assert differences(odd_tree, nodes[1] + b"/odd") == []
