@@ -30,15 +30,11 @@ from pcircle.fs.xattrs import (
     Held,
     Refused,
     give_flags,
+    lists_all,
     read_attributes,
     read_flags,
 )
-from pcircle.mounts import type_of_device
 from pcircle.names import show
-
-# These list all that there is. Lustre has a list at hand, but not the names of attributes, and of
-# others nobody knows.
-_LISTING = frozenset({b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"})
 
 
 class NotKept(OSError):
@@ -167,7 +163,7 @@ class Extras:
         """
         listing = self._listing.get(device)
         if listing is None:
-            listing = self._listing[device] = type_of_device(device) in _LISTING
+            listing = self._listing[device] = lists_all(device)
         if listing:
             try:
                 return ACCESS in os.listxattr(fd)

@@ -39,6 +39,7 @@ from pcircle.acls import (
     replace_list,
 )
 from pcircle.encoding import attributes
+from pcircle.mounts import type_of_device
 
 _LISTS = (ACCESS, DEFAULT)
 _COPIED = ("user.", "trusted.", "security.")
@@ -67,6 +68,7 @@ _REFUSED = frozenset(
 )
 # Of a full disk, and of what is larger than an attribute may be.
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
+_LISTING = frozenset((b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"))
 _NOT_LISTED = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES))
 
 # asm-generic/ioctl.h, asm/ioctl.h of POWER; linux/fs.h. The size in the number is that of a
@@ -117,6 +119,14 @@ class Refused(NamedTuple):
     def may_be_full(self) -> bool:
         """Whether a full disk may be the reason as well."""
         return self.error is not None and self.error.errno in _NO_ROOM
+
+
+def lists_all(device: int) -> bool:
+    """Whether the file system with this number has its access lists among what it lists.
+
+    Lustre has an access list at hand, but not the names of attributes; of others nobody knows.
+    """
+    return type_of_device(device) in _LISTING
 
 
 def kind_of(name: str) -> str | None:

@@ -26,7 +26,7 @@ from pcircle.fsum.plan import BLOCK_BYTES, Plan
 from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE, FAILED
-from pcircle.tool.failures import Failure, failure_of
+from pcircle.tool.failures import Accounts, Failure, failure_of
 
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SMALL_BYTES = 128 << 10
@@ -45,10 +45,11 @@ def check_same(before: os.stat_result, after: os.stat_result) -> None:
             raise Changed("it changed while it was read")
 
 
-class Reader:
+class Reader(Accounts):
     """A rank's means to read entries, for its signer, and to account for those that fail."""
 
     def __init__(self, plan: Plan, counters: Counters, signer: Signer) -> None:
+        super().__init__(counters)
         self._plan = plan
         self._counters = counters
         self._signer = signer
@@ -246,22 +247,10 @@ class Reader:
 
     # ---- failures --------------------------------------------------------------
 
-    def fail(
-        self,
-        root: int,
-        path: bytes,
-        doing: str | None,
-        error: OSError,
-        context: Context[Any],
-        *,
-        sized: bool = False,
-    ) -> None:
-        """Account for an entry that has no digest; `doing` None is what the error says."""
-        self._counters.failed += 1
-        if not sized:
-            self._counters.sized += 1
-        context.note([self.failure(root, path, doing, error)])
-        self.sign_failed(root, path)
+    def tell(self, failure: Failure, context: Context[Any]) -> None:
+        """See `Accounts`: such an entry has no digest."""
+        super().tell(failure, context)
+        self.sign_failed(failure.root, failure.entry)
 
     def sign_failed(self, root: int, path: bytes) -> None:
         """Where a manifest is compared with, a failed entry is not a missing one."""
@@ -272,6 +261,6 @@ class Reader:
             self._signer.add(name if path and not self._plan.roots[root].name else b"%d" % root)
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
-        """An entry's failure, as data."""
+        """See `Accounts`."""
         doing = doing or tried(error, "read")
         return failure_of(self._plan.roots[root], root, path, doing, error)

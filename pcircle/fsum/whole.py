@@ -28,7 +28,7 @@ from pcircle.guards import require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Accounts, Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
@@ -152,7 +152,7 @@ class WholeTask(PartedTask[Item, bool]):
                 self.counters.special += 1
                 context.note([Difference("missing", path)])
             except OSError as error:
-                self._files.fail(0, path, "read", error, context)
+                self._files.accounts.fail(0, path, "read", error, context)
             else:
                 if found != digest:
                     context.note([Difference("changed", path)])
@@ -181,6 +181,7 @@ class WholeFiles(Visitor[bool]):
     def __init__(self, plan: Plan, counters: Counters) -> None:
         self._plan = plan
         self._counters = counters
+        self.accounts = WholeAccounts(plan, counters)
         self._piece = aligned(_PIECE_BYTES)
         self._found: list[Digest] = []  # by the item
 
@@ -211,7 +212,8 @@ class WholeFiles(Visitor[bool]):
         """See `Visitor`."""
         if opened.place is None:
             self._reached()
-        self.fail(opened.root, opened.path, "read directory", error, context, sized=True)
+        where = opened.root, opened.path
+        self.accounts.fail(*where, "read directory", error, context, sized=True)
 
     def lost(self, opened: Open[bool]) -> bool:
         """See `Visitor`."""
@@ -249,13 +251,13 @@ class WholeFiles(Visitor[bool]):
                 digest = self.digest(name, fds[0], FLAGS, max_bytes)
             except OSError as error:
                 self._counters.weight += weight
-                self.fail(where.root, path, "read", error, context)
+                self.accounts.fail(where.root, path, "read", error, context)
             else:
                 if digest is None:
                     context.spawn(list(handed_back(where, [name])))
                 else:
                     self._counters.weight += weight
-                    self._found.append(Digest(self._shown(where.root, path), digest))
+                    self._found.append(Digest(shown_as(self._plan, where.root, path), digest))
             if time.monotonic() > until_s or context.stopping:
                 context.spawn(list(handed_back(where, files[done:])))
                 break
@@ -296,27 +298,25 @@ class WholeFiles(Visitor[bool]):
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self.fail(where.root, join_path(where.path, name), "reach", error, context)
+        self.accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
 
-    def _shown(self, root: int, path: bytes) -> bytes:
-        base = self._plan.roots[root]
-        if base.name or self._plan.listed:
-            return path if self._plan.listed else base.shown
-        return os.path.join(base.shown, path) if path else base.shown
 
-    def fail(
-        self,
-        root: int,
-        path: bytes,
-        doing: str,
-        error: OSError,
-        context: Context[Any],
-        *,
-        sized: bool = False,
-    ) -> None:
-        """Account for an entry that has no digest."""
-        self._counters.failed += 1
-        if not sized:
-            self._counters.sized += 1
-        shown = self._shown(root, path)
-        context.note([Failure(shown, doing, *told(error), root, path, kind_of(error))])
+class WholeAccounts(Accounts):
+    """One worker thread's."""
+
+    def __init__(self, plan: Plan, counters: Counters) -> None:
+        super().__init__(counters)
+        self._plan = plan
+
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        """See `Accounts`."""
+        shown = shown_as(self._plan, root, path)
+        return Failure(shown, doing or "read", *told(error), root, path, kind_of(error))
+
+
+def shown_as(plan: Plan, root: int, path: bytes) -> bytes:
+    """An entry's path, as the user knows it."""
+    base = plan.roots[root]
+    if base.name or plan.listed:
+        return path if plan.listed else base.shown
+    return os.path.join(base.shown, path) if path else base.shown

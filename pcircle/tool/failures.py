@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
 
 import msgspec
 
 from pcircle.fs.trouble import kind_of, told
+from pcircle.runtime import Context
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, error_name
@@ -43,6 +46,47 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
     return Failure(shown, doing, *told(error), number, entry, kind_of(error))
+
+
+class Failing(Protocol):
+    """The counters that a failure is counted in."""
+
+    failed: int
+    sized: int
+
+
+class Accounts(ABC):
+    """Entries that fail, on one worker thread: counted, and told as data."""
+
+    def __init__(self, counters: Failing) -> None:
+        self._failing = counters
+
+    def fail(
+        self,
+        root: int,
+        path: bytes,
+        doing: str | None,
+        error: OSError,
+        context: Context[Any],
+        *,
+        sized: bool = False,
+    ) -> None:
+        """Account for an entry that has failed; `sized` if it was counted as such.
+
+        `doing` None is what the error says.
+        """
+        self._failing.failed += 1
+        if not sized:
+            self._failing.sized += 1
+        self.tell(self.failure(root, path, doing, error), context)
+
+    def tell(self, failure: Failure, context: Context[Any]) -> None:
+        """Have a failure told that is counted already."""
+        context.note([failure])
+
+    @abstractmethod
+    def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
+        """An entry's failure, as data."""
 
 
 class LogLine(msgspec.Struct, frozen=True):

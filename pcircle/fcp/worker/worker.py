@@ -19,7 +19,7 @@ from pcircle.copying.target import Names
 from pcircle.fcp.acting import Acting
 from pcircle.fcp.counters import Counters
 from pcircle.fcp.plan import Plan
-from pcircle.fcp.worker.accounts import Accounts
+from pcircle.fcp.worker.accounts import CopyAccounts
 from pcircle.fcp.worker.choose import siblings_of
 from pcircle.fcp.worker.copier import DirectoryCopier
 from pcircle.fcp.worker.earlier import Earlier
@@ -48,7 +48,7 @@ class Worker(NamedTuple):
     size: int
     sides: Sides
     counters: Counters
-    accounts: Accounts
+    accounts: CopyAccounts
     takings: Takings
     extras: Extras
     copier: DirectoryCopier
@@ -98,7 +98,7 @@ def worker(
         size,
         sides,
         counters,
-        Accounts(plan, counters, acting),
+        CopyAccounts(plan, counters, acting),
         Takings(counters, signer, counted=recorder is not None),
         extras,
         DirectoryCopier(copier, extras, counters, sides.sources, signer, acting),
