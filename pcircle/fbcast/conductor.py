@@ -89,6 +89,7 @@ class Conductor:
         self._staged: dict[int, bytes] = {}
         self._heard_s: dict[int, float] = {}
         self._attempt = 0
+        self._route: tuple[int, ...] = ()
         self._files = True
         self._needed: bytes | None = None
         self._number = 0
@@ -154,7 +155,7 @@ class Conductor:
         if self.phase == OVER:
             return
         for rank in self._waited_for():
-            silent_s = now_s - self._heard_s[rank]
+            silent_s = now_s - self._heard_s.get(rank, now_s)
             if rank != READER and silent_s > self._plan.patience_s:
                 self._drop(rank, f"no answer in {self._plan.patience_s:g} s", gone=True)
         self._pump()
@@ -189,7 +190,9 @@ class Conductor:
     def _waited_for(self) -> list[int]:
         if self.phase == SHOWING:
             return []  # the operation has a patience of its own
-        return [rank for rank in self.good if rank in self._heard_s]
+        # A bad node that lives hands on, so it must not fall silent either.
+        relays = self._route if self.phase in (LISTING, SENDING) else ()
+        return [rank for rank in self._heard_s if rank not in self.bad or rank in relays]
 
     def _drop(self, rank: int, why: str, *, gone: bool = False) -> None:
         """A node is bad; what is `gone` hands nothing on any more."""
@@ -272,7 +275,7 @@ class Conductor:
         self._held = None
         self._is_open = False
         files, needed, attempt = self._files, self._needed, self._attempt
-        route = (READER, *(rank for rank in self.good if rank != READER))
+        route = self._route = (READER, *(rank for rank in self.good if rank != READER))
 
         def opened(way: Any, error: BaseException | None) -> None:
             if error is not None:

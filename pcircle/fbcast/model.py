@@ -54,7 +54,9 @@ def exchange_chunk_bytes(size_bytes: int, nodes: int) -> int:
 def exchange_s(size_bytes: int, nodes: int) -> float:
     """What scattering and gathering take."""
     panels = ceil(size_bytes / (nodes * exchange_chunk_bytes(size_bytes, nodes)))
-    return panels * 2 * ceil(log2(nodes)) * ALPHA_S + 2 * (nodes - 1) / nodes * size_bytes * BETA_S
+    # A long message is handled piece by piece, as one chunk after another is.
+    byte_s = BETA_S + ALPHA_S / MAX_CHUNK_BYTES
+    return panels * 2 * ceil(log2(nodes)) * ALPHA_S + 2 * (nodes - 1) / nodes * size_bytes * byte_s
 
 
 def choose(size_bytes: int, nodes: int) -> tuple[Way, int]:

@@ -71,6 +71,20 @@ def test_everything_rare(odd_tree: bytes, place: bytes) -> None:
     assert "3 nodes" in finished.said
 
 
+def test_many_nodes_exchange_what_is_small(place: bytes) -> None:
+    """As the model says; what is large goes along a chain."""
+    small = write_file(place + b"/small", content(3, 70_000))
+    large = write_file(place + b"/large", content(4, 8 * MIB))
+    nodes = targets(place, 9)
+    result = place + b"/result"
+    launcher = Launcher(jobs=9)
+    for path, way in ((small, "exchange"), (large, "chain")):
+        broadcast(launcher, place, "--json", result, path, target(place))
+        assert json.loads(Path(os.fsdecode(result)).read_bytes())["way"] == way
+        name = os.path.basename(path)
+        assert [differences(path, os.path.join(node, name)) for node in nodes] == [[]] * 9
+
+
 def test_one_process_of_a_node_acts_for_it(place: bytes) -> None:
     tree = _build(place + b"/tree")
     node = make_directory(place, b"node")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from pcircle.fbcast.conductor import Conductor
 from pcircle.fbcast.messages import Chunk, Parts, Staged, Start, Way
 from pcircle.fbcast.node import READER, Node, Then
 from pcircle.fbcast.spread import Chain, Exchange
-from pcircle.transport._sim import Conditions, Kill
+from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.fbcast.playing import Play, Types, draw, moments, play, play_case, simple
 
 _ONE_IN = int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1"))
@@ -59,6 +60,17 @@ def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
     if _ONE_IN == 1:
         expected = {"True", "shown", "not shown"}
         assert ends == expected | (set() if partial else {"False"})
+
+
+def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
+    """Its disk is stuck, and then the reader is, for so long that all others give it up."""
+    case = simple("chain", True, 4, 30)
+    for time_s in moments(case)[:: 6 * _ONE_IN]:
+        kills = (Kill(3, time_s + 1e-9),)
+        stalls = (Stall(0, time_s + 0.0007, time_s + 8.0),)
+        conditions = Conditions(stalls=stalls, kills=kills, detect_s=0.0001)
+        for seed in range(4):
+            play_case(case._replace(conditions=conditions, rng=Random(seed), stuck={1, 2}))
 
 
 def test_cases_reach_what_they_are_for() -> None:
