@@ -199,6 +199,16 @@ class Directories:
                 opened.evicted = opened.alone = False
                 self._add(root, path, opened)
 
+    def forget(self, root: int, path: bytes) -> None:
+        """A directory was removed: it is closed with its last lease, and not kept until then.
+
+        An open descriptor keeps its inode, and on NFS a file in its place.
+        """
+        with self._lock:
+            opened = self._open.pop((root, path), None)
+            if opened is not None:
+                self._evicted((root, path), opened)
+
     def release(self, opened: _Open) -> None:
         """End a lease of one that was kept."""
         with self._lock:

@@ -191,11 +191,12 @@ class Remover(EntryVisitor):
         name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
         if leases is not None:
             self._rmdir(name, leases[0].fd)
-            return
-        path, known = above.path if opened.path else HOLDER, above.place
-        identity = None if known is None else known.source
-        with self.task.directories.lease(opened.root, path, identity) as lease:
-            self._rmdir(name, lease.fd)
+        else:
+            path, known = above.path if opened.path else HOLDER, above.place
+            identity = None if known is None else known.source
+            with self.task.directories.lease(opened.root, path, identity) as lease:
+                self._rmdir(name, lease.fd)
+        self.task.directories.forget(opened.root, opened.path)
 
     def _rmdir(self, name: bytes, fd: int) -> None:
         try:

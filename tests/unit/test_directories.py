@@ -6,6 +6,7 @@ releasing, and asks the kernel each time which directory a descriptor stands for
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -464,3 +465,32 @@ def test_a_base_may_be_relative() -> None:
         with directories.lease(0, b"") as lease:
             assert stands_for(lease) == identity(folder.encode())
         directories.close()
+
+
+def test_a_removed_directory_is_not_kept(tmp_path: Path) -> None:
+    """Nor are those in it that were removed before; one that is leased is, until that ends."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    directories = Directories([Base(os.fsencode(tmp_path), b"")], 10)
+    directories.lease(0, b"a/b").end()
+    lease = directories.lease(0, b"a")
+    (tmp_path / "a" / "b").rmdir()
+    directories.forget(0, b"a/b")
+    (tmp_path / "a").rmdir()
+    directories.forget(0, b"a")
+    assert _gone(tmp_path) == [f"{tmp_path}/a (deleted)"]
+    lease.end()
+    assert _gone(tmp_path) == []
+    directories.forget(0, b"never there")
+    (tmp_path / "a").mkdir()
+    with directories.lease(0, b"a") as again:
+        assert stands_for(again) == identity(os.fsencode(tmp_path / "a"))
+    directories.close()
+
+
+def _gone(place: Path) -> list[str]:
+    """The descriptors of this process that stand for what was removed below a directory."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if path.startswith(f"{place}/") and path.endswith(" (deleted)")]
