@@ -56,7 +56,7 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag="u"):
 class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     """A regular file, by its number from 0. It is `linked` if other names may follow.
 
-    One that is `kept` is as it was on each node, so no content follows.
+    Of one that is `kept` each node has the content, so none follows; that is its digest.
     """
 
     name: bytes
@@ -64,7 +64,7 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="f"):
     size: int
     number: int
     linked: bool = False
-    kept: bool = False
+    kept: bytes = b""
 
 
 class Data(msgspec.Struct, frozen=True, array_like=True, tag="c"):

@@ -31,7 +31,7 @@ from pcircle.fbcast.frames import (
     packed,
 )
 from pcircle.fbcast.messages import Way
-from pcircle.fbcast.signing import digest_of, signatures_of
+from pcircle.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
 from pcircle.fs.data import data_ranges, may_have_holes
 from pcircle.fs.xattrs import read_attributes
 from pcircle.names import show
@@ -79,6 +79,7 @@ class Reader:
         self._chunk_bytes = model.MAX_CHUNK_BYTES
         self._buffer = aligned(model.MAX_CHUNK_BYTES)
         self._needed: bytes | None = None
+        self._digests = bytearray()  # of listed files, by number
         self._files_seen = 0
         allow_descriptors()
 
@@ -228,7 +229,7 @@ class Reader:
             if status.st_nlink > 1:
                 links[identity] = number
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
-            kept = self._is_kept(number)
+            kept = self._kept(number)
             linked = status.st_nlink > 1
             yield File(name, about(status, tuple(lists)), status.st_size, number, linked, kept)
             if not kept:
@@ -248,12 +249,14 @@ class Reader:
         if (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
             raise OSError("it changed while it was read")
 
-    def _is_kept(self, number: int) -> bool:
-        """Whether no node needs the content of a file."""
+    def _kept(self, number: int) -> bytes:
+        """The digest of a file whose content no node needs, as it was listed; else nothing."""
         needed = self._needed
-        return needed is not None and not (
-            number // 8 < len(needed) and needed[number // 8] >> number % 8 & 1
-        )
+        listed = self._digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + 1)]
+        if needed is None or not listed:
+            return b""
+        is_needed = number // 8 < len(needed) and needed[number // 8] >> number % 8 & 1
+        return b"" if is_needed else bytes(listed)
 
     # ---- sizes and lists ---------------------------------------------------------
 
@@ -263,6 +266,7 @@ class Reader:
         content: list[_Content] = []
         name, size = b"", 0
         self._needed = None
+        self._digests.clear()
         for frame in self._walk():
             if isinstance(frame, Enter):
                 path.append(frame.name)
@@ -275,7 +279,9 @@ class Reader:
                 content.append(frame)
             elif isinstance(frame, End):
                 fd = content[0].fd if content else -1
-                yield Listed(name, size, digest_of(fd, size))
+                sealed = digest_of(fd, size)
+                self._digests += sealed
+                yield Listed(name, size, sealed)
         yield Close(self.totals.entries)
 
     def _size_up_to(self, enough_bytes: int) -> int:

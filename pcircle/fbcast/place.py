@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -35,6 +36,7 @@ from pcircle.trusted import directory as open_directory
 from pcircle.writing import write_all
 
 PREFIX = b".fbcast-"
+_JOB = rb"\.fbcast-[0-9a-f]{16}-[0-9]+"
 _INTENT = b"intent"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -157,7 +159,7 @@ class Place:
         """Lock what earlier jobs of this user have left; false if one of them lives."""
         for text in os.listdir(self._fd):
             name = os.fsencode(text)
-            if not name.startswith(PREFIX):
+            if re.fullmatch(_JOB, name) is None:
                 continue
             status = self._status(name)
             if status is None or not stat.S_ISDIR(status.st_mode):
@@ -217,7 +219,7 @@ class Place:
         os.mkdir(b"new", 0o700, dir_fd=work)
         fd = os.open(b"new", _DIRECTORY, dir_fd=work)
         try:
-            self._stream = Tree(fd, self._fd)
+            self._stream = Tree(fd, self._fd, self._beat)
         finally:
             os.close(fd)
 

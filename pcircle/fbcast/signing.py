@@ -20,6 +20,7 @@ from pcircle.signature.digests import file_digest, link_digest, node_digest
 _READ_BYTES = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+DIGEST_BYTES = 16
 Beat: TypeAlias = Callable[[], None]
 
 
@@ -128,4 +129,4 @@ def _names(fd: int) -> list[bytes]:
         return [os.fsencode(entry.name) for entry in found]
 
 
-__all__ = ["Beat", "digest", "digest_of", "signature_of", "signatures_of"]
+__all__ = ["DIGEST_BYTES", "Beat", "digest", "digest_of", "signature_of", "signatures_of"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import NamedTuple
 
 from pcircle.copying.settings import SOURCE_FLAGS
@@ -29,6 +30,7 @@ from pcircle.fbcast.frames import (
 from pcircle.fbcast.signing import Beat, digest_of
 from pcircle.fs.metadata import Keep, settle_file, settle_link
 from pcircle.fs.xattrs import Held
+from pcircle.names import show
 from pcircle.writing import write_at
 
 KEEP = Keep(mode=True, ownership=True, timestamps=True, acl=True)
@@ -110,8 +112,9 @@ class Stream:
 class Tree(Stream):
     """Writes entries into an open directory. `old_fd` is where files that are kept are now."""
 
-    def __init__(self, root_fd: int, old_fd: int) -> None:
+    def __init__(self, root_fd: int, old_fd: int, beat: Beat) -> None:
         super().__init__()
+        self._beat = beat
         self.entries = 0
         self._old_fd = old_fd
         self._stack = [_Entered(os.dup(root_fd), b"", None)]
@@ -182,17 +185,25 @@ class Tree(Stream):
             os.ftruncate(self._fd, frame.size)
 
     def _copy_old(self, frame: File) -> None:
-        """The content that this node has had: the old file stays as it is until all are shown."""
-        old = _open_below(self._old_fd, self._path(frame.name))
-        try:
-            at = 0
-            while at < frame.size:
-                count = os.copy_file_range(old, self._fd, min(_COPY_BYTES, frame.size - at))
-                if not count:
-                    raise Damaged("a file was changed here while it was compared")
-                at += count
-        finally:
-            os.close(old)
+        """The content that this node has had: the old file stays as it is until all are shown.
+
+        It may have been changed since it was compared; and the source's list, its order with it.
+        """
+        path = self._path(frame.name)
+        at = 0
+        with suppress(FileNotFoundError):
+            old = _open_below(self._old_fd, path)
+            try:
+                while at < frame.size and (
+                    count := os.copy_file_range(old, self._fd, min(_COPY_BYTES, frame.size - at))
+                ):
+                    at += count
+                    self._beat()
+            finally:
+                os.close(old)
+        if at < frame.size or digest_of(self._fd, frame.size, self._beat) != frame.kept:
+            why = "it was changed, here or at the source, since it was compared"
+            raise Damaged(f"{show(path)}: {why}")
 
     def _end(self) -> None:
         file, fd = self._file, self._fd

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pcircle.fbcast.packing import Operand, Reader
+from pcircle.fbcast.unpacking import Comparison, Tree
 from tests.fcp.judge import differences
 from tests.fcp.running import Launcher, without_rights
 from tests.fcp.trees import MIB, build_deep_tree, content, make_directory, write_file
@@ -140,6 +141,37 @@ def test_update_sends_what_differs(place: bytes) -> None:
     assert [differences(tree, node + b"/tree") for node in nodes] == [[]] * 4
     assert json.loads(Path(os.fsdecode(result)).read_bytes())["sent_bytes"] < 60_000
     assert left_over(place) == []
+
+
+@pytest.mark.parametrize("changed", ["node", "source"])
+def test_what_changes_after_it_was_compared_is_not_kept(place: bytes, changed: str) -> None:
+    """On the node; or at the source, so that the numbers of its files mean others."""
+    for root in (b"tree", b"old/tree"):
+        make_directory(place, root)
+        for number in range(4):
+            write_file(place + b"/%b/%d" % (root, number), content(number, 1000))
+    new = os.open(make_directory(place, b"new"), os.O_RDONLY | os.O_DIRECTORY)
+    old = os.open(place + b"/old", os.O_RDONLY | os.O_DIRECTORY)
+    reader = Reader([Operand(place + b"/tree", b"tree")])
+    try:
+        reader.begin(2, False, None)
+        compared = Comparison(old, lambda: None)
+        compared.write(reader.read()[0])
+        assert compared.complete() == b"\0"
+        if changed == "node":
+            _write(place + b"/old/tree/2", content(9, 1000))
+        else:
+            for number in range(4):
+                os.rename(place + b"/tree/%d" % number, place + b"/tree/%d" % (number + 4))
+        reader.begin(2, True, b"\0")
+        written = Tree(new, old, lambda: None)
+        with pytest.raises(OSError, match="since it was compared"):
+            written.write(reader.read()[0])
+        written.close()
+    finally:
+        reader.close()
+        os.close(new)
+        os.close(old)
 
 
 def test_check_names_the_nodes_that_differ(place: bytes) -> None:
