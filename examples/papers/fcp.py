@@ -30,7 +30,7 @@ from examples.papers.measured import Surroundings, in_turns, scratch
 from examples.papers.output import Cell, Series, bar_plot, line_plot, write_table
 from tests.benchmarks import measure, tools
 
-ROUNDS = 9
+ROUNDS = 5
 _TIMEOUT_S = 300.0
 RANKS = (1, 2, 4, 8)
 # Table I: seconds on one node.

@@ -134,8 +134,13 @@ def bar_plot(
     *,
     title: str,
     labels: tuple[str, str],
+    size: tuple[float, float] | None = None,
+    scale: Scale = "linear",
 ) -> list[Path]:
-    """Draw groups of bars side by side, one bar a series in each group."""
+    """Draw groups of bars side by side, one bar a series in each group.
+
+    *size* is in inches, *scale* that of y.
+    """
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
@@ -144,10 +149,11 @@ def bar_plot(
             offset = (number - (len(series) - 1) / 2) * width
             axes.bar([at + offset for at in range(len(groups))], one.y, width, label=one.name)
         axes.set_xticks(range(len(groups)), groups)
+        axes.set(yscale=scale)
         axes.margins(y=0.2)  # for the legend
         _finish(axes, title, labels)
 
-    return draw(path, paint)
+    return draw(path, paint, size=size)
 
 
 def heat_map(

@@ -1,0 +1,212 @@
+"""The figures of PXFS (Snyder 2013; Yang and others 2013), measured by ``fbench papers``.
+
+PXFS gives programs asynchronous operations on a parallel file system; `pcircle.aio` follows it.
+The thesis measures one client and one server: its cases 1 to 3, a sweep of computations, operations
+on names, the time of submissions and the cost of continuations. The paper has two workloads by 1 to
+24 clients on 2 to 16 servers. All of these are cases of fbench (`pcircle.fbench.papers`), run here
+on a FUSE file system that takes as long as theirs (`examples.papers.pxfs_mount`, which says what of
+it is fitted). Blocking calls stand for the papers' synchronous ones.
+
+The papers' numbers here are those of their texts and tables. How many threads carry operations out
+is fixed (`_THREADS`, `_CLIENT_THREADS`, chosen): the search for their number would take most of
+these short runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from examples.papers.command import Figure, main
+from examples.papers.measured import Surroundings
+from examples.papers.output import Cell, Scale, Series, bar_plot, line_plot, write_table
+from examples.papers.pxfs_mount import KIB, MIB, NAMES, NAMES_MS, THESIS, Values, measured, mount
+from examples.papers.pxfs_mount import servers as servers_rule
+from tests.fusefs.rules import Rule
+
+ROUNDS = 3
+_THREADS, _CLIENT_THREADS = 8, 32
+SYNCHRONOUS, ASYNCHRONOUS = "blocking", "threads"
+
+# Loss of throughput by computing, in %: synchronous read and write, asynchronous read and write.
+LOST = {"512 KiB": (48.6, 48.3, 0.7, 0.9), "1024 KiB": (32.5, 31.7, 1.7, 1.6),
+        "2048 KiB": (19.7, 19.8, 0.2, 21.2), "4096 KiB": (11.1, 12.2, 0.9, 0.7)}  # fmt: skip
+ASYNCHRONOUS_MS = {"create": 3.76, "open": 0.28, "close": 6.82, "truncate": 2.58, "stat": 1.11,
+                   "remove": 3.22, "mkdir": 3.19, "rmdir": 2.93}  # fmt: skip
+# 24 clients of one thread, 16 servers: asynchronous over synchronous.
+WORKLOADS = {("small", "write"): 10.0, ("small", "read"): 20.0,
+             ("large", "write"): 4.0, ("large", "read"): 3.0}  # fmt: skip
+_BLOCK_BYTES = {"small": 64 * KIB, "large": MIB}
+CLIENTS, SERVERS = 24, (2, 4, 8, 16)
+_BLOCKS, _BLOCKS_BY_SERVERS = {"small": 12, "large": 6}, 4  # of five files; the paper has 100
+
+Row = list[Cell]
+_HEADER = ("what", "synchronous", "synchronous min", "synchronous max", "asynchronous",
+           "asynchronous min", "asynchronous max", "ratio")  # fmt: skip
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A case of the thesis: its blocks in full, what its values are in, and the paper's, by what.
+
+    *per_unit* divides fbench's values. A *paper* gives synchronous and asynchronous.
+    """
+
+    title: str
+    unit: str
+    per_unit: float
+    blocks: int
+    duration_s: float
+    rules: tuple[Rule, ...] = (THESIS,)
+    paper: Callable[[str], tuple[Cell, Cell]] = lambda what: ("", "")
+    attributes_s: float = 60.0
+    scale: Scale = "linear"
+
+
+def _paper_lost(what: str) -> tuple[Cell, Cell]:
+    operation, _, size = what.partition(", ")
+    column = ("read", "write").index(operation)
+    return LOST[size][column], LOST[size][2 + column]
+
+
+def _paper_names(what: str) -> tuple[Cell, Cell]:
+    return NAMES_MS[what], ASYNCHRONOUS_MS[what]
+
+
+CASES = {
+    "case1": Case("random blocks of 512 KiB by threads that wait", "MB/s", 1e6, 32, 45.0),
+    "case2": Case("one file, all blocks submitted at once", "MB/s", 1e6, 64, 40.0),
+    "case3": Case("throughput lost to computing 5 ms a block", "%", 1.0, 64, 110.0,
+                  paper=_paper_lost),
+    "sweep": Case("waiting for 1 MiB, by the computation beside it", "ms", 1e3, 32, 45.0),
+    "latency": Case("operations on names, one after the other", "ms", 1e3, 1, 25.0,
+                    (THESIS, *NAMES), _paper_names, 0.0),
+    "submission": Case("how long a submission keeps its caller", "us", 1.0, 1, 75.0, scale="log"),
+    "continuation": Case("throughput by the computation that follows", "MB/s", 1e6, 32, 40.0),
+}  # fmt: skip
+
+
+def _rows(case: Case, values: tuple[Values, Values, Values]) -> Iterator[Row]:
+    """A row for each thing that was measured, synchronous beside asynchronous."""
+    middle, low, high = values
+    for name, what in dict.fromkeys((name, what) for name, what, _ in middle):
+        row: Row = [what]
+        for backend in (SYNCHRONOUS, ASYNCHRONOUS):
+            key = name, what, backend
+            if key in middle:
+                row += [each[key] / case.per_unit for each in (middle, low, high)]
+            else:
+                row += ["", "", ""]
+        synchronous, asynchronous = (
+            middle.get((name, what, b)) for b in (SYNCHRONOUS, ASYNCHRONOUS)
+        )
+        row.append(asynchronous / synchronous if synchronous and asynchronous else "")
+        yield [*row, *case.paper(what)]
+
+
+def thesis(name: str, out: Path, small: bool) -> list[Path]:
+    """Measure a case of the thesis; the table, and bars side by side."""
+    case, before = CASES[name], Surroundings.now()
+    options = ["--case", name, "--threads", str(_THREADS), "--files", "4"]
+    options += ["--blocks", "1" if small else str(case.blocks)]
+    with mount(case.rules, small, case.attributes_s) as place:
+        rows = list(_rows(case, measured(place, options, 1 if small else ROUNDS)))
+    header = (*_HEADER, "paper synchronous", "paper asynchronous")
+    note = before.note(f"{case.unit}; threads that wait for files count in the load")
+    table = write_table(out / f"pxfs-{name}.csv", header, rows, note)
+    series = [
+        Series(label, [_number(row[column]) for row in rows])
+        for label, column in (
+            ("synchronous", 1), ("asynchronous", 4),
+            ("paper, synchronous", 8), ("paper, asynchronous", 9),
+        )
+        if any(row[column] != "" for row in rows)
+    ]  # fmt: skip
+    groups = [str(row[0]).replace(", ", "\n") for row in rows]
+    size = max(6.0, 0.6 * len(groups)), 4.0
+    plot = bar_plot(out / f"pxfs-{name}.svg", groups, series, title=case.title,
+                    labels=("", case.unit), size=size, scale=case.scale)  # fmt: skip
+    return [table, *plot]
+
+
+def _number(cell: Cell) -> float:
+    return 0.0 if cell == "" else float(cell)
+
+
+# ---- the paper --------------------------------------------------------------------------------
+
+
+def _workload(case: str, servers: int, blocks: int, small: bool) -> Iterator[Row]:
+    """A workload: rows by what, with MB/s of all clients together."""
+    clients, blocks, rounds = (2, 1, 1) if small else (CLIENTS, blocks, ROUNDS)
+    print(f"{servers} servers, {clients} clients, {case}", file=sys.stderr)
+    options = ["--case", case, "--threads", str(_CLIENT_THREADS), "-j", str(clients)]
+    with mount([servers_rule(servers, _BLOCK_BYTES[case])], small) as place:
+        values = measured(place, [*options, "--blocks", str(blocks)], rounds)
+    for row in _rows(Case("", "MB/s", 1e6, blocks, 0.0), values):
+        yield [case, servers, clients, *row[:8]]
+
+
+_WORKLOAD_HEADER = ("workload", "servers", "clients", *_HEADER)
+
+
+def workloads(out: Path, small: bool) -> list[Path]:
+    """Both workloads, 24 clients, 16 servers, by the threads of a client."""
+    before, rows = Surroundings.now(), list[Row]()
+    for case in _BLOCK_BYTES:
+        for row in _workload(case, SERVERS[-1], _BLOCKS[case], small):
+            operation, _, threads = str(row[3]).partition(", ")
+            paper: Cell = WORKLOADS[case, operation] if threads == "1 thread" else ""
+            rows.append([*row, paper])
+    note = before.note("MB/s; threads that wait for files count in the load")
+    header = (*_WORKLOAD_HEADER, "paper ratio")
+    table = write_table(out / "pxfs-workloads.csv", header, rows, note)
+    groups = [f"{case}\n{what}" for case, what in WORKLOADS]
+    some = [row for row in rows if row[-1] != ""]
+    series = [Series("paper", [_number(row[-1]) for row in some]),
+              Series("ours", [_number(row[-2]) for row in some])]  # fmt: skip
+    plot = bar_plot(out / "pxfs-workloads.svg", groups, series,
+                    title="asynchronous over synchronous, 24 clients, 16 servers",
+                    labels=("", "times"))  # fmt: skip
+    return [table, *plot]
+
+
+def by_servers(out: Path, small: bool) -> list[Path]:
+    """The workload of small blocks on 2 to 16 servers."""
+    before, rows = Surroundings.now(), list[Row]()
+    numbers = SERVERS[-2:] if small else SERVERS
+    for number in numbers:
+        rows += _workload("small", number, _BLOCKS_BY_SERVERS, small)
+    note = before.note("MB/s; threads that wait for files count in the load")
+    table = write_table(out / "pxfs-servers.csv", _WORKLOAD_HEADER, rows, note)
+    series = [
+        Series(f"{operation}, {label}",
+               [_number(row[column]) for row in rows if row[3] == f"{operation}, 1 thread"],
+               style=style)
+        for operation, style in (("read", "-o"), ("write", "--s"))
+        for label, column in (("asynchronous", 7), ("synchronous", 4))
+    ]  # fmt: skip
+    plot = line_plot(out / "pxfs-servers.svg", numbers, series, title="64 KiB, 24 clients",
+                     labels=("servers", "MB/s"))  # fmt: skip
+    return [table, *plot]
+
+
+def _figures() -> Sequence[Figure]:
+    figures = [
+        Figure(name, case.title, case.duration_s, partial(thesis, name))
+        for name, case in CASES.items()
+    ]
+    return [
+        *figures,
+        Figure("workloads", "blocks of 64 KiB and 1 MiB, 24 clients, 16 servers", 400.0, workloads),
+        Figure("servers", "blocks of 64 KiB, 24 clients, 2 to 16 servers", 330.0, by_servers),
+    ]
+
+
+FIGURES = _figures()
+
+if __name__ == "__main__":
+    sys.exit(main("pxfs", FIGURES))
