@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.errors import UsageError
-from pcircle.frm.operands import root_of
+from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
@@ -63,6 +63,7 @@ class RemoveProgram(ChangeProgram):
         super().__init__(typed, paths, **more)
         self._holders: list[tuple[int, os.stat_result]] = []
         self._run = b""
+        self._known: tuple[tuple[int, int], ...] = ()
 
     @property
     def lists_whole(self) -> bool:
@@ -78,22 +79,24 @@ class RemoveProgram(ChangeProgram):
             return resolve(self.paths)
         if typed.empty_trash is not None:
             return trash.runs("--empty-trash", os.fsencode(typed.empty_trash))
-        found = map(self._root, self.paths)
-        return tuple(root for root in found if root is not None)
+        found = [found for found in map(self._root, self.paths) if found is not None]
+        self._known = tuple(held for _, held in found)
+        return tuple(root for root, _ in found)
 
-    def _root(self, path: bytes) -> Root | None:
+    def _root(self, path: bytes) -> tuple[Root, tuple[int, int]] | None:
         typed = self.typed
         try:
             deep = typed.recursive or typed.dir
-            root = root_of(path, keep_root=typed.keep_root, recursive=deep)
-            if root is None and not typed.force:
+            found = root_of(path, keep_root=typed.keep_root, recursive=deep)
+            if found is None and not typed.force:
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
-            text = f"cannot remove '{show(path)}': {error.strerror}"
+            text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise UsageError(text) from None
-        if root is not None and typed.trash is not None:  # moved as it is, whatever it is
-            return Root(root.holder, root.name or root.within, path)
-        return root
+        if found is not None and typed.trash is not None:  # moved as it is, whatever it is
+            root, held = found
+            return Root(root.holder, root.name or root.within, path), held
+        return found
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
@@ -101,14 +104,14 @@ class RemoveProgram(ChangeProgram):
         if typed.trash is not None and not typed.dry_run:
             self._run = trash.begin("--trash", os.fsencode(typed.trash))
         moved = b"" if typed.trash is None else self._run or b"."
-        return super().decided(roots, ranks) | {"trash": moved}
+        return super().decided(roots, ranks) | {"trash": moved, "holders": self._known}
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`."""
         super().begin(roots)
         if self.typed.keep_times and not self.typed.dry_run:
             for holder in {root.holder for root in roots}:
-                fd = os.open(os.path.join(self.directory(), holder), os.O_RDONLY | os.O_DIRECTORY)
+                fd = opened(os.path.join(self.directory(), holder))
                 self._holders.append((fd, os.fstat(fd)))
 
     def tidy_up(self) -> None:

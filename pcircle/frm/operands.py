@@ -8,21 +8,29 @@ import stat
 
 from pcircle.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
+from pcircle.fs.directories import device_and_inode
+from pcircle.trusted import directory
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def root_of(path: bytes, *, keep_root: bool, recursive: bool) -> Root | None:
-    """What a PATH is, a link being itself; None if there is nothing. UsageError, OSError."""
+def root_of(
+    path: bytes, *, keep_root: bool, recursive: bool
+) -> tuple[Root, tuple[int, int]] | None:
+    """What a PATH is, a link being itself, and device and inode of what it is in.
+
+    None if there is nothing. UsageError, OSError.
+    """
     stripped = path.rstrip(b"/")
     holder, name = os.path.split(stripped)
     if not stripped or name in (b".", b".."):
         raise UsageError(f"refusing to remove '{show(path)}'")
     holder = holder or b"."
-    above = os.open(holder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    above = directory(holder)
     try:
+        held = device_and_inode(os.fstat(above))
         fd = os.open(name, _PATH, dir_fd=above)
         try:
             is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
@@ -41,4 +49,14 @@ def root_of(path: bytes, *, keep_root: bool, recursive: bool) -> Root | None:
         raise UsageError(f"'{show(path)}' is a directory: add -r, or -d if it is empty")
     if not is_directory and (keep_root or path != stripped):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    return Root(holder, b"", path, name) if is_directory else Root(holder, name, path)
+    root = Root(holder, b"", path, name) if is_directory else Root(holder, name, path)
+    return root, held
+
+
+def opened(path: bytes) -> int:
+    """A directory that PATHs are in, opened as `root_of` does. OSError."""
+    fd = directory(path)
+    try:
+        return os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+    finally:
+        os.close(fd)

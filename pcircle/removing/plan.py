@@ -11,6 +11,7 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
     directories that stay keep their times. `force_modes`: the owner gets access to directories.
     With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
+    `holders` are device and inode of what each PATH is in, where that is known.
     """
 
     recursive: bool = False
@@ -19,6 +20,7 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     force_modes: bool = False
     listed: bool = False
     sized: bool = False
+    holders: tuple[tuple[int, int], ...] = ()
     trash: bytes = b""
     enter_mounts: bool = False
 

@@ -193,7 +193,7 @@ class Remover(EntryVisitor):
             self._rmdir(name, leases[0].fd)
         else:
             path, known = above.path if opened.path else HOLDER, above.place
-            identity = None if known is None else known.source
+            identity = self._holder(opened.root) if known is None else known.source
             with self.task.directories.lease(opened.root, path, identity) as lease:
                 self._rmdir(name, lease.fd)
         self.task.directories.forget(opened.root, opened.path)
@@ -278,6 +278,8 @@ class Remover(EntryVisitor):
     ) -> None:
         """See `Visitor`. The filters are meant for a PATH that is no directory, too."""
         counters, fd = self.counters, fds[0]
+        if where.path == HOLDER and not self._is_held(where, names, fd, context):
+            return
         if self._plan.trash:
             self._move(where, names, fd, context)
             return
@@ -293,6 +295,24 @@ class Remover(EntryVisitor):
             counters.links += self._remove(where, "l", names.links, fd, context)
         if names.specials:
             counters.special += self._remove(where, "s", names.specials, fd, context)
+
+    def _holder(self, root: int) -> tuple[int, int] | None:
+        """What a PATH is in, as the directories below the roots are told apart."""
+        known = self._plan.holders
+        number = root % max(1, len(self._plan.roots))
+        if not known:
+            return None
+        return known[number] if self._plan.one_node else (0, known[number][1])
+
+    def _is_held(self, where: Where, names: Names, fd: int, context: Context[Any]) -> bool:
+        """Whether a PATH is still in what it was in when it was looked at first."""
+        known = self._holder(where.root)
+        if known is None or known == self.task.identify(os.fstat(fd)):
+            return True
+        for name in names.all():
+            error = Changed("the directory was replaced by another one")
+            self.fail(where.root, name, self.task.doing, error, context)
+        return False
 
     def _move(self, where: Where, names: Names, fd: int, context: Context[Any]) -> None:
         """Have a PATH in the trash."""
@@ -448,9 +468,15 @@ class RemoveTask(ChangeTask):
         """See `TreeTask`."""
         plan = self.plan
         self.open_beneath = opener(cross=plan.enter_mounts)
-        identify = device_and_inode if plan.one_node else inode_alone
+        self.identify = device_and_inode if plan.one_node else inode_alone
         unlock = let_owner if plan.force_modes else None
         below = self.open_beneath
         return open_roots(
-            self.reached, plan.directory, identify, is_first=is_first, below=below, unlock=unlock
+            self.reached,
+            plan.directory,
+            self.identify,
+            is_first=is_first,
+            below=below,
+            unlock=unlock,
+            written=True,
         )

@@ -257,7 +257,7 @@ class ChangeProgram(TreeProgram):
             "acts": Wanted(typed.json_lines is not None, end, said, typed.plan is not None),
             "ranks": ranks,
             "operations_per_s": self._rate,
-            "max_delete": None if dry or applied is not None else most,
+            "max_delete": None if applied is not None else most,
             "applies": applied is not None,
             "marks": () if applied is None else applied.marks,
         }

@@ -45,11 +45,12 @@ def open_roots(
     is_first: bool,
     below: Callable[[bytes, int], int] | None = None,
     unlock: Callable[[int], bool] | None = None,
+    written: bool = False,
 ) -> Directories:
     """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`.
 
-    `below` and `unlock` are as of `Directories`.
+    `below`, `unlock` and `written` are as of `Directories`.
     """
     typed = bases([(root.holder, root.name or root.within) for root in roots], directory)
     capacity = capacity_of(is_first=is_first)
-    return Directories(typed, capacity, identify, below=below, unlock=unlock)
+    return Directories(typed, capacity, identify, below=below, unlock=unlock, written=written)

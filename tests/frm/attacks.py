@@ -51,7 +51,7 @@ beneath.opener = opener
 """
 _AT_FDCWD, _EXCHANGE = -100, 2
 _DIRECTORIES, _FILES = 12, 8
-_ALLOWED_CODES = (0, 1)
+_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
 
 
 class Round(NamedTuple):
@@ -86,8 +86,10 @@ def _attack(place: bytes, seed: int, report: int) -> None:
 
 def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
     """What is swapped for what: each second one is a link, made here."""
-    top, bait = place + b"/tree", place + b"/bait"
-    pairs = []
+    area = place + b"/area"
+    top, bait = area + b"/top/tree", area + b"/bait"
+    os.symlink(place + b"/victim", bait + b"/top")
+    pairs = [(area + b"/top", bait + b"/top")]
     for number in range(_DIRECTORIES):
         for inner in (b"d%d" % number, b"d%d/inner" % number, b"d%d/inner/deep" % number):
             link = os.path.join(bait, inner.replace(b"/", b"-"))
@@ -151,22 +153,23 @@ def _count(reading: int) -> int:
 def _build(place: bytes) -> None:
     """A victim that is root's, and a tree that is nobody's, with names as the victim has them."""
     os.chmod(place, 0o755)
-    for top, levels in ((b"victim", (b"", b"/inner", b"/inner/deep")), (b"tree", (b"",))):
-        for level in levels:
-            inner = make_directory(place, top + level)
-            for number in range(_FILES):
-                write_file(inner + b"/f%d" % number, b"precious")
+    make_directory(place, b"victim/tree")  # an empty one, and a file, of the names of both PATHs
+    write_file(place + b"/victim/loose", b"precious")
+    for inner in (b"victim", b"victim/inner", b"victim/inner/deep", b"area/top/tree"):
+        os.makedirs(place + b"/" + inner, exist_ok=True)
+        for number in range(_FILES):
+            write_file(place + b"/%b/f%d" % (inner, number), b"precious")
+    write_file(place + b"/area/top/loose", b"x")
     for number in range(_DIRECTORIES):
         for level in (b"", b"/inner", b"/inner/deep"):
-            inner = make_directory(place, b"tree/d%d" % number + level)
+            inner = make_directory(place, b"area/top/tree/d%d" % number + level)
             for each in range(_FILES):
                 write_file(inner + b"/f%d" % each, b"x" * (each % 3))
-    make_directory(place, b"bait")
-    for top in (b"tree", b"bait"):
-        for directory, _, files, fd in os.fwalk(place + b"/" + top):
-            os.chown(directory, NOBODY, NOBODY)
-            for name in files:
-                os.chown(name, NOBODY, NOBODY, dir_fd=fd)
+    make_directory(place, b"area/bait")
+    for directory, _, files, fd in os.fwalk(place + b"/area"):
+        os.chown(directory, NOBODY, NOBODY)
+        for name in files:
+            os.chown(name, NOBODY, NOBODY, dir_fd=fd)
 
 
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
@@ -175,7 +178,9 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
     _build(place)
     before = portrait(place + b"/victim")
-    line = command(launcher, [*options, "-q", place + b"/tree"], ("pcircle.frm",))
+    top = place + b"/area/top/"
+    operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
+    line = command(launcher, [*options, "-q", *operands], ("pcircle.frm",))
     if hook:
         program = f"{hook}\nimport sys\nfrom pcircle.frm.cli import main\nsys.exit(main())"
         at = line.index("-m")

@@ -123,6 +123,24 @@ def test_an_interrupted_removal_is_run_again(
     assert paths(mounted.backing) == []
 
 
+def test_a_killed_removal_is_run_again(place: bytes, fuse: Mount) -> None:
+    """All of its processes, in the middle of it: what is left goes by the same command."""
+    mounted = fuse()
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
+    arguments = ("-r", mounted.path + b"/tree")
+    with Started(TWO, *arguments, program=FRM) as started:
+        while not mounted.state().delayed:
+            time.sleep(0.01)
+        started.kill()
+        mounted.rules()
+        mounted.release()
+        assert started.wait_until_gone() == []
+    assert paths(mounted.backing) != []
+    assert run_frm(TWO, *arguments).code == 0
+    assert paths(mounted.backing) == []
+
+
 def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:
     mounted = fuse()
     grow(mounted.backing, TREE)

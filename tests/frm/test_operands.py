@@ -109,3 +109,30 @@ def test_nothing_is_left_of_a_log_that_a_refused_run_would_write(
     log.write_text("precious")
     assert run_frm(ONE, "-r", "--error-log", str(log), place + b"/no such").code == 2
     assert log.read_text() == "precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a link to somebody else")
+def test_links_on_the_way_that_others_own_are_not_followed(place: bytes) -> None:
+    """Whoever owns one decides where it leads; one of root's own is as good as a directory."""
+    grow(place, ["real/tree/file", "real/file"])
+    os.symlink(b"real", place + b"/link")
+    os.chmod(place, 0o777)
+    os.lchown(place + b"/link", 12345, 12345)
+    for name in ("link/tree", "link/file"):
+        done = run_frm(ONE, "-r", name, cwd=place)
+        assert (done.code, done.said.count("cannot remove")) == (2, 1), done.said
+    assert paths(place + b"/real") == [b"file", b"tree", b"tree/file"]
+    os.lchown(place + b"/link", 0, 0)
+    assert run_frm(ONE, "-r", "link/tree", "link/file", cwd=place).code == 0
+    assert paths(place + b"/real") == []
+
+
+def test_progress_is_told_in_entries(place: bytes) -> None:
+    """Bytes are no part of it; the limit makes it long enough for a line."""
+    grow(place, [f"tree/{number}/x" for number in range(300)])
+    options = ["--ops-limit", "600", "--interval", "0.2"]
+    done = run_frm(ONE, "-r", *options, place + b"/tree")
+    assert done.code == 0
+    lines = [line for line in done.said.splitlines() if " after " in line]
+    assert lines
+    assert all(" entries/s" in line and " B" not in line for line in lines), lines

@@ -139,6 +139,13 @@ def test_a_share_is_of_all_that_is_there(place: bytes, launcher: Launcher) -> No
     assert len(paths(tree)) == 30
 
 
+def test_the_most_holds_for_a_dry_run(place: bytes) -> None:
+    grow(place, ["tree/a", "tree/b"])
+    assert run_frm(ONE, "-r", "--dry-run", "--max-delete", "2", place + b"/tree").code == 4
+    assert run_frm(ONE, "-r", "--dry-run", "--max-delete", "3", place + b"/tree").code == 0
+    assert paths(place + b"/tree") == [b"a", b"b"]
+
+
 def test_the_most_holds_for_a_plan(place: bytes, tmp_path: Path) -> None:
     tree = grow(place + b"/tree", ["a", "b", "c"])
     plan = str(tmp_path / "plan")

@@ -7,11 +7,12 @@ import shutil
 import socket
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks, file_system
+from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks, file_system, listed_first
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -155,3 +156,25 @@ def test_where_the_size_tells_nothing_no_directory_is_listed_whole() -> None:
         assert system.waits
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_directory_is_read_to_its_end_before_its_first_block_is_given(count: int) -> None:
+    """So nothing is removed from one while it is listed; the blocks are the same."""
+    made: list[Block] = []
+
+    def read() -> Iterator[Block]:
+        for number in range(count):
+            block = Block()
+            block.files, block.links = [f"f{number}", "two\nlines", "\udcff"], [f"l{number}"]
+            block.add_directory(b"d%d" % number)
+            block.last = number == count - 1
+            made.append(block)
+            yield block
+
+    given = listed_first(read())
+    first = next(given)
+    assert len(made) == count
+    found = [first, *given]
+    for field in ("files", "links", "directories", "specials", "last", "below"):
+        assert [getattr(b, field) for b in found] == [getattr(b, field) for b in made]
