@@ -111,7 +111,11 @@ class RemoveProgram(ChangeProgram):
         super().begin(roots)
         if self.typed.keep_times and not self.typed.dry_run:
             for holder in {root.holder for root in roots}:
-                fd = opened(os.path.join(self.directory(), holder))
+                try:
+                    fd = opened(os.path.join(self.directory(), holder))
+                except OSError as error:
+                    text = f"cannot open '{show(holder)}': {error.strerror or error}"
+                    raise UsageError(text) from None
                 self._holders.append((fd, os.fstat(fd)))
 
     def tidy_up(self) -> None:
