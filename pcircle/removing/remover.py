@@ -381,7 +381,7 @@ class Remover(EntryVisitor):
         plan = self._plan
         if plan.applies:
             known = plan.marks[where.root] if where.path == HOLDER else b""
-            return partial(_unlink_marked, known)
+            return partial(_unlink_marked, known, self._dry)
         if not self._dry:
             return partial(_unlink_sized, self.counters) if plan.sized else os.unlink
         return partial(os.stat, follow_symlinks=False) if plan.acts.plan else _nothing
@@ -445,12 +445,13 @@ def _unlink_sized(counters: Counters, name: bytes, *, dir_fd: int) -> None:
     counters.freed_bytes += status.st_blocks * 512 * (status.st_nlink == 1)
 
 
-def _unlink_marked(known: bytes, name: bytes, *, dir_fd: int) -> None:
-    """Remove what is still as it was planned. OSError, Changed if it is not."""
+def _unlink_marked(known: bytes, is_dry: bool, name: bytes, *, dir_fd: int) -> None:
+    """Remove what is still as it was planned, or only look. OSError, Changed if it is not."""
     bare, mark = parted(name)
     if mark_of(os.stat(bare, dir_fd=dir_fd, follow_symlinks=False)) != (mark or known):
         raise Changed(_OTHER)
-    os.unlink(bare, dir_fd=dir_fd)
+    if not is_dry:
+        os.unlink(bare, dir_fd=dir_fd)
 
 
 def _path(where: Where, name: bytes) -> bytes:

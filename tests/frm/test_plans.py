@@ -65,6 +65,20 @@ def test_what_has_changed_is_left_and_named(
     assert failures["d5"]["error"] == "ENOTEMPTY"
 
 
+def test_a_dry_run_of_a_plan_touches_nothing(place: bytes, tmp_path: Path) -> None:
+    """It looks as the run would: what has changed is named."""
+    grow(place, ["tree/d/a", "tree/d/b", "single"])
+    plan = str(tmp_path / "plan")
+    assert run_frm(ONE, "-q", "-r", "--plan", plan, "tree", "single", cwd=place).code == 0
+    before = paths(place)
+    assert removed(ONE, "--apply", plan, "--dry-run")["counts"]["found"] == 5
+    assert paths(place) == before
+    os.utime(place + b"/tree/d/b", (1, 1))
+    report = removed(TWO, "--apply", plan, "--dry-run", code=1)
+    assert [each["error"] for each in report["failures"]] == ["changed"]
+    assert paths(place) == before
+
+
 def test_a_plan_of_filters(place: bytes, tmp_path: Path) -> None:
     """What the filters would remove is what the plan removes."""
     tree, theirs = build_aged(place + b"/tree"), place + b"/theirs"
