@@ -96,7 +96,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "encoding",
         "errors",
         "guards",
-        "mounts",
         "names",
         "writing",
     },

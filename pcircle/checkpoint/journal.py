@@ -28,6 +28,7 @@ files, and a record of a deep directory is no longer than of another.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import threading
@@ -51,6 +52,8 @@ _MAX_BYTES = 16 << 20  # of a frame's payload: a greater length is damage, or ma
 _FRAME_BYTES = 64 << 10
 _RESERVE_BYTES = 256 << 10
 HASH_BYTES = 8
+# Of a file system that can't reserve, under a C library that does not do it by writing.
+_NOT_HERE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 Counts: TypeAlias = "tuple[int, ...]"
 """What the tool counts, in a row: in memory, where all ranks are of one version."""
@@ -286,17 +289,25 @@ class Journal:
     def _write(self, data: bytes) -> None:
         try:
             if self._fd is None:
-                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+                # To be read as well: so the C library reserves where the file system can't.
+                flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
                 if not self._reserved:  # else it was made before, and closed
                     flags |= os.O_CREAT | os.O_EXCL
                 self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
             if self.bytes + len(data) >= self._reserved:
                 # A full disk must not keep from the journal what a full disk interrupts.
                 self._reserved = self.bytes + len(data) + _RESERVE_BYTES
-                os.posix_fallocate(self._fd, self.bytes, self._reserved - self.bytes)
+                self._reserve(self._fd)
             self.bytes += write_at(self._fd, data, self.bytes)
         except OSError as error:
             raise _cannot(error) from error
+
+    def _reserve(self, fd: int) -> None:
+        try:
+            os.posix_fallocate(fd, self.bytes, self._reserved - self.bytes)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
 
 
 def _cannot(error: OSError) -> NoSpace:

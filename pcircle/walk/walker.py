@@ -366,6 +366,9 @@ class Walker(Generic[P]):
             opened.failed = True
             self._tally.weight += 0.0 if opened.pending or context.spawned > spawned else left
             self._visitor.failed(opened, error, context)
+        except BaseException:  # the job ends
+            release(opened)
+            raise
         part = self._visitor.taken()
         if part is not self._visitor.nothing:
             self._add(opened, part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -447,3 +448,28 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     journal.commit(3, named(done.row()))
     journal.close()
     assert Path(_path(checkpoint)).read_bytes()[: journal.bytes] == example
+
+
+def test_it_grows_where_nothing_can_be_reserved(tmp_path: Path) -> None:
+    """As on ramfs, ext2 or NFSv3: past what the first reservation would have been."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    mount = ["mount", "-t", "ramfs", "none", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("ramfs can't be mounted here")
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        journal = Journal(fd, b"journal", KEYS)
+        journal.reserve()
+        for number in range(20_000):
+            journal.add([Subtree(b"%016d" % number, COUNTS, number, 10**18)])
+        journal.commit(1, SUMS)
+        journal.close()
+        assert os.stat("journal", dir_fd=fd).st_size > 1 << 20
+        read = os.open("journal", os.O_RDONLY, dir_fd=fd)
+        frames = list(read_frames(read, KEYS))
+        os.close(read)
+        assert not any(isinstance(each, Damage) for each in frames)
+    finally:
+        os.close(fd)
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)

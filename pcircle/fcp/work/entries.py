@@ -108,14 +108,17 @@ class Entries:
         if tried < len(files):
             context.spawn(list(handed_back(where, files[tried:])))
 
-    def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
-        """Go on with a directory whose first names are copied, but not counted."""
-        done, rest = begun.names[: begun.done], begun.names[begun.done :]
-        before = self._takings.now()
+    def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+        """Of a directory that was begun the first names are copied; nothing of it was counted."""
+        done = begun.names[: begun.done]
         self._counters.add_files(begun.done, begun.done_bytes)
         self._counters.weight += where.weight * begun.done
         if done and self._disk is not None:
-            self._are_done(where, done, before, context)
+            self._are_done(where, done, begun.began, context)
+
+    def go_on(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
+        """Go on with the other names."""
+        rest = begun.names[begun.done :]
         if rest:
             leases = require(where.leases)
             fds = leases[0].fd, require(leases[1]).fd

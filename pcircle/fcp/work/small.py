@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
-from pcircle.checkpoint.journal import Subtree
+from pcircle.checkpoint.journal import Counts, Subtree
 from pcircle.copying.observing import NOT_PLAIN
 from pcircle.copying.plain import never_plain
+from pcircle.fcp.counters import named
 from pcircle.fcp.items import Part
 from pcircle.fcp.plan import Plan
+from pcircle.fcp.worker.takings import between
 from pcircle.fcp.worker.worker import Worker
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.metadata import settle_file
@@ -35,9 +37,10 @@ class Begun(NamedTuple):
     """A directory that was made, but is not complete; nothing of it is counted yet.
 
     `target` is None if it can't be opened, which is the `error`. The first `done` of its `names`
-    are copied, with so many bytes.
+    are copied, with so many bytes. What could not be kept of these is counted since it `began`.
     """
 
+    began: Counts
     target: Lease | None
     names: list[bytes]
     done: int = 0
@@ -57,6 +60,7 @@ class SmallDirectories:
         self._extras = worker.extras
         self._counters = worker.counters
         self._recorder = worker.recorder
+        self._takings = worker.takings
         self._copy_plain = worker.copier.copier.copy_plain
 
     def copy(self, above: Open[Part], name: bytes, source: Lease) -> Begun | bool:
@@ -77,6 +81,7 @@ class SmallDirectories:
         if names is None:
             return False
         target = require(target)
+        began = self._takings.now()
         try:
             os.mkdir(name, made_with(status, self._umask, closed=self._closed), dir_fd=target.fd)
         except OSError:
@@ -84,14 +89,22 @@ class SmallDirectories:
         try:
             made = self._sides.targets.lease_below(target, name)
         except OSError as error:
-            return Begun(None, names, error=error)
-        return self._fill(above, name, (source, made), names)
+            return Begun(began, None, names, error=error)
+        return self._fill(above, name, (source, made), names, began)
 
     def _has_no_extras(self, source_fd: int) -> bool:
-        return self._extras.of_directory(source_fd, alone=False) is None
+        try:
+            return self._extras.of_directory(source_fd, alone=False) is None
+        except OSError:
+            return False  # the walk says so
 
     def _fill(
-        self, above: Open[Part], name: bytes, sides: tuple[Lease, Lease], names: list[bytes]
+        self,
+        above: Open[Part],
+        name: bytes,
+        sides: tuple[Lease, Lease],
+        names: list[bytes],
+        began: Counts,
     ) -> Begun | bool:
         """Copy what is in it, and complete it."""
         source, made = sides
@@ -107,7 +120,7 @@ class SmallDirectories:
                 size = NOT_PLAIN
             if size == NOT_PLAIN or monotonic() > until_s:
                 done += size != NOT_PLAIN
-                return Begun(made, names, done, done_bytes + max(size, 0))
+                return Begun(began, made, names, done, done_bytes + max(size, 0))
             done += 1
             done_bytes += size
         try:
@@ -115,32 +128,24 @@ class SmallDirectories:
                 settle_file(target_fd, source.opened.status, self._keep)
             copy = os.fstat(target_fd)
         except OSError:
-            return Begun(made, names, done, done_bytes)
+            return Begun(began, made, names, done, done_bytes)
         made.end()
-        self._complete(above, name, copy, done, done_bytes)
+        self._count(above.weight, done, done_bytes)
+        if self._recorder is not None:
+            counts = named(between(began, self._takings.now()))
+            key = self._recorder.keys.directory(above.root, join_path(above.path, name))
+            self._recorder.add(Subtree(key, counts, copy.st_ino, copy.st_ctime_ns))
         return True
 
-    def _complete(
-        self, above: Open[Part], name: bytes, copy: os.stat_result, files: int, size: int
-    ) -> None:
-        """Count it, as one of its holder's, and have it recorded."""
+    def _count(self, weight: float, files: int, size: int) -> None:
+        """Count it, as one of its holder's."""
         counters = self._counters
-        counters.weight += above.weight
+        counters.weight += weight
         counters.scans_done += 1
         counters.found += files
         counters.directories += 1
         counters.sized += 1
         counters.add_files(files, size)
-        recorder = self._recorder
-        if recorder is None:
-            return
-        counts = {"scans_done": 1, "directories": 1, "sized": files + 1}
-        if files:
-            counts |= {"found": files, "files": files}
-        if size:
-            counts |= {"bytes_found": size, "bytes_done": size}
-        key = recorder.keys.directory(above.root, join_path(above.path, name))
-        recorder.add(Subtree(key, counts, copy.st_ino, copy.st_ctime_ns))
 
 
 def small_directories(worker: Worker) -> SmallDirectories | None:

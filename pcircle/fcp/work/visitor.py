@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -207,10 +208,10 @@ class CopyVisitor(Visitor[Part]):
             return NOTHING if begun else None
         opened = child_of(above, name, len(context.opens), NOTHING)
         context.opens.append(opened)
-        opened.began = self._takings.now()
+        opened.began = begun.began
         opened.leases = source, begun.target
-        self._begin_directory()
         if begun.target is None:
+            self._begin_directory()
             error = require(begun.error)
             had_tried(error, "create the copy of directory")
             opened.failed = True
@@ -221,10 +222,16 @@ class CopyVisitor(Visitor[Part]):
         opened.own = Directory(source.opened.status, identity, created=True, bare=bare)
         opened.place = self._place(opened, source, begun.target, above, made=True)
         self._floor = max(self._floor, opened.place.epoch)
-        self._counters.found += len(begun.names)
         opened.weight = above.weight / max(1, len(begun.names))
+        self._entries.are_copied(opened, begun, context)
+        self._begin_directory()
+        self._counters.found += len(begun.names)
         self._counters.weight += 0.0 if begun.names else above.weight
-        self._entries.go_on(opened, begun, context)
+        try:
+            self._entries.go_on(opened, begun, context)
+        except BaseException:  # the job ends
+            begun.target.end()
+            raise
         return opened
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
@@ -296,7 +303,11 @@ class CopyVisitor(Visitor[Part]):
             return Directory(status, lease.identity, created, layout=layout)
         bare = holder is not None and require(holder.place).bare
         inherited = created and extras.made_directory(lease.fd, bare=bare)
-        held = extras.of_directory(source_fd, alone=inherited or not created)
+        try:
+            held = extras.of_directory(source_fd, alone=inherited or not created)
+        except OSError as error:
+            had_tried(error, "read the attributes of")
+            raise
         bare = created and not inherited
         return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
 
@@ -485,8 +496,10 @@ class CopyVisitor(Visitor[Part]):
 
     def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
         """One record says it all, unless there are directories below: see `known`."""
+        copy: os.stat_result | None = None
         if opened.leases is not None and opened.leases[1] is not None:
-            copy: os.stat_result | None = os.fstat(opened.leases[1].fd)
+            with suppress(OSError):  # then it is done, but nothing says so
+                copy = os.fstat(opened.leases[1].fd)
         else:
             copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
         if copy is None:
