@@ -141,7 +141,8 @@ def program_of(typed: argparse.Namespace) -> RemoveProgram:
     return RemoveProgram(
         typed,
         paths,
-        recursive=typed.recursive or typed.empty_trash is not None,
+        # Of a plan nothing goes but what it lists.
+        recursive=(typed.recursive and typed.apply is None) or typed.empty_trash is not None,
         keep_root=typed.keep_root or is_listed,
         listed=is_listed or typed.apply is not None,
         keep_times=typed.keep_times,
@@ -163,6 +164,11 @@ def _refuse(typed: argparse.Namespace) -> None:
         raise UsageError("--empty-dirs cannot be combined with --kind")
     if typed.empty_trash is not None and typed.operands:
         raise UsageError(f"--empty-trash takes no PATH: extra operand '{typed.operands[0]}'")
+    if typed.empty_trash is not None and typed.files_from is not None:
+        raise UsageError("--empty-trash cannot be combined with --files-from")
+    if typed.force_modes and typed.max_delete is not None and typed.apply is None:
+        text = "--max-delete cannot be combined with --force-modes"
+        raise UsageError(f"{text}: what is in directories of no permission can't be counted")
     if typed.trash is not None:
         from pcircle.tool.filters import attributes_of
         from pcircle.walk.attributes import ANY

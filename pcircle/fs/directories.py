@@ -293,14 +293,19 @@ class Directories:
         base = self._bases[root]
         # Roots that lie in one directory share it.
         key = (_AS_GIVEN, base.holder)
-        holder = self._open.get(key) or self._opened(key, base.holder, None)
+        # What a root is only named in is nobody's to change.
+        kept_locked = bool(base.name)
+        holder = self._open.get(key) or self._opened(key, base.holder, None, locked=kept_locked)
         if path == HOLDER or not base.name:
             return holder
         return self._opened((root, path), base.name, holder.fd)
 
-    def _opened(self, key: tuple[int, bytes], name: bytes, dir_fd: int | None) -> _Open:
+    def _opened(
+        self, key: tuple[int, bytes], name: bytes, dir_fd: int | None, *, locked: bool = False
+    ) -> _Open:
         """Open a directory and keep it; below another one, not through a link unless told to."""
-        opened = self._open_at(name, dir_fd, 0 if dir_fd is None else self._no_follow)
+        follow = 0 if dir_fd is None else self._no_follow
+        opened = self._open_at(name, dir_fd, follow, locked=locked)
         self._add(*key, opened)
         return opened
 
@@ -310,11 +315,13 @@ class Directories:
         dir_fd: int | None,
         follow: int,
         beneath: Callable[[bytes, int], int] | None = None,
+        *,
+        locked: bool = False,
     ) -> _Open:
         if self._pseudo is not None and dir_fd is None:
             above = directory(name)
             try:
-                return self._open_at(b".", above, 0)
+                return self._open_at(b".", above, 0, locked=locked)
             finally:
                 os.close(above)
         searched = False
@@ -326,7 +333,7 @@ class Directories:
         except PermissionError:
             fd = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=dir_fd)
             searched = True
-            if self._unlock is not None and self._unlock(fd):
+            if self._unlock is not None and not locked and self._unlock(fd):
                 fd, searched = _readable(fd), False
         try:
             status = os.fstat(fd)

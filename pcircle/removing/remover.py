@@ -63,6 +63,7 @@ class Remover(EntryVisitor):
         self._steadiness = Steadiness()
         self._stays = 0
         self._open = task.open_beneath
+        self._unlocks = plan.force_modes and not self._dry
 
     def _goes(self, opened: Open[int]) -> bool:
         """Whether a directory is to be removed, if nothing in it stays."""
@@ -190,24 +191,25 @@ class Remover(EntryVisitor):
         leases = above.leases
         name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
         if leases is not None:
-            self._rmdir(name, leases[0].fd)
+            self._rmdir(name, leases[0].fd, opened.path)
         else:
             path, known = above.path if opened.path else HOLDER, above.place
             identity = self._holder(opened.root) if known is None else known.source
             with self.task.directories.lease(opened.root, path, identity) as lease:
-                self._rmdir(name, lease.fd)
+                self._rmdir(name, lease.fd, opened.path)
         self.task.directories.forget(opened.root, opened.path)
 
-    def _rmdir(self, name: bytes, fd: int) -> None:
+    def _rmdir(self, name: bytes, fd: int, path: bytes) -> None:
+        """Remove a directory, by its path below a root; what a root itself is in is not changed."""
         try:
             os.rmdir(name, dir_fd=fd)
         except OSError as error:
-            if not self._unlocked(fd, error):
+            if not (path and self._unlocked(fd, error)):
                 raise
             os.rmdir(name, dir_fd=fd)
 
     def _unlocked(self, fd: int, error: OSError) -> bool:
-        return self._plan.force_modes and error.errno in _DENIED and let_owner(fd)
+        return self._unlocks and error.errno in _DENIED and let_owner(fd)
 
     def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> None:
         """Remove what is in a directory now."""
@@ -231,7 +233,7 @@ class Remover(EntryVisitor):
                             self._sweep(root, below, inner, levels - 1, context)
                     finally:
                         os.close(inner)
-                    self._rmdir(name, fd)
+                    self._rmdir(name, fd, below)
                 except OSError as error:
                     self._stays = 1
                     self.fail(root, below, "remove directory", error, context)
@@ -246,7 +248,10 @@ class Remover(EntryVisitor):
                 os.utime(lease.fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
-        """See `Visitor`. One that can't be listed goes if it is empty."""
+        """See `Visitor`. One that can't be listed goes if it is empty.
+
+        Who only looks takes it to be.
+        """
         if opened.place is None:
             self.counters.scans_done += 1
             self.counters.sized += 1
@@ -254,18 +259,32 @@ class Remover(EntryVisitor):
             self.counters.vanished += 1
             opened.own = _GONE
             return
-        tries = error.errno == errno.EACCES and not self._dry and self._plan.recursive
-        if tries and self._goes(opened):
+        status = self._unlisted(opened, error)
+        if status is not None:
             try:
                 self._remove_directory(opened)
             except OSError:
                 pass  # then it matters why it can't be listed
             else:
                 self.counters.directories += 1
-                self._tell(opened.root, opened.path, "d", context)
+                self._tell(opened.root, opened.path, "d", context, status)
                 opened.own = _GONE
                 return
         self.fail(opened.root, opened.path, "remove directory", error, context)
+
+    def _unlisted(self, opened: Open[int], error: OSError) -> os.stat_result | None:
+        """The status of a directory that can't be listed, if it is to go if it is empty."""
+        plan = self._plan
+        if error.errno != errno.EACCES or opened.leases is None or not self._goes(opened):
+            return None
+        if plan.force_modes and self._dry:  # the run would list it, and remove what is in it
+            return None
+        status = opened.leases[0].opened.status
+        if plan.applies:
+            is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
+        else:
+            is_meant = plan.recursive
+        return status if is_meant else None
 
     def lost(self, opened: Open[int]) -> int:
         """See `Visitor`."""
@@ -285,7 +304,7 @@ class Remover(EntryVisitor):
             return
         if where.path == HOLDER:
             count = len(names)
-            names = self._chosen(names, fd)
+            names = self._chosen(where.root, names, fd)
             counters.kept += count - len(names)
         counters.weight += where.weight * len(names)
         counters.sized += len(names)
@@ -330,8 +349,10 @@ class Remover(EntryVisitor):
             setattr(counters, field, getattr(counters, field) + 1)
             self._tell(where.root, name, kind, context)
 
-    def _chosen(self, names: Names, fd: int) -> Names:
+    def _chosen(self, root: int, names: Names, fd: int) -> Names:
         block = Block()
+        if self._plan.applies and not self._plan.marks[root]:  # the plan has left it out
+            return Names([], [], [])
         block.files, block.links, block.specials = (
             list(map(text_of, some)) for some in (names.files, names.links, names.specials)
         )
@@ -369,7 +390,7 @@ class Remover(EntryVisitor):
                 self.counters.vanished += 1
                 gone -= 1
             except OSError as error:
-                if self._unlocked(fd, error):
+                if where.path != HOLDER and self._unlocked(fd, error):
                     rest = chain([name], rest)
                     continue
                 gone -= 1
@@ -470,7 +491,7 @@ class RemoveTask(ChangeTask):
         plan = self.plan
         self.open_beneath = opener(cross=plan.enter_mounts)
         self.identify = device_and_inode if plan.one_node else inode_alone
-        unlock = let_owner if plan.force_modes else None
+        unlock = let_owner if plan.force_modes and not plan.dry else None
         below = self.open_beneath
         return open_roots(
             self.reached,

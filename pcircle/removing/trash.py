@@ -13,6 +13,7 @@ import stat
 import time
 
 from pcircle.errors import UsageError
+from pcircle.fs.beneath import is_same_mount
 from pcircle.trusted import directory
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
@@ -94,5 +95,11 @@ def _opened(option: str, path: bytes) -> int:
 
 
 def _is_own(name: bytes, directory_fd: int) -> bool:
-    status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    """Whether it is a directory of this user, and nothing is mounted there."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory_fd)
+    try:
+        status = os.fstat(fd)
+        is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return is_own and is_same_mount(fd, directory_fd)
+    finally:
+        os.close(fd)

@@ -130,3 +130,16 @@ find tree | sort
     out, said = in_namespace(place, program)
     assert out == ["code 1", "tree", "tree/a", "tree/a/inner", "tree/a/inner/precious"]
     assert "'tree/a/inner': it is a mount point" in said
+
+
+def test_what_is_mounted_over_a_run_in_the_trash_stays(place: bytes) -> None:
+    grow(place, ["trash/frm-20260101T000000-1/", "trash/frm-20260101T000000-2/file", "other/file"])
+    program = """
+mount --bind other trash/frm-20260101T000000-1
+frm -q --empty-trash trash
+find trash | sort
+"""
+    out, _ = in_namespace(place, program)
+    assert out[0] == "code 0"
+    run = "trash/frm-20260101T000000-1"
+    assert out[1:] == ["trash", run, run + "/file"]

@@ -79,6 +79,21 @@ def test_a_dry_run_of_a_plan_touches_nothing(place: bytes, tmp_path: Path) -> No
     assert paths(place) == before
 
 
+def test_a_plan_removes_only_what_it_lists(place: bytes, tmp_path: Path) -> None:
+    """A file that filters had left out stays, and so does what is new, also with -r."""
+    grow(place, ["new", "old", "tree/d/f"])
+    os.utime(place + b"/old", (0, 0))
+    plan = str(tmp_path / "plan")
+    options = ["--older-than", "30d", "--plan", plan]
+    assert run_frm(ONE, "-q", *options, "new", "old", cwd=place).code == 0
+    assert removed(ONE, "--apply", plan)["counts"]["kept"] == 1
+    assert paths(place) == [b"new", b"tree", b"tree/d", b"tree/d/f"]
+    assert run_frm(ONE, "-q", "-r", "--plan", plan, "tree", cwd=place).code == 0
+    os.mkdir(place + b"/tree/d/late")
+    assert run_frm(ONE, "-q", "--apply", plan, "-r").code == 1
+    assert paths(place) == [b"new", b"tree", b"tree/d", b"tree/d/late"]
+
+
 def test_a_plan_of_filters(place: bytes, tmp_path: Path) -> None:
     """What the filters would remove is what the plan removes."""
     tree, theirs = build_aged(place + b"/tree"), place + b"/theirs"

@@ -68,6 +68,7 @@ def test_another_file_system_is_told(place: bytes, mount_tmpfs: object) -> None:
         ("-r|--trash=trash|--max-delete=1|tree", "--trash cannot be combined with --max-delete"),
         ("-r|--trash=trash|.", "refusing to remove '.'"),
         ("--empty-trash=trash|tree", "--empty-trash takes no PATH: extra operand 'tree'"),
+        ("--empty-trash=trash|--files-from=file", "--empty-trash cannot be combined with --files"),
         ("--empty-trash=no", "--empty-trash: cannot open 'no': No such file or directory"),
     ],
 )
