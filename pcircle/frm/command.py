@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
 from pcircle.removing.plan import Counters, RemovalPlan
@@ -49,8 +49,11 @@ class Console(ChangeConsole):
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`."""
-        self._program.tidy_up()
-        return super().end(outcome)
+        untold = self._program.tidy_up()
+        code, reasons = super().end(outcome)
+        for text in untold:
+            self.note(f"frm: {text}")
+        return worst((code, EntriesFailed.exit_code)) if untold else code, reasons
 
 
 class RemoveProgram(ChangeProgram):
@@ -61,7 +64,7 @@ class RemoveProgram(ChangeProgram):
 
     def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(typed, paths, **more)
-        self._holders: list[tuple[int, os.stat_result]] = []
+        self._holders: list[tuple[bytes, int, os.stat_result]] = []
         self._run = b""
         self._known: tuple[tuple[int, int], ...] = ()
 
@@ -109,22 +112,28 @@ class RemoveProgram(ChangeProgram):
     def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`."""
         super().begin(roots)
-        if self.typed.keep_times and not self.typed.dry_run:
+        typed = self.typed
+        if typed.keep_times and not typed.dry_run and typed.plan is None:
             for holder in {root.holder for root in roots}:
                 try:
                     fd = opened(os.path.join(self.directory(), holder))
                 except OSError as error:
                     text = f"cannot open '{show(holder)}': {error.strerror or error}"
                     raise UsageError(text) from None
-                self._holders.append((fd, os.fstat(fd)))
+                self._holders.append((holder, fd, os.fstat(fd)))
 
-    def tidy_up(self) -> None:
-        """The job has ended: what each PATH was in gets its times back."""
-        for fd, status in self._holders:
-            os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+    def tidy_up(self) -> list[str]:
+        """The job has ended: what each PATH was in gets its times back. What could not be done."""
+        failed = []
+        for holder, fd, status in self._holders:
+            try:
+                os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+            except OSError as error:
+                failed.append(f"cannot keep the times of '{show(holder)}': {error.strerror}")
             os.close(fd)
         if self._run:
             trash.end(self._run)
+        return failed
 
 
 def program_of(typed: argparse.Namespace) -> RemoveProgram:

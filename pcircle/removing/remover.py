@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -28,7 +28,7 @@ from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.tool.trees import EntryVisitor
-from pcircle.walk.attributes import LETTERS
+from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
@@ -42,6 +42,22 @@ _DENIED = (errno.EACCES, errno.EPERM)
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
 _GONE = "gone"
 _OTHER = "it is no longer what was planned"
+
+
+class _Seen:
+    """A directory as it was when it was opened, and whether something of what it held was meant."""
+
+    __slots__ = ("held_some", "status")
+
+    def __init__(self, status: os.stat_result) -> None:
+        self.status = status
+        self.held_some = False
+
+    def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """The blocks of the directory, which are noted."""
+        for block in blocks:
+            self.held_some |= len(block) > 0
+            yield block
 
 
 class Remover(EntryVisitor):
@@ -60,6 +76,8 @@ class Remover(EntryVisitor):
         self.does_bare = plain and not self._dry and self._acts is None
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
+        self._is_wanted = wanted  # of directories that held nothing
         self._steadiness = Steadiness()
         self._stays = 0
         self._open = task.open_beneath
@@ -86,7 +104,7 @@ class Remover(EntryVisitor):
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
         opened.entered = plan.recursive or plan.listed
-        opened.own = status
+        opened.own = _Seen(status)
         if plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             if mark and mark != mark_of(status):
@@ -134,16 +152,28 @@ class Remover(EntryVisitor):
         """See `Visitor`."""
         if self._plan.applies:
             return map(sorted_out, blocks)
+        if self._is_wanted is not None:
+            blocks = opened.own.held(blocks)
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
+
+    def _stays_empty(self, opened: Open[int], seen: _Seen) -> bool:
+        """Whether a directory that held nothing is not what the filters want."""
+        wanted = self._is_wanted
+        if wanted is None or seen.held_some or (opened.only is not None and opened.only.is_range):
+            return False
+        return not wanted(opened.path, seen.status)
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
         counters, path = self.counters, opened.path
         counters.left_out += opened.left_out
         stays = opened.part or opened.left_out or not self._goes(opened)
+        stays = stays or self._stays_empty(opened, opened.own)
+        doing = "remove directory"
         try:
             if stays or self._busy(opened, context):
+                doing = "keep the times of"
                 self._keep_times(opened)
                 counters.kept += 1
                 return 1
@@ -151,10 +181,10 @@ class Remover(EntryVisitor):
             counters.vanished += 1
             return 0
         except OSError as error:
-            self.fail(opened.root, path, "remove directory", error, context)
+            self.fail(opened.root, path, doing, error, context)
             return 1
         counters.directories += 1
-        self._tell(opened.root, path, "d", context, opened.own)
+        self._tell(opened.root, path, "d", context, opened.own.status)
         return 0
 
     def _busy(self, opened: Open[int], context: Context[Any]) -> bool:
@@ -211,12 +241,13 @@ class Remover(EntryVisitor):
     def _unlocked(self, fd: int, error: OSError) -> bool:
         return self._unlocks and error.errno in _DENIED and let_owner(fd)
 
-    def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> None:
-        """Remove what is in a directory now."""
+    def _sweep(self, root: int, path: bytes, fd: int, levels: int, context: Any) -> bool:
+        """Remove what is in a directory now; whether there was something."""
         where: Open[int] = Open(root, path, 0, None, 0)
-        counters = self.counters
+        counters, held_some = self.counters, False
         for block in blocks(fd):
             count = len(block)
+            held_some |= count > 0
             self._choose(block, path, fd)
             self._stays |= len(block) < count
             counters.found += len(block)
@@ -229,10 +260,14 @@ class Remover(EntryVisitor):
                 try:
                     inner = self.task.open_beneath(name, fd)
                     try:
-                        if levels:
-                            self._sweep(root, below, inner, levels - 1, context)
+                        status, wanted = os.fstat(inner), self._is_wanted
+                        held = levels and self._sweep(root, below, inner, levels - 1, context)
                     finally:
                         os.close(inner)
+                    if not held and wanted is not None and not wanted(below, status):
+                        self._stays = 1
+                        counters.kept += 1
+                        continue
                     self._rmdir(name, fd, below)
                 except OSError as error:
                     self._stays = 1
@@ -240,10 +275,11 @@ class Remover(EntryVisitor):
                 else:
                     counters.directories += 1
                     self._tell(root, below, "d", context)
+        return held_some
 
     def _keep_times(self, opened: Open[int]) -> None:
         if self._plan.keep_times and not self._dry and opened.place is not None:
-            status, identity = opened.own, opened.place.source
+            status, identity = opened.own.status, opened.place.source
             with self.task.directories.lease(opened.root, opened.path, identity) as lease:
                 os.utime(lease.fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -280,6 +316,8 @@ class Remover(EntryVisitor):
         if plan.force_modes and self._dry:  # the run would list it, and remove what is in it
             return None
         status = opened.leases[0].opened.status
+        if self._stays_empty(opened, _Seen(status)):
+            return None
         if plan.applies:
             is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)
         else:

@@ -98,6 +98,26 @@ def chooser_of(
     return choose
 
 
+def test_of_directory(
+    wanted: Attributes, now_ns: int
+) -> Callable[[bytes, os.stat_result], bool] | None:
+    """Whether a directory is wanted for itself, by its path and status; None: any of the kinds is.
+
+    Sizes say nothing of directories, so where one is asked for none is wanted.
+    """
+    if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
+        return None
+    if wanted.min_bytes is not None or wanted.max_bytes is not None:
+        return lambda path, status: False
+    patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
+    tests = _tests(wanted, now_ns)
+
+    def is_wanted(path: bytes, status: os.stat_result) -> bool:
+        return all(find(path) for find in patterns) and all(test(status) for test in tests)
+
+    return is_wanted
+
+
 def _passes(name: str, directory_fd: int, tests: Sequence[Test], follow: bool) -> bool:
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import ONE, TWO, Launcher
+from tests.fcp.running import ONE, TWO, Launcher, without_rights
 
 from .running import every_launcher, grow, paths, removed, run_frm
 
@@ -58,7 +58,11 @@ def test_filters_choose_what_find_chooses(
     directories = "--kind=f" not in ours[-1:] and "--kind=f" not in ours
     subprocess.run(["find", theirs, "!", "-type", "d", *of_find, "-delete"], check=True)
     if directories:
-        subprocess.run(["find", theirs, "-depth", "-type", "d", "-empty", "-delete"], check=True)
+        find: list[str | bytes] = ["find", theirs, "-depth", "-type", "d", "-empty"]
+        # Of what was empty from the start a filter of attributes wants its age, owner and path.
+        stay = ours[0] in ("--older-than", "--max-size", "--owner", "--group", "--match")
+        unless: list[str | bytes] = ["!", "-path", "*/none*"] if stay else []
+        subprocess.run([*find, *unless, "-delete"], check=True)
     counts = removed(TWO, "-r", *ours, tree)["counts"]
     assert paths(tree) == paths(theirs)
     assert counts["failed"] == 0
@@ -105,6 +109,45 @@ def test_filters_hold_for_files_given_as_path(place: bytes) -> None:
     assert paths(place) == [b"a.keep", b"new"]
     assert run_frm(ONE, "--exclude", "*.keep", "new", "a.keep", cwd=place).code == 0
     assert paths(place) == [b"a.keep"]
+
+
+EMPTY = ["ar/fresh/", "ar/old/", "ar/became/file", "ar/below/old/"]
+
+
+@pytest.mark.parametrize(
+    ("options", "rest"),
+    [
+        (["--older-than", "30d"], "ar ar/fresh"),
+        (["--newer-than", "30d"], "ar ar/became ar/became/file ar/below ar/below/old ar/old"),
+        (["--max-size", "1k"], "ar ar/below ar/below/old ar/fresh ar/old"),
+        (["--owner", "12345"], "ar ar/became ar/became/file ar/below ar/below/old ar/fresh ar/old"),
+        (["--match", "fr|file"], "ar ar/below ar/below/old ar/old"),
+        (["--exclude", "old"], "ar ar/below ar/below/old ar/old"),
+        (["--empty-dirs"], "ar ar/became ar/became/file"),
+        (["--kind", "d,f"], ""),
+    ],
+)
+def test_directories_that_held_nothing_go_if_they_are_wanted(
+    place: bytes, options: list[str], rest: str
+) -> None:
+    """Those that became empty go in any case, and so does one that held only these."""
+    grow(place, EMPTY)
+    for name in ("ar/old", "ar/below/old", "ar/became/file"):
+        os.utime(place + b"/" + os.fsencode(name), (0, 0))
+    assert removed(TWO, "-r", *options, place + b"/ar")["counts"]["failed"] == 0
+    assert paths(place) == os.fsencode(rest).split()
+
+
+@pytest.mark.parametrize("below", ["", "/d"])
+def test_a_fresh_directory_without_permission_stays(place: bytes, below: str) -> None:
+    """It goes if it is empty and nothing is asked of it; also one that is PATH itself."""
+    path = grow(place, [f"ar{below}/"]) + os.fsencode(f"/ar{below}")
+    os.chmod(path, 0)
+    prefix = without_rights("dac_override", "dac_read_search", "fowner")
+    assert run_frm(ONE, "-r", "--older-than", "30d", place + b"/ar", prefix=prefix).code == 1
+    assert os.path.isdir(path)
+    assert run_frm(ONE, "-r", "--newer-than", "30d", place + b"/ar", prefix=prefix).code == 0
+    assert paths(place) == []
 
 
 @pytest.mark.parametrize("jobs", [ONE, TWO], ids=str)

@@ -87,3 +87,32 @@ def test_what_path_is_in_keeps_its_mode(place: bytes, mode: int) -> None:
     assert done.code == (1 if mode == 0o500 else 0), done.said
     assert stat.S_IMODE(os.stat(place + b"/holder").st_mode) == mode
     assert paths(place + b"/holder") == ([b"file", b"tree"] if mode == 0o500 else [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to somebody else")
+def test_times_that_can_not_be_kept_are_named(place: bytes) -> None:
+    """Of what PATH is in, and of a directory that stays; one that can't be opened is refused."""
+    grow(place, ["holder/mine", "holder/tree/theirs/f", "holder/tree/theirs/f.keep", "shut/f"])
+    for name in (b"/holder", b"/holder/tree/theirs", b"/shut"):
+        os.chown(place + name, 12345, 12345)
+        os.chmod(place + name, 0o733 if name == b"/shut" else 0o777)
+    prefix = without_rights(*BOUND)
+    options = ("-r", "--keep-times", "--exclude", "*.keep")
+    done = run_frm(ONE, *options, "holder/mine", "holder/tree", cwd=place, prefix=prefix)
+    assert done.code == 1, done.said
+    assert "frm: cannot keep the times of 'holder': Operation not permitted\n" in done.said
+    assert "frm: cannot keep the times of 'holder/tree/theirs': Operation not" in done.said
+    assert paths(place + b"/holder") == [b"tree", b"tree/theirs", b"tree/theirs/f.keep"]
+    done = run_frm(ONE, *options, "shut/f", cwd=place, prefix=prefix)
+    assert (done.code, done.said) == (2, "frm: cannot open 'shut': Permission denied\n")
+    assert paths(place + b"/shut") == [b"f"]
+
+
+def test_a_plan_sets_no_times(place: bytes) -> None:
+    """Nor does it touch what the PATH is in, where others may work."""
+    grow(place, ["holder/tree/f"])
+    os.utime(place + b"/holder", ns=(10**18, 10**18))
+    before = os.stat(place + b"/holder").st_ctime_ns
+    options = ("-r", "--keep-times", "--plan", "plan")
+    assert run_frm(ONE, *options, "holder/tree", cwd=place).code == 0
+    assert os.stat(place + b"/holder").st_ctime_ns == before
