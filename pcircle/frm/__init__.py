@@ -14,7 +14,8 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     older_than="30d", jobs=4)``. An option that may be repeated takes a list. Entries that could
     not be removed are in the result. Under MPI all ranks call it, and only the first has a result.
 
-    UsageError, StoppedEarly if nothing was begun.
+    UsageError if it is refused, StoppedEarly if a plan that is applied has more than `max_delete`.
+    Otherwise that is found out by a walk, and is a result of exit code 4.
     """
     from pcircle.encoding import text_of
     from pcircle.frm.cli import parser
@@ -22,4 +23,6 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     from pcircle.tool.shell import words_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    return program_of(parser().parse([*words_of(options), "--", *operands], {})).call()
+    typed = parser().parse([*words_of(options), "--", *operands], {})
+    typed.verbose = 0  # nothing is printed
+    return program_of(typed).call()

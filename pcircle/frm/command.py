@@ -66,6 +66,8 @@ class RemoveProgram(ChangeProgram):
         super().__init__(typed, paths, **more)
         self._holders: list[tuple[bytes, int, os.stat_result]] = []
         self._run = b""
+        if typed.trash is not None:
+            self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -121,6 +123,15 @@ class RemoveProgram(ChangeProgram):
                     text = f"cannot open '{show(holder)}': {error.strerror or error}"
                     raise UsageError(text) from None
                 self._holders.append((holder, fd, os.fstat(fd)))
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        """See `Program`. A run that is refused leaves no directory in the trash."""
+        try:
+            return super().prepare(nodes)
+        except BaseException:
+            if self._run:
+                trash.end(self._run)
+            raise
 
     def tidy_up(self) -> list[str]:
         """The job has ended: what each PATH was in gets its times back. What could not be done."""
@@ -185,6 +196,8 @@ def _refuse(typed: argparse.Namespace) -> None:
         given = [name for name in (*_ALONE, "empty_trash") if getattr(typed, name)]
         if given:
             raise UsageError(f"--trash cannot be combined with --{given[0].replace('_', '-')}")
+        if typed.dir and not typed.recursive:
+            raise UsageError("--trash cannot be combined with -d; to move directories, add -r")
         if typed.filters or attributes_of(typed) != ANY:
             raise UsageError("--trash cannot be combined with filters")
 

@@ -81,6 +81,7 @@ class Remover(EntryVisitor):
         self._steadiness = Steadiness()
         self._stays = 0
         self._open = task.open_beneath
+        self._action = "move" if plan.trash else "delete"
         self._unlocks = plan.force_modes and not self._dry
 
     def _goes(self, opened: Open[int]) -> bool:
@@ -179,6 +180,7 @@ class Remover(EntryVisitor):
                 return 1
         except FileNotFoundError:
             counters.vanished += 1
+            self._tell_vanished(opened.root, path, "d")
             return 0
         except OSError as error:
             self.fail(opened.root, path, doing, error, context)
@@ -293,6 +295,7 @@ class Remover(EntryVisitor):
             self.counters.sized += 1
         if error.errno == errno.ENOENT:
             self.counters.vanished += 1
+            self._tell_vanished(opened.root, opened.path, "d")
             opened.own = _GONE
             return
         status = self._unlisted(opened, error)
@@ -427,6 +430,7 @@ class Remover(EntryVisitor):
             except FileNotFoundError:
                 self.counters.vanished += 1
                 gone -= 1
+                self._tell_vanished(where.root, _path(where, name), kind)
             except OSError as error:
                 if where.path != HOLDER and self._unlocked(fd, error):
                     rest = chain([name], rest)
@@ -457,11 +461,16 @@ class Remover(EntryVisitor):
         if acts is None:
             return
         path = b"" if self._plan.roots[root].name else path
-        acts.done("delete", root, path, kind)
+        acts.done(self._action, root, path, kind)
         if self._plan.acts.plan and status is not None:
             acts.planned(entry(root, path, mark_of(status)))
         if acts.is_full:
             acts.tell(context)
+
+    def _tell_vanished(self, root: int, path: bytes, kind: str) -> None:
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.vanished(self._action, root, path, kind)
 
     def fail(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
@@ -471,12 +480,16 @@ class Remover(EntryVisitor):
             self.counters.failed += 1
         else:
             super().fail(root, path, doing, error, context)
+            if self._acts is not None:
+                path = b"" if self._plan.roots[root].name else path
+                self._acts.failed(self._action, root, path, error.errno)
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
         if error.errno == errno.ENOENT:
             self.counters.sized += 1
             self.counters.vanished += 1
+            self._tell_vanished(where.root, _path(where, name), "")
         else:
             self._stays = 1
             super().unreached(where, parted(name)[0], error, context)

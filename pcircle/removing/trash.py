@@ -33,7 +33,7 @@ def begin(option: str, path: bytes) -> bytes:
         raise UsageError(text) from None
     finally:
         os.close(fd)
-    return os.path.join(os.path.abspath(path), name)
+    return os.path.join(os.getcwdb(), path, name)  # '..' is left to the kernel
 
 
 def move(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
@@ -62,9 +62,14 @@ def move(name: bytes, directory_fd: int, run: bytes, number: int) -> None:
 
 def end(run: bytes) -> None:
     """Remove the directory of a run if nothing was moved to it."""
-    try:  # noqa: SIM105 - contextlib takes longer to import
-        os.rmdir(run)
-    except OSError:
+    above, own = os.path.split(run)
+    try:
+        fd = directory(above)
+        try:
+            os.rmdir(own, dir_fd=fd)
+        finally:
+            os.close(fd)
+    except OSError:  # it holds something, or is out of reach: then nothing is to be done
         pass
 
 

@@ -128,6 +128,10 @@ class Actions:
         state = "skipped" if self._done == "done" else self._done
         self._add("skip", root, path, kind, 0, state, None)
 
+    def vanished(self, action: str, root: int, path: bytes, kind: str) -> None:
+        """An entry was gone before it could be acted on."""
+        self._add(action, root, path, kind, 0, "vanished", None)
+
     def failed(self, action: str, root: int, path: bytes, errno: int | None) -> None:
         """An action has failed: what this item has told of the entry last does not hold."""
         if self._kept and self._kept[-1][:2] == (root, path):

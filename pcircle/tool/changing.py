@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 _REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
 _BURST_S = 0.1
+_MAX_DIGITS = 30
 
 
 class MaxDelete(msgspec.Struct, frozen=True, array_like=True):
@@ -288,10 +289,16 @@ def _max_delete(text: str | None) -> MaxDelete | None:
     if text is None:
         return None
     is_share = text.endswith("%")
-    most = number("--max-delete", text.removesuffix("%"), parse_number)
-    if not 0 <= most <= (100 if is_share else math.inf) or not (is_share or most.is_integer()):
+    digits, dot, more = text.removesuffix("%").partition(".")
+    is_right = all(map(_is_digits, [digits, more] if dot else [digits])) and (is_share or not dot)
+    most = float(f"{digits}.{more or 0}") if is_right else -1
+    if not 0 <= most <= (100 if is_share else math.inf):
         raise invalid("--max-delete", text, "must be a number of entries, or a percentage")
     return MaxDelete(text, most, is_share)
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _rate(text: str | None) -> float | None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from pcircle.errors import UsageError
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import Parser, run
 
@@ -19,10 +20,13 @@ def words_of(options: Mapping[str, object]) -> list[str]:
     """Options that a program gives by name, as they would be typed.
 
     True is an option without a value, False and None are none, and a list is given again for each.
+    UsageError for what only a command line may ask for.
     """
     words = []
     for name, value in options.items():
         option = "--" + name.replace("_", "-")
+        if name in ("help", "version"):  # these end the process
+            raise UsageError(f"unknown option '{option}'")
         for each in value if isinstance(value, list | tuple) else [value]:
             if each is True:
                 words.append(option)

@@ -28,7 +28,9 @@ TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(300) for name i
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_program_removes(place: bytes, capfd: pytest.CaptureFixture[str], jobs: int) -> None:
     grow(place, [*TREE, "tree/x.keep"])
-    result = remove(place + b"/tree", recursive=True, exclude=["*.keep", "x"], jobs=jobs)
+    result = remove(
+        place + b"/tree", recursive=True, exclude=["*.keep", "x"], jobs=jobs, verbose=True
+    )
     assert result is not None
     assert (result.tool, result.exit_code, len(result.ranks)) == ("frm", 0, jobs)
     assert (result.counts["files"], result.counts["kept"]) == (900, 1)
@@ -51,6 +53,9 @@ def test_a_call_that_is_refused_raises(place: bytes, capfd: pytest.CaptureFixtur
         remove(place + b"/tree", jobs=1)
     with pytest.raises(UsageError, match="unknown option '--no-such'"):
         remove(place + b"/tree", no_such=1)
+    for option in ("help", "version"):
+        with pytest.raises(UsageError, match=f"unknown option '--{option}'"):
+            remove(place + b"/tree", **{option: True})
     plan = os.fsdecode(place + b"/plan")
     assert remove(place + b"/tree", recursive=True, plan=plan, jobs=1) is not None
     with pytest.raises(StoppedEarly, match="--max-delete 5"):

@@ -54,10 +54,15 @@ def test_what_has_changed_is_left_and_named(
     os.symlink(b"kept aside", tree + b"/d3/c")
     os.rename(tree + b"/d4", tree + b"/other d4")
     grow(tree, ["d4/a", "d5/new"])
-    report = removed(launcher, "--apply", plan, code=1)
+    os.unlink(tree + b"/d6/a")
+    gone, lines = {"d6/a": "vanished"}, str(tmp_path / "lines")
+    report = removed(launcher, "--apply", plan, "--json-lines", lines, code=1)
     rest = "d1 d1/a d2 d2/b d3 d3/c d3/kept\\aside d4 d4/a d5 d5/new"
     rest += " other\\d4 other\\d4/a other\\d4/b other\\d4/c"
     assert paths(tree) == sorted(os.fsencode(name.replace("\\", " ")) for name in rest.split())
+    told = [json.loads(line) for line in Path(lines).read_text().splitlines()]
+    states = {each["path"]: each["state"] for each in told if each["state"] != "done"}
+    assert states == {**dict.fromkeys(("d1/a", "d2/b", "d3/c", "d4", "d5"), "failed"), **gone}
     failures = {each["path"].partition("/tree/")[2]: each for each in report["failures"]}
     assert sorted(failures) == ["d1/a", "d2/b", "d3/c", "d4", "d5"]
     assert {failures[name]["error"] for name in ("d1/a", "d2/b", "d3/c", "d4")} == {"changed"}
@@ -190,6 +195,9 @@ def test_the_most_holds_for_a_plan(place: bytes, tmp_path: Path) -> None:
     [
         ("-r|--max-delete=x|tree", "--max-delete: invalid value 'x'"),
         ("-r|--max-delete=-1|tree", "--max-delete: invalid value '-1'"),
+        ("-r|--max-delete=1_0|tree", "--max-delete: invalid value '1_0'"),
+        ("-r|--max-delete= 5|tree", "--max-delete: invalid value ' 5'"),
+        ("-r|--max-delete=\uff15|tree", "--max-delete: invalid value"),
         ("-r|--max-delete=101%|tree", "--max-delete: invalid value '101%'"),
         ("-r|--max-delete=1.5|tree", "--max-delete: invalid value '1.5'"),
         ("-r|--max-delete=1|--plan=p|tree", "--max-delete cannot be combined with --plan"),

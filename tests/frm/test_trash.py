@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +42,7 @@ def test_a_dry_run_moves_nothing(place: bytes) -> None:
     grow(place, ["tree/file", "trash/"])
     before = paths(place)
     done = run_frm(ONE, "-r", "--dry-run", "-v", "--trash", "trash", "tree", cwd=place)
-    assert (done.code, done.out) == (0, b"would be removed 'tree'\n")
+    assert (done.code, done.out) == (0, b"would be moved 'tree'\n")
     assert paths(place) == before
 
 
@@ -67,6 +69,11 @@ def test_another_file_system_is_told(place: bytes, mount_tmpfs: object) -> None:
         ("-r|--trash=trash|--plan=p|tree", "--trash cannot be combined with --plan"),
         ("-r|--trash=trash|--max-delete=1|tree", "--trash cannot be combined with --max-delete"),
         ("-r|--trash=trash|.", "refusing to remove '.'"),
+        (
+            "-d|--trash=trash|tree",
+            "--trash cannot be combined with -d; to move directories, add -r",
+        ),
+        ("-r|--trash=trash|--error-log=no/such|tree", "--error-log: cannot write 'no/such'"),
         ("--empty-trash=trash|tree", "--empty-trash takes no PATH: extra operand 'tree'"),
         ("--empty-trash=trash|--files-from=file", "--empty-trash cannot be combined with --files"),
         ("--empty-trash=no", "--empty-trash: cannot open 'no': No such file or directory"),
@@ -79,3 +86,16 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
     assert (done.code, done.out) == (2, b"")
     assert done.said.startswith(f"frm: {said}"), done.said
     assert paths(place) == before
+
+
+def test_a_move_is_told_as_one(place: bytes) -> None:
+    """And `..` in the way to the trash is what the kernel takes it for, behind a link."""
+    grow(place, ["tree/file", "far/in/", "far/trash/"])
+    os.symlink(b"far/in", place + b"/link")
+    options = ("-r", "-v", "--json-lines", "lines", "--trash", "link/../trash")
+    done = run_frm(ONE, *options, "tree", cwd=place)
+    assert (done.code, done.out) == (0, b"moved 'tree'\n"), done.said
+    line = json.loads(Path(os.fsdecode(place + b"/lines")).read_text())
+    assert (line["action"], line["state"]) == ("move", "done")
+    (run,) = os.listdir(place + b"/far/trash")
+    assert paths(place + b"/far/trash/" + run) == [b"0", b"0/tree", b"0/tree/file"]
