@@ -424,7 +424,11 @@ class Remover(EntryVisitor):
             try:
                 for name in rest:
                     status = remove(name, dir_fd=fd)
-                    if tells:
+                    if status is not None and self._is_plan(status):
+                        self._stays = 1
+                        self.counters.kept += 1
+                        gone -= 1
+                    elif tells:
                         self._tell(where.root, _path(where, name), kind, context, status)
                 return gone
             except FileNotFoundError:
@@ -438,6 +442,14 @@ class Remover(EntryVisitor):
                 gone -= 1
                 self._stays = 1
                 self.fail(where.root, _path(where, name), "remove", error, context)
+
+    def _is_plan(self, status: os.stat_result) -> bool:
+        """Whether an entry is the file that the plan is written to."""
+        written = self._plan.written
+        if written is None:
+            return False
+        known = written if self._plan.one_node else (0, written[1])
+        return bool(self.task.identify(status) == known)
 
     def _way(self, where: Where) -> Callable[..., os.stat_result | None]:
         """What is done with each name."""

@@ -64,7 +64,8 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
     """With `dry` nothing is done, and with `acts.plan` it is planned; `acts` is what is reported.
 
     The `ranks` have equal shares of `operations_per_s`. With `applies` a plan is carried out,
-    `marks` being those of its roots that are no directories.
+    `marks` being those of its roots that are no directories. `written` are device and inode of
+    the file that a plan is written to, which is no part of it.
     """
 
     dry: bool = False
@@ -74,6 +75,7 @@ class ChangePlan(TreePlan, frozen=True, kw_only=True):
     max_delete: MaxDelete | None = None
     applies: bool = False
     marks: tuple[bytes, ...] = ()
+    written: tuple[int, int] | None = None
 
 
 class ChangeCounters(TreeCounters):
@@ -216,6 +218,7 @@ class ChangeProgram(TreeProgram):
         self.typed = typed
         self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
         self._rate = _rate(typed.ops_limit)
+        self._written: tuple[int, int] | None = None
         self._max_delete = _max_delete(typed.max_delete)
         written = (typed.list_out, typed.json_lines, typed.error_log, typed.plan)
         named = [name for name in (*written, typed.files_from, typed.apply) if name is not None]
@@ -274,6 +277,12 @@ class ChangeProgram(TreeProgram):
         if typed.plan is not None:
             self.planned = LogFile(open_log(typed.plan, "--plan"))
             self.planned.append(head(self.name, roots, self.directory()))
+            status = os.stat(os.fsencode(typed.plan))
+            self._written = status.st_dev, status.st_ino
+
+    def opened(self) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        return {"written": self._written}
 
 
 def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:

@@ -202,6 +202,10 @@ class TreeProgram(ToolProgram):
         """Open what is written to: last of all, as a refused run leaves it alone. UsageError."""
         self.begin_log(self.options.error_log)
 
+    def opened(self) -> dict[str, Any]:
+        """More of the plan, which is known once `begin` has opened what is written to."""
+        return {}
+
     def run(self) -> int:
         """Run it on the ranks that were asked for; the exit code."""
         return run_tool(self, self.options)
@@ -248,7 +252,7 @@ class TreeProgram(ToolProgram):
         )
         self._lists = self.listing(roots)
         self.begin(roots)
-        return msgspec.msgpack.encode(plan)
+        return msgspec.msgpack.encode(msgspec.structs.replace(plan, **self.opened()))
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)

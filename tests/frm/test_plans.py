@@ -99,6 +99,14 @@ def test_a_plan_removes_only_what_it_lists(place: bytes, tmp_path: Path) -> None
     assert paths(place) == [b"new", b"tree", b"tree/d", b"tree/d/late"]
 
 
+def test_a_plan_leaves_itself_out(place: bytes) -> None:
+    """And what it is in: the rest is carried out."""
+    grow(place, ["d/in/f", "d/other/f", "d/f"])
+    assert run_frm(ONE, "-q", "-r", "--plan", "d/in/p", "d", cwd=place).code == 0
+    assert removed(ONE, "--apply", os.fsdecode(place + b"/d/in/p"))["counts"]["failed"] == 0
+    assert paths(place) == [b"d", b"d/in", b"d/in/p"]
+
+
 def test_a_plan_of_filters(place: bytes, tmp_path: Path) -> None:
     """What the filters would remove is what the plan removes."""
     tree, theirs = build_aged(place + b"/tree"), place + b"/theirs"
