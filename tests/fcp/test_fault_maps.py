@@ -100,7 +100,7 @@ def _build(root: bytes) -> bytes:
     return root
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tree(shared_place: bytes) -> bytes:
     return _build(shared_place + b"/mixed")
 

@@ -77,7 +77,7 @@ def _some(paths: list[bytes], seed: int, share: float) -> list[bytes]:
     return some + some[:5]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def source(shared_place: bytes) -> bytes:
     return _build(make_directory(shared_place, b"listed"))
 

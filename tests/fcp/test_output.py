@@ -35,7 +35,7 @@ NUMBER = r"\d[\d.,'_ ]*"
 SIZE = rf"{NUMBER}(B|bytes|[kKMGT]i?B)\b"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small_tree(shared_place: bytes) -> bytes:
     return build_small_tree(shared_place + b"/small")
 

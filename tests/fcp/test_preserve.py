@@ -198,7 +198,7 @@ def add_hard_links(root: bytes) -> None:
                 os.link(path, os.path.join(names, other + b" " + name), follow_symlinks=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def torture(shared_place: bytes) -> bytes:
     """The tree of everything that -a keeps; read only."""
     root = make_directory(shared_place, b"torture")

@@ -54,12 +54,12 @@ from tests.fcp.running import (
 from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write_file
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sources(shared_place: bytes) -> tuple[bytes, bytes]:
     return kills.build_sources(make_directory(shared_place, b"kills"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flat(shared_place: bytes) -> bytes:
     return build_flat_tree(shared_place + b"/flat", 8, 250, 1000)
 

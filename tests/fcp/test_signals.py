@@ -25,12 +25,12 @@ ATTEMPTS = 5
 signals = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def many_files(shared_place: bytes) -> bytes:
     return build_flat_tree(shared_place + b"/many", 60, 500, 2000)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def large_files(shared_place: bytes) -> bytes:
     root = make_directory(shared_place, b"large")
     data = content("large", 16 * MIB)

@@ -19,7 +19,7 @@ from .trees import ODD_TIMES_NS, build_deep_tree, count, make_directory, walk
 LEVELS = 3000
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def branch(shared_place: bytes) -> bytes:
     """3,000 levels; at every 500th a FIFO, attributes, a list, and a name of one file."""
     root = build_deep_tree(make_directory(shared_place, b"deep torture") + b"/branch", LEVELS)

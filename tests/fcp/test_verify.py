@@ -228,7 +228,7 @@ def test_what_was_not_verified_is_not_taken_for_done(place: bytes, fuse: Mount) 
     assert rsync_differences(source, mount.backing + b"/copy", preserved=True) == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mixed(shared_place: bytes) -> tuple[bytes, bytes]:
     return kills.build_sources(make_directory(shared_place, b"verified"))
 

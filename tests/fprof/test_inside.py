@@ -101,7 +101,7 @@ def test_odd_layouts_have_words_too() -> None:
 # ---- compressibility -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def compressible(shared_place: bytes) -> bytes:
     """A third of the bytes is noise, two thirds are the same letter; of many sizes."""
     tree = os.path.join(shared_place, b"compressible")

@@ -20,7 +20,7 @@ from tests.fprof.test_saved import build
 HOSTILE = b"</script><script>document.title='owned'</script>\xff\n<!--"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(shared_place: bytes) -> tuple[Path, dict[str, Any]]:
     """The page of a tree with names that try to be HTML, and the JSON of the same run."""
     tree = build(os.path.join(shared_place, b"drawn"), 6)

@@ -18,7 +18,7 @@ from tests.fprof.running import profiled, run_fprof
 DAY_S = 86_400
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tree(shared_place: bytes) -> bytes:
     """Some two thousand files of many sizes, ages, owners and names; the same in each run."""
     root = os.path.join(shared_place, b"reported")

@@ -261,7 +261,7 @@ def test_no_profile_is_written_that_could_not_be_read(
     assert not (tmp_path / "x").exists()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def genuine(shared_place: bytes) -> dict[str, Any]:
     """A profile of a walk with all that there is, as plain data."""
     tree = build(os.path.join(shared_place, b"genuine"), 8)
