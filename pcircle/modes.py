@@ -1,0 +1,134 @@
+"""chmod's language of modes: octal and symbolic, read once and then applied to any mode.
+
+It is GNU's to the letter, with what POSIX leaves open: an octal mode of fewer than five digits
+says nothing of the set-id bits of directories unless it has them, clauses act one after the other
+on what the one before has made (``u=g,g=o``), and ``+``, ``-`` and ``=`` may follow each other
+(``a-rw+x``). Without any of ``ugoa`` the umask keeps bits as they are. What chmod does with a mode
+is `ModeChange.of`; which bits an expression is about, as ``find -perm`` asks, `ModeChange.bits`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ALL = 0o7777
+_SET_ID = 0o6000
+_READ, _WRITE, _EXECUTE = 0o444, 0o222, 0o111
+_WHO = {"u": 0o4700, "g": 0o2070, "o": 0o1007, "a": ALL}
+_COPIED = {"u": 0o700, "g": 0o070, "o": 0o007}
+_BITS = {"r": _READ, "w": _WRITE, "x": _EXECUTE, "X": 0, "s": _SET_ID, "t": 0o1000}
+_OPERATORS, _OCTAL = "+-=", "01234567"
+_WHOLE = 5  # digits, with which an octal mode is about the set-id bits, too
+
+
+class Clause(NamedTuple):
+    """One operator with what it acts on.
+
+    `affected` are the bits of those who are named, 0 if nobody is. `value` are its bits, those of
+    the set-id bits that are `mentioned` are changed for directories, too. `copies` says that
+    `value` selects who is copied from, `searches` that x counts where it makes sense (``X``).
+    """
+
+    operator: str
+    affected: int
+    value: int
+    mentioned: int
+    copies: bool = False
+    searches: bool = False
+
+
+class ModeChange(NamedTuple):
+    """A mode as it was typed; `umask` counts where nobody is named."""
+
+    clauses: tuple[Clause, ...]
+    umask: int
+
+    def of(self, mode: int, *, is_directory: bool) -> int:
+        """The permission bits that an entry with this mode gets."""
+        return self._changed(mode, is_directory)[0]
+
+    def bits(self, *, is_directory: bool) -> int:
+        """The permission bits that it sets or clears, whatever they were."""
+        return self._changed(0, is_directory)[1]
+
+    def _changed(self, mode: int, is_directory: bool) -> tuple[int, int]:
+        new, touched = mode & ALL, 0
+        for clause in self.clauses:
+            spared = _SET_ID & ~clause.mentioned if is_directory else 0
+            value = clause.value
+            if clause.copies:
+                value &= new
+                value |= sum(each for each in (_READ, _WRITE, _EXECUTE) if value & each)
+            elif clause.searches and (is_directory or new & _EXECUTE):
+                value |= _EXECUTE
+            value &= (clause.affected or ~self.umask) & ~spared
+            if clause.operator == "=":
+                kept = (~clause.affected if clause.affected else 0) | spared
+                touched |= ALL & ~kept
+                new = new & kept | value
+            else:
+                touched |= value
+                new = new | value if clause.operator == "+" else new & ~value
+        return new, touched
+
+
+def parse_mode(text: str, umask: int = 0) -> ModeChange:
+    """What a mode says, as chmod takes it with this umask. ValueError if it is none."""
+    if text[:1] and text[0] in _OCTAL:
+        value, at = _octal(text, 0)
+        if at < len(text):
+            raise ValueError(f"invalid mode '{text}'")
+        mentioned = ALL if at >= _WHOLE else value & 0o7000 | 0o777
+        return ModeChange((Clause("=", ALL, value, mentioned),), umask)
+    clauses: list[Clause] = []
+    at = 0
+    while True:
+        affected = 0
+        while text[at : at + 1] in _WHO:
+            affected |= _WHO[text[at]]
+            at += 1
+        begin = len(clauses)
+        while at < len(text) and text[at] in _OPERATORS:
+            clause, at = _clause(text, at, affected)
+            clauses.append(clause)
+        if len(clauses) == begin:
+            raise ValueError(f"invalid mode '{text}'")
+        if at == len(text):
+            return ModeChange(tuple(clauses), umask)
+        if text[at] != ",":
+            raise ValueError(f"invalid mode '{text}'")
+        at += 1
+
+
+def _octal(text: str, at: int) -> tuple[int, int]:
+    """The octal number that begins here, and where it ends."""
+    end = at
+    while end < len(text) and text[end] in _OCTAL:
+        end += 1
+    value = int(text[at:end], 8)
+    if value > ALL:
+        raise ValueError(f"invalid mode '{text}'")
+    return value, end
+
+
+def _clause(text: str, at: int, affected: int) -> tuple[Clause, int]:
+    """The operator that stands here with what follows it, and where that ends."""
+    operator = text[at]
+    at += 1
+    first = text[at : at + 1]
+    if first and first in _OCTAL:
+        value, at = _octal(text, at)
+        if affected or text[at : at + 1] not in ("", ","):
+            raise ValueError(f"invalid mode '{text}'")
+        return Clause(operator, ALL, value, ALL), at
+    if first in _COPIED:
+        value = _COPIED[first]
+        mentioned = affected & value if affected else value
+        return Clause(operator, affected, value, mentioned, copies=True), at + 1
+    value, searches = 0, False
+    while text[at : at + 1] in _BITS:
+        value |= _BITS[text[at]]
+        searches |= text[at] == "X"
+        at += 1
+    mentioned = affected & value if affected else value
+    return Clause(operator, affected, value, mentioned, searches=searches), at
