@@ -1,0 +1,149 @@
+"""What stands in a line of a listing, in the form of ls: modes, owners, sizes and times as text.
+
+Each is a table that is filled as it is asked, since a tree has few modes, owners and minutes and
+many files. Text is bytes, as names are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from stat import filemode
+
+from pcircle.errors import UsageError
+from pcircle.ui.names import show
+
+_NS = 1_000_000_000
+_HALF_A_YEAR_NS = 31_556_952 // 2 * _NS
+_MAX_KNOWN = 1 << 14  # seconds; then they are forgotten
+_UNITS = b"KMGTPEZY"
+
+RECENT, FULL_ISO = "locale", "full-iso"
+_STYLES = {  # of times less than half a year ago, and of others
+    RECENT: ("%b %e %H:%M", "%b %e  %Y"),
+    "long-iso": ("%Y-%m-%d %H:%M",) * 2,
+    "iso": ("%m-%d %H:%M", "%Y-%m-%d "),
+    FULL_ISO: ("%Y-%m-%d %H:%M:%S.%N %z",) * 2,
+}
+
+
+class Modes(dict[int, bytes]):
+    """Kind and permissions by `st_mode`: ``modes[0o41777]`` is ``b"drwxrwxrwt"``."""
+
+    def __missing__(self, mode: int) -> bytes:
+        text = self[mode] = filemode(mode).encode()
+        return text
+
+
+class Owners(dict[int, bytes]):
+    """Names by number; the number as text where nobody has it, or if all are `numeric`."""
+
+    def __init__(self, name_of: Callable[[int], str | None]) -> None:
+        super().__init__()
+        self._name_of = name_of
+
+    def __missing__(self, number: int) -> bytes:
+        name = self._name_of(number)
+        text = self[number] = b"%d" % number if name is None else os.fsencode(name)
+        return text
+
+
+def users(*, numeric: bool = False) -> Owners:
+    """The names of users."""
+    return Owners(_nobody if numeric else _user)
+
+
+def groups(*, numeric: bool = False) -> Owners:
+    """The names of groups."""
+    return Owners(_nobody if numeric else _group)
+
+
+def _nobody(number: int) -> None:
+    """No name."""
+
+
+def _user(number: int) -> str | None:
+    import pwd  # with the first owner that is asked for
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return None
+
+
+def _group(number: int) -> str | None:
+    import grp
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return None
+
+
+def human(size: int) -> bytes:
+    """A size in bytes as of ``ls -h``: at most three digits and a unit, rounded up."""
+    if size < 1024:
+        return b"%d" % size
+    unit, power = -1, 1
+    while size >= 1024 * power and unit + 1 < len(_UNITS):
+        unit, power = unit + 1, power * 1024
+    tenths = -(-size * 10 // power)
+    if tenths < 100:
+        return b"%d.%d%c" % (*divmod(tenths, 10), _UNITS[unit])
+    whole = -(-size // power)
+    return b"1.0%c" % _UNITS[unit + 1] if whole == 1024 else b"%d%c" % (whole, _UNITS[unit])
+
+
+class Times:
+    """Times as text. A style is one of ls (``locale``, ``long-iso``, ``iso``, ``full-iso``) or
+    ``+FORMAT``: of strftime, and ``%N`` for nanoseconds; behind a newline that of times within
+    half a year before `now_ns`. UsageError for another one.
+    """
+
+    def __init__(self, style: str, now_ns: int) -> None:
+        style = style.removeprefix("posix-")
+        if style.startswith("+"):
+            old, newline, recent = style[1:].partition("\n")
+            formats = (recent if newline else old, old)
+        elif style in _STYLES:
+            formats = _STYLES[style]
+        else:
+            shown, known = show(os.fsencode(style)), ", ".join((*_STYLES, "+FORMAT"))
+            raise UsageError(f"unknown time style '{shown}'; choose from {known}")
+        self._recent, self._old = map(_pieces, formats)
+        self._is_one = formats[0] == formats[1]
+        self._from_ns, self._now_ns = now_ns - _HALF_A_YEAR_NS, now_ns
+        self._known: dict[tuple[int, bool], tuple[bytes, ...]] = {}
+
+    def text(self, time_ns: int) -> bytes:
+        """A time, in nanoseconds since the epoch, in the user's time zone."""
+        second, ns = divmod(time_ns, _NS)
+        is_recent = self._is_one or self._from_ns < time_ns <= self._now_ns
+        pieces = self._known.get((second, is_recent)) or self._made(second, is_recent)
+        return pieces[0] if len(pieces) == 1 else (b"%09d" % ns).join(pieces)
+
+    def _made(self, second: int, is_recent: bool) -> tuple[bytes, ...]:
+        try:
+            moment = time.localtime(second)
+        except (OverflowError, OSError):  # a year that has no number
+            return (b"%d" % second,)
+        formats = self._recent if is_recent else self._old
+        made = tuple(os.fsencode(time.strftime(each, moment)) for each in formats)
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[second, is_recent] = made
+        return made
+
+
+def _pieces(pattern: str) -> Sequence[str]:
+    """What stands around `%N`; never that of `%%N`."""
+    words = re.findall(r"%%|%N|[^%]+|%", pattern)
+    pieces = [""]
+    for word in words:
+        if word == "%N":
+            pieces.append("")
+        else:
+            pieces[-1] += word
+    return pieces
