@@ -41,5 +41,5 @@ def mount_of(fd: int) -> tuple[int, int]:
                 if line.startswith(b"mnt_id:"):
                     return int(line.split()[1]), 0
     except FileNotFoundError:
-        pass
+        pass  # no procfs here: the device number below is as much as can be known
     return -1, os.fstat(fd).st_dev

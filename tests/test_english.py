@@ -132,7 +132,11 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
     [
         ("fcp --threads 0 a b", "--threads: invalid value '0': must be a positive integer"),
         ("fcp --threads 1025 a b", "--threads: invalid value '1025': must be at most 1,024"),
-        ("fcp -j -1 a b", "--jobs requires a value"),
+        ("fcp -j -1 a b", "--jobs: invalid value '-1': must not be negative"),
+        ("fcp --chunksize -4k a b",
+         "--chunksize: invalid value '-4k': must not be negative"),
+        ("frm --max-delete -5% a", "--max-delete: invalid value '-5%': must not be negative"),
+        ("fcp --exclude -1 a b", "--exclude requires a value"),
         ("fcp --jobs=-1 a b", "--jobs: invalid value '-1': must be a positive integer"),
         ("fcp --interval 0 a b", "--interval: invalid value '0': must be greater than 0"),
         ("fcp --interval x a b",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class _Entered(NamedTuple):
     about: About | None
 
 
-class Stream:
+class Stream(ABC):
     """Bytes come in, frames go out to `frame`, and content to `content`."""
 
     def __init__(self) -> None:
@@ -91,13 +92,13 @@ class Stream:
             self.frame(frame)
         return view[take:]
 
+    @abstractmethod
     def frame(self, frame: Frame) -> None:
         """A frame has come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def content(self, data: memoryview) -> None:
         """Content of the file that is open."""
-        raise NotImplementedError
 
     def complete(self) -> bytes:
         """That was all of it; the answer. OSError if it was not."""
@@ -105,7 +106,7 @@ class Stream:
             raise Damaged("the stream ended early")
         return b""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (the list of files to compare has nothing open)
         """Let go of what is open."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.errors import EntriesFailed, UsageError, worst
-from pcircle.frm.operands import opened, root_of
+from pcircle.frm.operands import opened, refuse_twice, root_of
 from pcircle.removing import trash
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
@@ -86,7 +86,11 @@ class RemoveProgram(ChangeProgram):
             return trash.runs("--empty-trash", os.fsencode(typed.empty_trash))
         found = [found for found in map(self._root, self.paths) if found is not None]
         self._known = tuple(held for _, held in found)
-        return tuple(root for root, _ in found)
+        roots = tuple(root for root, _ in found)
+        for option in ("plan", "max_delete"):
+            if getattr(typed, option) is not None:
+                refuse_twice(f"--{option.replace('_', '-')}", roots)
+        return roots
 
     def _root(self, path: bytes) -> tuple[Root, tuple[int, int]] | None:
         typed = self.typed

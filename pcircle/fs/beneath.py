@@ -8,6 +8,7 @@ nothing wrong, because the kernel has no `openat2` or because of the mount, moun
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Callable
@@ -45,8 +46,6 @@ def opener(*, cross: bool = False) -> Callable[[bytes, int], int]:
     """
     if cross:
         return lambda name, directory_fd: os.open(name, _FLAGS, dir_fd=directory_fd)
-    import ctypes  # only few tools need it
-
     how = (ctypes.c_uint64 * 3)(_FLAGS, 0, _RESOLVE_NO_XDEV | _RESOLVE_BENEATH)
     size, number, address = ctypes.c_size_t(24), ctypes.c_long(_OPENAT2), ctypes.byref(how)
     call = ctypes.CDLL(None).syscall

@@ -34,6 +34,8 @@ Under mpirun or srun it uses the ranks of the launcher."""
 # languages. There is none, and `_in_our_words` knows them as they are.
 argparse._ = str  # type: ignore[attr-defined]
 
+# What help calls the values of options that are numbers.
+_NUMBERS = ("N", "SIZE", "RATE", "T")
 _COLUMNS = 80
 _FEWEST_COLUMNS = 40
 _SUGGESTED = 2  # options, at most
@@ -97,7 +99,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """What argparse has found wrong, in our words."""
-        raise UsageError(_in_our_words(message, self._words))
+        negative = self._negative(message)
+        raise UsageError(negative or _in_our_words(message, self._words))
+
+    def _negative(self, message: str) -> str:
+        """What is wrong where a number is missing behind an option since what is there is negative.
+
+        argparse takes it for an option; empty if that is not what the message is about.
+        """
+        names, expected, _ = message.removeprefix("argument ").partition(": expected one argument")
+        for option, value in pairwise(self._words) if expected else ():
+            action = self._option_string_actions.get(option)
+            is_negative = value.startswith("-") and value[1:2].isdecimal()
+            if action and option in names.split("/") and action.metavar in _NUMBERS and is_negative:
+                return f"{_name_of(action)}: invalid value {value!a}: must not be negative"
+        return ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

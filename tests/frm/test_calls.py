@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.conftest import Run
 from tests.fcp.running import ONE, TWO
 from tests.fcp.running import Run as Started
 from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
 
 from .running import FRM, every_launcher, grow, paths, run_frm
@@ -103,18 +106,31 @@ def test_each_action_as_a_line(place: bytes, tmp_path: Path, launcher: object) -
     assert set(Path(listed).read_bytes().split(b"\0")[:-1]) == expected
 
 
+@contextmanager
+def _started(mounted: Mounted) -> Iterator[Started]:
+    """A removal of which some is done, and the rest can't be until the file system goes on."""
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
+    with Started(TWO, "-r", mounted.path + b"/tree", program=FRM) as started:
+        while not mounted.state().delayed:
+            time.sleep(0.01)
+        yield started
+
+
+def _removes_the_rest(mounted: Mounted) -> None:
+    """The same command does, and something is left."""
+    assert paths(mounted.backing) != []
+    assert run_frm(TWO, "-r", mounted.path + b"/tree").code == 0
+    assert paths(mounted.backing) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_removal_is_run_again(
     place: bytes, fuse: Mount, number: signal.Signals
 ) -> None:
     """It says how much is left at least, and the command; the same one removes the rest."""
     mounted = fuse()
-    grow(mounted.backing, TREE)
-    mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
-    arguments = ("-r", mounted.path + b"/tree")
-    with Started(TWO, *arguments, program=FRM) as started:
-        while not mounted.state().delayed:
-            time.sleep(0.01)
+    with _started(mounted) as started:
         started.signal(number)
         time.sleep(0.1)
         mounted.rules()
@@ -123,27 +139,18 @@ def test_an_interrupted_removal_is_run_again(
     assert ended.code == 128 + number
     assert "entries are left\n" in ended.said
     assert "frm: to run it again: frm -j 2 -r " in ended.said
-    assert paths(mounted.backing) != []
-    assert run_frm(TWO, *arguments).code == 0
-    assert paths(mounted.backing) == []
+    _removes_the_rest(mounted)
 
 
 def test_a_killed_removal_is_run_again(place: bytes, fuse: Mount) -> None:
     """All of its processes, in the middle of it: what is left goes by the same command."""
     mounted = fuse()
-    grow(mounted.backing, TREE)
-    mounted.rules(Rule(("unlink",), "tree/*", skip=50, delay_s=3600))
-    arguments = ("-r", mounted.path + b"/tree")
-    with Started(TWO, *arguments, program=FRM) as started:
-        while not mounted.state().delayed:
-            time.sleep(0.01)
+    with _started(mounted) as started:
         started.kill()
         mounted.rules()
         mounted.release()
         assert started.wait_until_gone() == []
-    assert paths(mounted.backing) != []
-    assert run_frm(TWO, *arguments).code == 0
-    assert paths(mounted.backing) == []
+    _removes_the_rest(mounted)
 
 
 def test_a_time_limit_stops_in_good_order(place: bytes, fuse: Mount) -> None:

@@ -214,11 +214,20 @@ def test_the_most_holds_for_a_plan(place: bytes, tmp_path: Path) -> None:
         ("--apply=p|--exclude=x", "--apply cannot be combined with filters or --plan"),
         ("--apply=p", "--apply: cannot read 'p': No such file or directory"),
         ("-r|--plan=p|--json-lines=p|tree", "'p' is used by two options"),
+        (
+            "-r|--max-delete=9|tree/file|tree",
+            "--max-delete: 'tree/file' is in 'tree', and would be counted twice",
+        ),
+        (
+            "-r|--plan=p|tree|tree-1|./tree//file",
+            "--plan: './tree//file' is in 'tree', and would be counted twice",
+        ),
+        ("-r|--max-delete=9|tree|tree-1|../work/tree/", "--max-delete: 'tree' is given twice"),
     ],
 )
 def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
-    grow(place, ["tree/file"])
-    done = run_frm(ONE, *arguments.split("|"), cwd=place)
+    work = grow(place + b"/work", ["tree/file", "tree-1"])
+    done = run_frm(ONE, *arguments.split("|"), cwd=work)
     assert (done.code, done.out) == (2, b"")
     assert done.said.startswith(f"frm: {said}"), done.said
-    assert paths(place) == [b"tree", b"tree/file"]
+    assert paths(work) == [b"tree", b"tree-1", b"tree/file"]
