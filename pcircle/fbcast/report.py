@@ -16,7 +16,7 @@ from pcircle.tool.again import command
 from pcircle.tool.results import Results
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.report import plural
+from pcircle.ui.report import Document, plural
 from pcircle.units import format_duration, format_rate, format_size
 
 _SIGNALLED = (130, 143)
@@ -30,13 +30,9 @@ class BadNode(msgspec.Struct, frozen=True):
     why: str
 
 
-class Document(msgspec.Struct, frozen=True):
+class Told(Document, frozen=True):
     """The result as JSON. `shown` is null where that is in doubt."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     action: str
     shown: bool | None
     nodes: int
@@ -88,7 +84,7 @@ class Report:
             self._say(self._summary(verb, target, conductor, totals, elapsed_s))
         if conductor.code in _SIGNALLED:
             self._say(f"to run it again: {command('fbcast', self._words)}")
-        document = Document(
+        document = Told(
             schema=1,
             tool="fbcast",
             version=__version__,

@@ -12,6 +12,8 @@ from pcircle.ui.arguments import (
     add_filters,
     add_output,
     add_performance,
+    add_records,
+    add_recursive,
     add_stop,
     notes,
 )
@@ -74,8 +76,7 @@ def _add(p: Parser) -> None:
         help="metadata operations per second, all processes together",
     )
     add = add_output(p).add_argument
-    add("--list-out", metavar="FILE", help="list the copied entries, as --files-from reads them")
-    add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
+    add_records(add, "copied")
     add(
         "-s",
         "--signature",
@@ -93,13 +94,7 @@ class _BareList(Bare, argparse._AppendAction):
 
 def _add_what(p: argparse.ArgumentParser) -> None:
     add = p.add_argument_group("Source and destination").add_argument
-    add(
-        "-r",
-        "-R",
-        "--recursive",
-        action="store_true",
-        help="with --files-from, include directory contents",
-    )
+    add_recursive(add, "-r", "-R")
     add("-t", "--target-directory", metavar="DIR", help="copy all sources into DIR")
     add("-T", "--no-target-directory", action="store_true", help="make DST the copy itself")
     add(

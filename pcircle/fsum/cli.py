@@ -10,6 +10,7 @@ from pcircle.ui.arguments import (
     add_filters,
     add_output,
     add_performance,
+    add_recursive,
     notes,
 )
 
@@ -70,12 +71,7 @@ def _add(p: Parser) -> None:
     add("--update", metavar="MANIFEST", help="rewrite it, reading changed files only")
     add("--rot", metavar="MANIFEST", help="report silent corruption")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare two manifests, reading no files")
-    add_filters(p, "PATH").add_argument(
-        "-r",
-        "--recursive",
-        action="store_true",
-        help="with --files-from, include directory contents",
-    )
+    add_recursive(add_filters(p, "PATH").add_argument, "-r")
     add = add_performance(p).add_argument
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     add_output(p)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
-from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -284,10 +283,5 @@ def _run(options: Options) -> int:
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:
-    """Sign as the command does, from a program; returns the exit code.
-
-    `choices` are fields of `Options`. UsageError for what would be refused
-    before it began on this rank.
-    """
-    sys.stdout.flush()
-    return _run(Options(paths=tuple(map(os.fsencode, paths)), **choices))
+    """Sign as the command does, from a program; the exit code. `choices` are of `Options`."""
+    return called(_run, Options, paths, choices)

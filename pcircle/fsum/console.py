@@ -16,10 +16,8 @@ from pcircle.fsum.report import (
     Comparison,
     Differences,
     Report,
-    Signed,
     Told,
     bad_lines,
-    share,
     summary,
     verdict,
 )
@@ -28,7 +26,6 @@ from pcircle.runtime import Outcome
 from pcircle.signature import algorithm, entries_of, text_of
 from pcircle.signature.digests import BESIDE
 from pcircle.tool import console as base
-from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
@@ -36,7 +33,7 @@ from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.report import shares
+from pcircle.ui.report import Signed, shares
 
 if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
@@ -156,7 +153,6 @@ class Console(base.Console[Done]):
         texts: dict[int, str],
         outcome: Outcome[Done],
     ) -> Report:
-        elapsed_s = self.elapsed_s
         signatures = tuple(
             Signed(show(root.shown), texts.get(number))
             for number, root in enumerate(self._plan.roots)
@@ -168,16 +164,8 @@ class Console(base.Console[Done]):
             exit_code=code,
             algorithm=self._plan.algorithm,
             signatures=signatures,
-            entries=total.completed,
-            bytes=total.bytes_done,
-            **reported(Report, total),
-            elapsed_s=round(elapsed_s, 6),
-            bytes_per_s=round(total.bytes_done / elapsed_s, 3),
-            entries_per_s=round(total.completed / elapsed_s, 3),
             reasons=tuple(dict.fromkeys(reasons)),
-            failures=tuple(self.failures),
-            failures_omitted=self.failures_omitted,
-            ranks=tuple(map(share, outcome.reports)),
+            **self.fields(Report, total, outcome),
             differences=tuple(self._differences.told()) if self._json else (),
             bad_lines=self._bad_lines,
         )

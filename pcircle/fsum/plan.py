@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.fs.directories import Directories
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
-from pcircle.walk.roots import Root, root_of
+from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.walker import Scope
 
 BLOCK_BYTES = 4 << 20
@@ -89,6 +90,10 @@ class Plan(msgspec.Struct, frozen=True):
     def detailed(self) -> bool:
         """Whether sizes and times are wanted beside the digests."""
         return self.parts is not None or self.against is not None
+
+    def reach(self, *, is_first: bool) -> Directories:
+        """The directories below the roots, for a part of a rank's task; `is_first` as there."""
+        return open_roots(self.roots, self.directory, self.identify, is_first=is_first)
 
     def identify(self, status: os.stat_result) -> tuple[int, int]:
         """What tells one file from another on all ranks: device and inode.

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference
-from pcircle.runtime import RankReport
-from pcircle.tool.console import rank_share
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, RankShare, plural
+from pcircle.ui.report import Document, FailedEntry, RankShare, Signed, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -23,13 +20,6 @@ SCHEMA = 1
 _BETWEEN = b"\0\0"  # in no path, whose parts are not empty; and before all others
 
 
-class Signed(msgspec.Struct, frozen=True):
-    """A PATH and its signature; None if entries of it could not be read."""
-
-    path: str
-    signature: str | None
-
-
 class Told(msgspec.Struct, frozen=True):
     """An entry that differs from the manifest; the path below its root."""
 
@@ -37,26 +27,18 @@ class Told(msgspec.Struct, frozen=True):
     path: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Document, frozen=True):
     """How two manifests differ."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     differences: tuple[Told, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(Document, frozen=True):
     """What was signed. Times in seconds; `entries` counts what has a digest.
 
     `bad_lines` are those of a checksum list that say nothing.
     """
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     algorithm: str
     signatures: tuple[Signed, ...]
     entries: int
@@ -124,12 +106,6 @@ def verdict(kinds: Counter[str], failed: int) -> str:
 def bad_lines(count: int) -> str:
     """How many lines of a checksum list are none."""
     return f"{format_count(count)} line{'s are' if count > 1 else ' is'} improperly formatted"
-
-
-def share(report: RankReport) -> RankShare:
-    """A rank's share, of its report."""
-    counts = Counters.of(report.counts)
-    return rank_share(report, counts.completed, counts.bytes_done)
 
 
 def summary(report: Report) -> str:

@@ -7,23 +7,23 @@ A directory's digest is made when all that is in it is done, on the rank that ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from pcircle.fs.directories import HOLDER, affordable_threads
+from pcircle.fs.directories import HOLDER
 from pcircle.fsum.counters import Counters
-from pcircle.fsum.items import Chunk, Done, Item, Large, Notice, Part
+from pcircle.fsum.items import Chunk, Done, Item, Large, Notice
 from pcircle.fsum.large import LargeFile, LargeFiles
 from pcircle.fsum.plan import Plan
 from pcircle.fsum.reader import Reader
 from pcircle.fsum.visitor import SumVisitor
 from pcircle.guards import require, require_type
-from pcircle.runtime import Context, PartedTask
+from pcircle.runtime import Context
 from pcircle.signature import Signer
 from pcircle.signature.digests import BESIDE
 from pcircle.walk.items import Batch, Portion, Tree
-from pcircle.walk.roots import open_roots
 from pcircle.walk.seeds import seeds
 from pcircle.walk.sink import SINK_ITEMS
+from pcircle.walk.tasks import WalkTask
 from pcircle.walk.walker import Walker
 
 if TYPE_CHECKING:
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from pcircle.fsum.ledger import Ledger
 
 
-class Forwarded(NamedTuple):
-    """In place of the result of an item that another rank does."""
-
-
-class SumTask(PartedTask[Item, Done]):
+class SumTask(WalkTask[Item, Done]):
     """One rank's part of a signature. `lists` say what is meant of the roots; rank 0 has them.
 
     With `first` it is that task's part for another worker thread.
@@ -51,13 +47,9 @@ class SumTask(PartedTask[Item, Done]):
         lists: Lists | None = None,
         first: SumTask | None = None,
     ) -> None:
-        super().__init__()
-        self.max_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
+        super().__init__(rank, lists, plan.threads)
         self.counters = Counters()
         self._plan = plan
-        self._rank = rank
-        self._lists = lists
         self._size = size
         beside_bytes = BESIDE.size if plan.detailed else 0
         of_first: Signer | None = None if first is None else first._signer
@@ -69,48 +61,32 @@ class SumTask(PartedTask[Item, Done]):
             books: Ledger | None = None if first is None else first._ledger
             self._ledger = Ledger(plan, rank, self._signer, books)
         reader = Reader(plan, self.counters, self._signer)
-        self._directories = open_roots(
-            plan.roots, plan.directory, plan.identify, is_first=first is None
-        )
+        self.directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer
         self._visitor = SumVisitor(plan, counted, signer, reader, self._ledger, lists)
-        self._large = LargeFiles(plan, size, self._directories, counted, reader, signer)
-        self._walker: Walker[Part] = Walker(
-            self._visitor, plan.scope, self._directories, None, counted, rank, lists
+        self._large = LargeFiles(plan, size, self.directories, counted, reader, signer)
+        self._walker = Walker(
+            self._visitor, plan.scope, self.directories, None, counted, rank, lists
         )
 
-    @property
-    def counted(self) -> Counters:
-        return self.counters
-
     def beside(self, number: int) -> SumTask:
-        return SumTask(self._plan, self._rank, self._size, self._lists, self)
-
-    def close(self) -> None:
-        """The job has ended: let the directories go."""
-        for part in self.parts:
-            part._directories.close()
+        return SumTask(self._plan, self.rank, self._size, self.lists, self)
 
     def seed(self) -> Iterable[Item]:
         return self._roots() if self._ledger is None else self._ledger.begin(self._roots())
 
     def _roots(self) -> Iterator[Tree | Batch]:
-        only = None if self._lists is None else [part.listed for part in self._lists.parts]
+        only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self._plan.roots, self.counters, only)
 
     def process(self, item: Item, context: Context[Item]) -> Any:
         if isinstance(item, SINK_ITEMS):
             return require(require(self._ledger).sink).process(item, context)
-        if isinstance(item, Tree):
-            if item.only is not None and item.only.is_range and self._lists is None:
-                context.post(0, [item])
-                return Forwarded()
-            walked = self._walker.tree(item, context)
-            return walked if isinstance(walked, list) else Done({item.slot: walked})
-        if isinstance(item, Batch):
-            return Done({item.slot: self._walker.batch(item, context)})
-        if isinstance(item, Portion):
-            return Done({item.slot: self._walker.portion(item, context)})
+        if isinstance(item, Tree | Batch | Portion):
+            walked = self.walked(item, context)
+            return (
+                walked if walked is None or isinstance(walked, list) else Done({item.slot: walked})
+            )
         self._signer.clear()
         if isinstance(item, Chunk):
             return self._large.chunk(item, context)
@@ -127,7 +103,7 @@ class SumTask(PartedTask[Item, Done]):
     def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(item, SINK_ITEMS):
             return require(require(self._ledger).sink).join(item, own, merged, context)
-        if isinstance(own, Forwarded):
+        if own is None:
             return merged
         if isinstance(own, list):
             tree = require_type(Tree, item)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from pcircle.buffers import aligned
-from pcircle.fs.directories import HOLDER, Lease, affordable_threads, join_path
+from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import SPECIAL, Trouble, kind_of, special_kind, told
@@ -25,13 +25,13 @@ from pcircle.fsum.items import Difference, Digest
 from pcircle.fsum.plan import LARGE_BYTES, Plan
 from pcircle.fsum.reader import FLAGS, check_same
 from pcircle.guards import require_type
-from pcircle.runtime import Context, PartedTask
+from pcircle.runtime import Context
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
 from pcircle.tool.failures import Accounts, Failure
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
-from pcircle.walk.roots import open_roots
+from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Walker
 
@@ -53,7 +53,7 @@ Item: TypeAlias = Tree | Portion | Batch | Expected
 Notice: TypeAlias = Failure | Digest | Difference
 
 
-class WholeTask(PartedTask[Item, bool]):
+class WholeTask(WalkTask[Item, bool]):
     """One rank's part of many digests. Rank 0 has `expected`, a list to be checked, and `lists`.
 
     With `first` it is that task's part for another worker thread.
@@ -69,33 +69,18 @@ class WholeTask(PartedTask[Item, bool]):
         lists: Lists | None,
         first: WholeTask | None = None,
     ) -> None:
-        super().__init__()
-        self.max_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
+        super().__init__(rank, lists, plan.threads)
         self.counters = Counters()
         self._plan = plan
-        self._rank = rank
-        self._lists = lists
         self._expected = expected
-        self._directories = open_roots(
-            plan.roots, plan.directory, plan.identify, is_first=first is None
-        )
+        self.directories = plan.reach(is_first=first is None)
         self._files = WholeFiles(plan, self.counters)
-        self._walker: Walker[bool] = Walker(
-            self._files, plan.scope, self._directories, None, self.counters, rank, lists
+        self._walker = Walker(
+            self._files, plan.scope, self.directories, None, self.counters, rank, lists
         )
-
-    @property
-    def counted(self) -> Counters:
-        return self.counters
 
     def beside(self, number: int) -> WholeTask:
-        return WholeTask(self._plan, self._rank, (), self._lists, self)
-
-    def close(self) -> None:
-        """The job has ended: let the directories go."""
-        for part in self.parts:
-            part._directories.close()
+        return WholeTask(self._plan, self.rank, (), self.lists, self)
 
     def seed(self) -> Iterator[Item]:
         if self._plan.listed:
@@ -113,19 +98,12 @@ class WholeTask(PartedTask[Item, bool]):
                 yield Batch(number, HOLDER, root.name, b"", weight, None)
             else:
                 self.counters.scans_due += 1
-                only = None if self._lists is None else self._lists.parts[number].listed
+                only = None if self.lists is None else self.lists.parts[number].listed
                 yield Tree(number, b"", weight, only=only)
 
     def process(self, item: Item, context: Context[Item]) -> Any:
-        if isinstance(item, Tree):
-            if item.only is not None and item.only.is_range and self._lists is None:
-                context.post(0, [item])
-                return True
-            return self._walker.tree(item, context)
-        if isinstance(item, Batch):
-            return self._walker.batch(item, context)
-        if isinstance(item, Portion):
-            return self._walker.portion(item, context)
+        if not isinstance(item, Expected):
+            return self.walked(item, context)
         self._compare(item, context)
         return True
 
@@ -134,8 +112,9 @@ class WholeTask(PartedTask[Item, bool]):
 
     def join(self, item: Item, own: Any, merged: bool, context: Context[Item]) -> bool:
         if isinstance(own, list):
-            return self._walker.join(own, {}, context)
-        return self.merge(require_type(bool, own), merged)
+            complete: bool = self._walker.join(own, {}, context)
+            return complete
+        return merged if own is None else self.merge(require_type(bool, own), merged)
 
     def _compare(self, item: Expected, context: Context[Item]) -> None:
         until_s = time.monotonic() + _BATCH_S

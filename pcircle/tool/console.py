@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from pcircle.circle import Sums
 from pcircle.errors import Defect, StoppedEarly, worst
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
 from pcircle.tool.actions import Lines
+from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
@@ -197,6 +200,39 @@ class Console(Observer[R]):
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"not heard from at the end: rank {names} and its subtree")
         return code, reasons
+
+    def shares(self, outcome: Outcome[R]) -> tuple[RankShare, ...]:
+        """What each rank did."""
+        counts: list[Any] = [self.counted(report.counts) for report in outcome.reports]
+        return tuple(
+            rank_share(report, each.completed, each.bytes_done)
+            for report, each in zip(outcome.reports, counts, strict=True)
+        )
+
+    def fields(
+        self,
+        kind: type[msgspec.Struct],
+        total: Any,
+        outcome: Outcome[R],
+        *,
+        earlier: tuple[int, int] = (0, 0),
+    ) -> dict[str, Any]:
+        """What the report of a tool that reads files has: counts, rates, failures and ranks.
+
+        `earlier` are entries and bytes that an earlier run has done, which are in no rate.
+        """
+        elapsed_s = self.elapsed_s
+        done = max(0, total.completed - earlier[0]), total.bytes_done - earlier[1]
+        return reported(kind, total) | {
+            "entries": total.completed,
+            "bytes": total.bytes_done,
+            "elapsed_s": round(elapsed_s, 6),
+            "entries_per_s": round(done[0] / elapsed_s, 3),
+            "bytes_per_s": round(done[1] / elapsed_s, 3),
+            "failures": tuple(self.failures),
+            "failures_omitted": self.failures_omitted,
+            "ranks": self.shares(outcome),
+        }
 
     def tell_failures(self) -> None:
         """Say how many entries have failed, by kind."""

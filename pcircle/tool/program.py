@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
 from pcircle.workers.starting import are_alive
+
+O = TypeVar("O")  # noqa: E741 - options
 
 
 def _nothing() -> None:
@@ -54,3 +57,17 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.
         if not are_alive():
             program.close()
+
+
+def called(
+    run: Callable[[O], int],
+    kind: Callable[..., O],
+    paths: Sequence[str | bytes],
+    choices: Mapping[str, Any],
+) -> int:
+    """Run a tool as its command does, from a program: with options of this `kind`.
+
+    Returns the exit code. UsageError for what would be refused before it began on this rank.
+    """
+    sys.stdout.flush()  # what the program has printed comes first
+    return run(kind(paths=tuple(map(os.fsencode, paths)), **choices))

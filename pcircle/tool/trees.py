@@ -20,14 +20,13 @@ from pcircle.errors import UsageError
 from pcircle.fs.directories import (
     Directories,
     Lease,
-    affordable_threads,
     device_and_inode,
     inode_alone,
     join_path,
 )
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require_type
-from pcircle.runtime import Context, PartedTask
+from pcircle.runtime import Context
 from pcircle.tool.counters import Entries
 from pcircle.tool.failures import failure_of
 from pcircle.ui.names import show
@@ -37,6 +36,7 @@ from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.seeds import seeds
+from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
 
@@ -126,7 +126,7 @@ class Entry(NamedTuple):
             raise
 
 
-class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
+class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     """One rank's part of the work, or one worker thread's. A tool overrides some methods.
 
     They are called on the worker thread. An OSError that leaves one fails the entry, which is
@@ -137,7 +137,6 @@ class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     doing: ClassVar[str] = "read"
     visitor_type: ClassVar[type[EntryVisitor]]
     plan: TreePlan
-    counters: Any  # of `counters_type`
 
     def begin(self) -> None:
         """A part begins: make what it needs of its own."""
@@ -166,14 +165,10 @@ class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         lists: Lists | None = None,
         first: TreeTask | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(rank, lists, plan.threads)
         self.plan = plan
         self.first: Any = first  # the part of the rank's first thread, if this is not that
-        self.max_threads = affordable_threads()
-        self.threads = None if plan.threads is None else min(plan.threads, self.max_threads)
         self.counters = self.counters_type()
-        self.rank = rank
-        self.lists = lists  # on rank 0
         self.begin()
         self.directories = self.reach(is_first=first is None)
         self._walker = self.walker(self.visitor_type(self))
@@ -185,22 +180,8 @@ class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         counters, rank = visitor.counters, self.rank
         return Walker(visitor, scope, self.directories, None, counters, rank, self.lists)
 
-    def walker_of(self, item: Tree | Batch | Portion) -> Walker[int]:
-        """Whose item it is, of several walks."""
-        return self._walker
-
-    @property
-    def counted(self) -> TreeCounters:
-        counters: TreeCounters = self.counters
-        return counters
-
     def beside(self, number: int) -> TreeTask:
         return type(self)(self.plan, self.rank, self.lists, self)
-
-    def close(self) -> None:
-        """The job has ended: let the directories go."""
-        for part in self.parts:
-            part.directories.close()
 
     def seed(self) -> Iterable[Any]:
         return self.begun(self.counters)
@@ -211,16 +192,8 @@ class TreeTask(PartedTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         return seeds(self.plan.roots, counters, only)
 
     def process(self, item: Any, context: Context[Any]) -> Any:
-        walker = self.walker_of(item)
-        if isinstance(item, Batch):
-            return {item.slot: walker.batch(item, context)}
-        if isinstance(item, Portion):
-            return {item.slot: walker.portion(item, context)}
-        if item.only is not None and item.only.is_range and self.lists is None:
-            context.post(0, [item])
-            return None
-        walked = walker.tree(item, context)
-        return walked if isinstance(walked, list) else {item.slot: walked}
+        walked = self.walked(item, context)
+        return walked if walked is None or isinstance(walked, list) else {item.slot: walked}
 
     def merge(self, a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
         return {slot: a.get(slot, 0) + b.get(slot, 0) for slot in (*a, *b)}

@@ -24,9 +24,9 @@ from pcircle.errors import (
     worst,
 )
 from pcircle.fs.directories import working_directory
-from pcircle.runtime import Observer, Outcome, RankReport, Task
+from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.again import command
-from pcircle.tool.console import Console, miscounted, rank_share, unsettled
+from pcircle.tool.console import Console, miscounted, unsettled
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns
 from pcircle.tool.inputs import lists_of, rules_of
@@ -38,7 +38,7 @@ from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.arguments import Parser, add_filters, add_output, add_performance, notes, run
 from pcircle.ui.errorlog import LogFile
-from pcircle.ui.report import FailedEntry, RankShare, plural, shares
+from pcircle.ui.report import Document, FailedEntry, RankShare, plural, shares
 from pcircle.units import format_duration
 from pcircle.walk.roots import Root
 
@@ -73,13 +73,9 @@ def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace],
     return enter(lambda: run(parser, None, {}, carry_out, speaks=speaks))
 
 
-class TreeReport(msgspec.Struct, frozen=True):
+class TreeReport(Document, frozen=True):
     """The result as JSON; `counts` are the tool's counters by name."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     counts: dict[str, int]
     elapsed_s: float
     reasons: tuple[str, ...]
@@ -135,7 +131,7 @@ class TreeConsole(Console[dict[int, int]]):
             self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
         for remark in self.remarks(total, code):
             self.note(f"{self.tool}: {remark}")
-        ranks = tuple(map(self._share, outcome.reports))
+        ranks = self.shares(outcome)
         if self.verbose:
             self.note(shares(ranks, total.completed, self.verbose).rstrip("\n"))
         counts = dict(zip(total.names, total.row(), strict=True))
@@ -144,10 +140,6 @@ class TreeConsole(Console[dict[int, int]]):
         self._program.report = report
         self.results.document(report)
         return worst((code, self.results.code))
-
-    def _share(self, report: RankReport) -> RankShare:
-        counts = self.counters_type.of(report.counts)
-        return rank_share(report, counts.completed, counts.bytes_done)
 
 
 class TreeProgram(ToolProgram):

@@ -245,8 +245,19 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
     add_stop(add)
     add = add_output(p).add_argument
     p._option_string_actions["-v"].help = f"list {does} entries (-vv: per-process statistics)"
+    add_records(add, does)
+
+
+def add_records(add: Callable[..., object], does: str) -> None:
+    """Where each action is written; `does` as in "removed"."""
     add("--list-out", metavar="FILE", help=f"list the {does} entries, as --files-from reads them")
     add("--json-lines", metavar="FILE", help="write a line of JSON for each action, as it happens")
+
+
+def add_recursive(add: Callable[..., object], *names: str) -> None:
+    """What a directory in a list means."""
+    text = "with --files-from, include directory contents"
+    add(*names, "--recursive", action="store_true", help=text)
 
 
 def add_plans(add: Callable[..., object]) -> None:

@@ -14,6 +14,22 @@ FAILURES_KEPT = 1000
 """Failures that the report lists; how many more there were it says in `failures_omitted`."""
 
 
+class Document(msgspec.Struct, frozen=True):
+    """What the result of every tool begins with."""
+
+    schema: int
+    tool: str
+    version: str
+    exit_code: int
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A root and its signature; None if entries of it have failed."""
+
+    path: str
+    signature: str | None
+
+
 class FailedEntry(msgspec.Struct, frozen=True):
     """A failure in the report; the path with odd bytes escaped.
 

@@ -9,12 +9,12 @@ from pcircle.fcp.counters import Counted, Counters, named, totals
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
-    share,
     summary,
 )
 from pcircle.runtime import RankReport
+from pcircle.tool.console import rank_share
 from pcircle.tool.failures import Failure
-from pcircle.ui.report import FailedEntry, shares
+from pcircle.ui.report import FailedEntry, RankShare, shares
 
 FAILURE = Failure(b"dir/\xff\nname", "open", 13, "Permission denied", 0, b"\xff\nname")
 
@@ -40,6 +40,11 @@ def rank_report(rank: int, counted: Counters, **changes: object) -> RankReport:
         peak_rss_bytes=64 << 20,
     )
     return msgspec.structs.replace(report, **changes)
+
+
+def share(report: RankReport) -> RankShare:
+    counts = totals(report.counts)
+    return rank_share(report, counts.completed, counts.bytes_done)
 
 
 ONE = Counters(

@@ -17,23 +17,20 @@ from pcircle.fcp.reports.refused import with_path
 from pcircle.fcp.reports.report import (
     SCHEMA,
     Report,
-    Signed,
     account,
     describe_losses,
     described,
-    share,
     summary,
 )
 from pcircle.fcp.resume import remarks_of
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
-from pcircle.tool.counters import reported
 from pcircle.tool.failures import Failure
 from pcircle.tool.options import Common
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.report import shares
+from pcircle.ui.report import Signed, shares
 
 if TYPE_CHECKING:
     from pcircle.fcp.reports.signing import Signatures
@@ -196,7 +193,6 @@ class Console(base.Console[Done]):
     def _report(
         self, code: int, total: Counters, reasons: tuple[str, ...], outcome: Outcome[Done]
     ) -> Report:
-        elapsed_s = self.elapsed_s
         return Report(
             schema=SCHEMA,
             tool="fcp",
@@ -205,18 +201,10 @@ class Console(base.Console[Done]):
             dry_run=self._dry,
             sources=tuple(map(show, self._sources)),
             target=show(self._target),
-            entries=total.completed,
-            bytes=total.bytes_done,
             not_kept=total.not_kept,
-            **reported(Report, total),
-            elapsed_s=round(elapsed_s, 6),
-            bytes_per_s=round((total.bytes_done - total.resumed_bytes) / elapsed_s, 3),
-            entries_per_s=round(max(0, total.completed - total.resumed) / elapsed_s, 3),
             reasons=reasons,
-            failures=tuple(self.failures),
-            failures_omitted=self.failures_omitted,
-            ranks=tuple(map(share, outcome.reports)),
             signatures=tuple(Signed(show(path), text) for path, text in self._signed),
+            **self.fields(Report, total, outcome, earlier=(total.resumed, total.resumed_bytes)),
         )
 
     def _shown_target(self) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from pcircle.copying.counts import HARD_LINKS
 from pcircle.fcp.counters import Counters, totals
 from pcircle.fcp.items import Remark
 from pcircle.runtime import RankReport
-from pcircle.tool.console import miscounted, rank_share, unsettled
+from pcircle.tool.console import miscounted, unsettled
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry, RankShare, plural
+from pcircle.ui.report import Document, FailedEntry, RankShare, Signed, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
@@ -20,14 +18,7 @@ SCHEMA = 1
 _NOT_HELD = "destination does not support them"
 
 
-class Signed(msgspec.Struct, frozen=True):
-    """A root's copy and its signature; None if entries of it have failed."""
-
-    path: str
-    signature: str | None
-
-
-class Report(msgspec.Struct, frozen=True):
+class Report(Document, frozen=True):
     """A copy's result. Times in seconds; `entries` counts what was copied.
 
     `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed.
@@ -37,10 +28,6 @@ class Report(msgspec.Struct, frozen=True):
     done; these and their bytes are in the counts, but not in the rates.
     """
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     dry_run: bool
     sources: tuple[str, ...]
     target: str
@@ -82,12 +69,6 @@ def describe_losses(not_kept: dict[str, int]) -> list[str]:
         + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
         for kind, count in not_kept.items()
     ]
-
-
-def share(report: RankReport) -> RankShare:
-    """A rank's share, of its report."""
-    counts = totals(report.counts)
-    return rank_share(report, counts.completed, counts.bytes_done)
 
 
 def account(

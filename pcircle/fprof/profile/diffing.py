@@ -19,6 +19,7 @@ from pcircle.fprof.profile.model import KINDS, DirectoryRow, Profile
 from pcircle.guards import require
 from pcircle.ui import table
 from pcircle.ui.names import show
+from pcircle.ui.report import Document
 from pcircle.units import format_count, format_size
 
 SCHEMA = 1
@@ -49,13 +50,9 @@ class DirectoryChange(msgspec.Struct, frozen=True):
     all_bytes: int
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Document, frozen=True):
     """How two profiles differ: rows that do."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     old: str
     new: str
     old_taken: str

@@ -24,7 +24,7 @@ from pcircle.fprof.reports.balance import RankWork, rank_work
 from pcircle.fprof.reports.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
-from pcircle.ui.report import FailedEntry
+from pcircle.ui.report import Document, FailedEntry
 
 if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.fprof.profile.inspecting import Sparse
@@ -87,13 +87,9 @@ class Sizes(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(Document, frozen=True, kw_only=True):
     """A profile as it is told. Times in seconds, sizes in bytes."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     roots: tuple[str, ...]
     taken: str
     counts: Counts
@@ -114,13 +110,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankWork, ...]
 
 
-class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+class Stopped(Document, frozen=True, kw_only=True):
     """Reports of a run that has no profile, since it did not come to its end."""
 
-    schema: int
-    tool: str
-    version: str
-    exit_code: int
     roots: tuple[str, ...]
     elapsed_s: float
     reasons: tuple[str, ...]

@@ -1,0 +1,63 @@
+"""What tasks that walk have in common: the directories of a part, and the items of the walk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pcircle.fs.directories import Directories, affordable_threads
+from pcircle.runtime import Context, PartedTask
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.walker import Walker
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+I = TypeVar("I")  # noqa: E741 - item
+R = TypeVar("R")  # result
+
+
+class WalkTask(PartedTask[I, R]):
+    """One rank's part of a walk, or one worker thread's. `lists` are on rank 0.
+
+    A subclass makes `counters`, `directories` and the walker.
+    """
+
+    counters: Any
+    directories: Directories
+    _walker: Walker[Any]
+
+    def __init__(self, rank: int, lists: Lists | None, threads: int | None) -> None:
+        super().__init__()
+        self.rank = rank
+        self.lists = lists
+        self.max_threads = affordable_threads()
+        self.threads = None if threads is None else min(threads, self.max_threads)
+
+    @property
+    def counted(self) -> Any:
+        """See `PartedTask`."""
+        return self.counters
+
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        for part in self.parts:
+            part.directories.close()
+
+    def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
+        """Whose item it is, of several walks."""
+        return self._walker
+
+    def walked(self, item: Tree | Batch | Portion, context: Context[Any]) -> Any:
+        """What came of an item of the walk, or a list of what is kept for its join.
+
+        None if rank 0, which has the lists, does it instead.
+        """
+        walker = self.walker_of(item)
+        if isinstance(item, Batch):
+            return walker.batch(item, context)
+        if isinstance(item, Portion):
+            return walker.portion(item, context)
+        if item.only is not None and item.only.is_range and self.lists is None:
+            context.post(0, [item])
+            return None
+        return walker.tree(item, context)
