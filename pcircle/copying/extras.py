@@ -34,7 +34,10 @@ from pcircle.fs.xattrs import (
     read_attributes,
     read_flags,
 )
+from pcircle.guards import require
 from pcircle.names import show
+
+_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 class NotKept(OSError):
@@ -70,6 +73,12 @@ class Extras:
         self._only_lists = keep.acl and not (keep.xattr or keep.flags)
         self.any = self._listed or keep.flags
         self._inherited = False
+        self._closes = keep.mode and keep.ownership
+        self.closed = False
+        """What is made now is nobody else's to reach until the directory that it is in is done."""
+        self._owner: tuple[int, int] | None = None  # of the directory, and so of what is made there
+        self._target_fd = -1
+        self._faithful: set[int] = set()  # modes with which files are made there as asked for
         self._listing: dict[int, bool] = {}  # by device: whether its lists are among what it lists
         self._too_large: dict[int, int] = {}  # sizes of all of a file's attributes, by file system
         self._demanded = {
@@ -82,12 +91,20 @@ class Extras:
             if demanded
         }
 
-    def enter(self, target_fd: int, *, bare: bool = False) -> None:
+    def enter(
+        self, target_fd: int, *, bare: bool = False, made: os.stat_result | None = None
+    ) -> None:
         """What follows is made in this directory, which may hand down access control lists.
 
-        `bare` tells that it does not.
+        `bare` tells that it does not, and that this job has made it, closed to others if modes are
+        kept; `made` is what it was then.
         """
         self._inherited = self._keep.acl and not bare and hands_down(target_fd)
+        self.closed = bare and self._closes
+        self._target_fd = target_fd
+        self._owner = None if made is None else (made.st_uid, made.st_gid)
+        if self._faithful:
+            self._faithful = set()
 
     def made_directory(self, target_fd: int, *, bare: bool) -> bool:
         """A directory was made: let it hand down nothing to what is put into it.
@@ -140,36 +157,70 @@ class Extras:
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
         return Held(values, flags, alone) if values or flags or alone else None
 
+    def is_made_right(self, fd: int, status: os.stat_result) -> bool:
+        """Whether the copy of an open file is its owner's when it is made, and can have its mode.
+
+        Where a directory is `closed`, what is made in it has its owner and group: the group of the
+        process and of the directory above are one, or the directory has handed down its own.
+        """
+        if self._owner is None:
+            made = os.fstat(self._target_fd)
+            self._owner = made.st_uid, made.st_gid
+        if self._owner != (status.st_uid, status.st_gid) or status.st_mode & _SPECIAL_BITS:
+            return False
+        return self._is_simple(fd, status.st_dev)
+
+    def settle_made(self, out: int, status: os.stat_result) -> None:
+        """Give an open copy that was made as `is_made_right` tells what it has not yet. OSError.
+
+        The kernel answers alike for all files of one mode in one directory: it is asked once.
+        """
+        keep = self._keep
+        if status.st_mode not in self._faithful:
+            made = os.fstat(out)
+            if (made.st_mode, made.st_uid, made.st_gid) != (status.st_mode, *require(self._owner)):
+                self.closed = False  # nobody knows what is made here
+                settle_file(out, status, keep)
+                return
+            self._faithful.add(made.st_mode)
+        if keep.timestamps:
+            os.utime(out, ns=(status.st_atime_ns, status.st_mtime_ns))
+
     def settle(self, fd: int, out: int, status: os.stat_result, target_fd: int) -> None:
         """Give an open copy that has its name all that is to be kept.
 
         NotKept, uncounted; NoSpace as of `account`.
         """
-        simple = self._only_lists and not self._inherited and not self._has_list(fd, status.st_dev)
-        if simple or not self.any:
-            settle_file(out, status, self._keep)  # most files, so the shortest way
+        keep = self._keep
+        if self._is_simple(fd, status.st_dev):  # most files, so the shortest way
+            settle_file(out, status, keep)
             return
         held = self.of_file(fd)
-        refused = settle_file(out, status, self._keep, held)
+        refused = settle_file(out, status, keep, held)
         if refused:
             self.demand(refused)
             self.account(refused, target_fd)
         self.protect(out, held)
 
-    def _has_list(self, fd: int, device: int) -> bool:
-        """Whether an open file has an access control list; of most the answer is no.
+    def _is_simple(self, fd: int, device: int) -> bool:
+        """Whether of an open file nothing but its owner, mode and times is to be kept.
 
-        To ask for one that is not there costs an exception, thrice what it costs to list what is.
+        To ask for a list that is not there costs an exception, thrice what it costs to list what
+        is, and of most files there is none.
         """
+        if not self.any:
+            return True
+        if not self._only_lists or self._inherited:
+            return False
         listing = self._listing.get(device)
         if listing is None:
             listing = self._listing[device] = lists_all(device)
         if listing:
             try:
-                return ACCESS in os.listxattr(fd)
+                return ACCESS not in os.listxattr(fd)
             except OSError:
                 pass  # it says so once more
-        return read_list(fd) is not None
+        return read_list(fd) is None
 
     def account(self, refused: Sequence[Refused], target_fd: int) -> None:
         """As `lose`; NoSpace if the reason is that the target of that directory is full."""

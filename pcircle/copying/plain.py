@@ -36,8 +36,8 @@ def plain_copier(
 
     It returns the file's size or `NOT_PLAIN`; then, and after an OSError, nothing is left behind.
     """
-    open_, fstat, read, readv, close = os.open, os.fstat, os.read, os.readv, os.close
-    write = os.write
+    open_, fstat, read, readv = os.open, os.fstat, os.read, os.readv
+    write, close, settle_made = os.write, os.close, extras.settle_made
     room = [aligned(ONE_READ_BYTES + 1)]
     settle = extras.settle if settings.keep.any else None
     bits = target.creation_bits(settings)
@@ -56,7 +56,9 @@ def plain_copier(
                 return NOT_PLAIN
             if not dense or size > ONE_READ_BYTES or mode & _KIND_BITS != stat.S_IFREG:
                 return NOT_PLAIN
-            out = open_(name, target.CREATE, mode & bits | least, dir_fd=target_fd)
+            right = extras.closed and extras.is_made_right(fd, status)
+            made_with = mode & 0o777 if right else mode & bits | least
+            out = open_(name, target.CREATE, made_with, dir_fd=target_fd)
             whole = False
             try:
                 # One byte more is asked for than there should be: growth shows.
@@ -66,7 +68,7 @@ def plain_copier(
                     look(data)
                 if settle is not None and whole:
                     whole = False
-                    settle(fd, out, status, target_fd)
+                    settle_made(out, status) if right else settle(fd, out, status, target_fd)
                     whole = True
             finally:
                 try:

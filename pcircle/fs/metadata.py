@@ -4,7 +4,8 @@ Owner first, because changing it clears the set-user-id bits and capabilities;
 then extended attributes and access control lists; then the mode, which brings
 the bits back; then the times, which everything before would move; inode flags
 last of all (`pcircle.fs.xattrs`), since they may forbid the rest.
-Until then a file that is to have a preserved mode is 0600 and nobody else's. An
+Until then a file that is to have a preserved mode is 0600 and nobody else's, unless it is its
+owner's from the beginning (`pcircle.copying.extras`). An
 access control list that it has inherited is without effect as long, since the
 group's bits are its mask; it is replaced before the mode would give it effect.
 What was there before is closed to all but its owner before that is changed.
@@ -59,15 +60,21 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
 
 def settle_file(
-    fd: int | bytes, source: os.stat_result, keep: Keep, held: Held | None = None
+    fd: int | bytes,
+    source: os.stat_result,
+    keep: Keep,
+    held: Held | None = None,
+    made: os.stat_result | None = None,
 ) -> list[Refused]:
     """Give an open file, or what a path leads to, the attributes to keep but for inode flags.
 
-    Returns what could not be kept. OSError if something can't be set.
+    `made` is what it was when this job made it, closed to all others: it is not given again to the
+    owner that it has. Returns what could not be kept. OSError if something can't be set.
     """
     refused: list[Refused] = []
     mode = source.st_mode & _MODE_BITS
-    if keep.ownership:
+    is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
+    if keep.ownership and not is_right:
         if held is not None and held.alone and keep.mode:
             _close_to_others(fd, source)
         try:

@@ -91,16 +91,19 @@ class Committed(NamedTuple):
     parts: int
 
 
-def committed(place: bytes) -> Committed:
-    """What the runs of the copy that is kept in `place` have done; nothing once it has ended."""
+def committed(place: bytes, *, skipped: int = 0) -> Committed:
+    """What the runs of the copy that is kept in `place` have done; nothing once it has ended.
+
+    As far as it is known without so many frames at the beginning of each journal.
+    """
     try:
-        return read_committed(place)
+        return read_committed(place, skipped=skipped)
     except FileNotFoundError:
         return Committed(0, 0, 0)
 
 
-def read_committed(place: bytes) -> Committed:
-    """What the runs of the copy that is kept in `place` have done; FileNotFoundError as it ends."""
+def read_committed(place: bytes, *, skipped: int = 0) -> Committed:
+    """As `committed`; FileNotFoundError as it ends."""
     directories: set[bytes] = set()
     names = parts = 0
     for path in checkpoints(place):
@@ -115,7 +118,8 @@ def read_committed(place: bytes) -> Committed:
             if name.startswith(b"journal-"):
                 fd = os.open(path + b"/" + name, os.O_RDONLY)
                 run = runs[name.split(b"-")[1]]
-                run += [each for each in read_frames(fd, keys) if isinstance(each, Frame)]
+                frames = [each for each in read_frames(fd, keys) if isinstance(each, Frame)]
+                run += frames[skipped:]
                 os.close(fd)
         for record in chain.from_iterable(map(records_of, runs.values())):
             if isinstance(record, Subtree):

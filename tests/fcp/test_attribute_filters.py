@@ -22,7 +22,7 @@ from pcircle.walk.attributes import Attributes, Moment
 from ..fprof.running import profiled
 from ..fsum.running import run_fsum
 from .running import FOUR, ONE, Launcher, document, launchers, run_fcp, some_launchers
-from .test_syscalls import _calls
+from .test_syscalls import calls_of
 from .trees import build_flat_tree, make_directory, write_file
 
 LOOK_UPS = ("newfstatat", "statx", "fstat", "fstatat64", "lstat", "stat")
@@ -125,7 +125,7 @@ def _look_ups(place: bytes, name: bytes, files: int, options: list[str]) -> int:
     source = place + b"/source %d" % files
     if not os.path.exists(source):
         build_flat_tree(source, 1, files, 100)
-    calls = _calls(place, source, place + b"/copy %b %d" % (name, files), options, ONE)
+    calls = calls_of(place, source, place + b"/copy %b %d" % (name, files), options, ONE)
     return sum(calls[name] for name in LOOK_UPS)
 
 

@@ -110,7 +110,7 @@ class SmallDirectories:
         source, made = sides
         source_fd, target_fd = source.fd, made.fd
         copy_plain = self._copy_plain
-        self._extras.enter(target_fd, bare=True)
+        self._extras.enter(target_fd, bare=True, made=made.opened.status)
         until_s = monotonic() + _MAX_S
         done = done_bytes = 0
         for each in names:
@@ -125,7 +125,8 @@ class SmallDirectories:
             done_bytes += size
         try:
             if self._keep is not None:
-                settle_file(target_fd, source.opened.status, self._keep)
+                made_as = made.opened.status if self._keep.mode else None
+                settle_file(target_fd, source.opened.status, self._keep, None, made_as)
             copy = os.fstat(target_fd)
         except OSError:
             return Begun(began, made, names, done, done_bytes)
