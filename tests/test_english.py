@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm", "fbcast")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm", "fbcast", "fchmod")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -32,6 +32,7 @@ GROUPS = {
     "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Performance", "Output"],
+    "fchmod": ["Change", "Directories and links", "Filters", "Performance", "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 

@@ -36,7 +36,7 @@ LEAVES = {
     "units",
     "writing",
 }
-TOOLS = {"fbcast", "fbench", "fcp", "fprof", "frm", "fsum"}
+TOOLS = {"fbcast", "fbench", "fchmod", "fcp", "fprof", "frm", "fsum"}
 BELOW_TOOLS = {
     *LEAVES,
     "entry",

@@ -34,7 +34,7 @@ from pcircle.walk.following import follow
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Portion, Tree, unpack
 from pcircle.walk.opened import Gathering, Open, child_of, left_of
-from pcircle.walk.visitor import Names, Tally, Visitor
+from pcircle.walk.visitor import Names, Tally, Visitor, Where
 
 P = TypeVar("P")
 
@@ -570,7 +570,7 @@ def device(lease: Lease) -> int:
     return lease.opened.status.st_dev
 
 
-def batches(where: Open[Any], names: Names, most: int) -> Iterator[Batch]:
+def batches(where: Where, names: Names, most: int) -> Iterator[Batch]:
     """Names of a directory, so many at a time."""
     place = require(where.place)
     for kind in ("files", "links", "specials"):
