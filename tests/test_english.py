@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "frm", "fbcast", "fchmod")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "frm", "fbcast")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -31,8 +31,8 @@ GROUPS = {
     "fsum": ["Signature", "Manifests", "Filters", "Performance", "Output"],
     "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
+    "ffind": ["Search", "Filters", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Performance", "Output"],
-    "fchmod": ["Change", "Directories and links", "Filters", "Performance", "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 

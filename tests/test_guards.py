@@ -40,6 +40,7 @@ READERS = {
     "aio/operations.py",  # what its users ask for
     "checkpoint/journal.py",  # records, and where one begins again behind damage
     "copying/plain.py",  # what is small
+    "ffind/evaluating/running.py",  # what commands write
     "finding.py",  # compiled modules, most of them small
     "checkpoint/resumed.py",  # a record
     "runtime/spill.py",  # a segment, to be decoded
@@ -48,7 +49,7 @@ READERS = {
     "walk/segments.py",
 }
 # Who makes such memory for anything else: names of attributes, and the kernel's records of files.
-OTHERS = {"encoding.py", "fs/status.py"}
+OTHERS = {"encoding.py", "ffind/evaluating/birth.py", "fs/status.py"}
 LARGE_BYTES = 64 << 10
 
 

@@ -36,7 +36,7 @@ LEAVES = {
     "units",
     "writing",
 }
-TOOLS = {"fbcast", "fbench", "fchmod", "fcp", "fprof", "frm", "fsum"}
+TOOLS = {"fbcast", "fbench", "fcp", "ffind", "fprof", "frm", "fsum"}
 BELOW_TOOLS = {
     *LEAVES,
     "entry",

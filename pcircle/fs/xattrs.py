@@ -244,11 +244,11 @@ def give_attribute(target: int | bytes, name: str, value: bytes) -> None:
             os.chmod(target, mode)
 
 
-def read_flags(fd: int) -> int:
-    """The inode flags of an open file that a user sets; 0 where there are none."""
+def read_flags(fd: int, among: int = _FLAG_BITS) -> int:
+    """The inode flags of an open file that a user sets, or others; 0 where there are none."""
     # Not every file system has them (ENOTTY, EOPNOTSUPP), and some refuse to tell (EACCES).
     with suppress(OSError):
-        return _flags(fd) & _FLAG_BITS
+        return _flags(fd) & among
     return 0
 
 

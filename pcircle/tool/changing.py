@@ -118,6 +118,10 @@ class ChangeTask(TreeTask):
         if self._throttle is not None:
             self._throttle.take(count, stop)
 
+    def removed(self, counters: Any) -> int:
+        """How many entries would be removed, of what a walk that only counts has counted."""
+        return int(counters.completed)
+
     # ---- counting first --------------------------------------------------------
 
     @property
@@ -171,7 +175,7 @@ class ChangeTask(TreeTask):
         """What an item has come to, with what was counted; in an item that has a join, for that."""
         if self._counting is None or own is None:
             return own
-        now = self._counted.completed, self._counted.found + self._counted.left_out
+        now = self.removed(self._counted), self._counted.found + self._counted.left_out
         removed, found = now[0] - self._told[0], now[1] - self._told[1]
         self._told = now
         counts = {_REMOVED: removed, _FOUND: found}

@@ -230,18 +230,17 @@ class TreeProgram(ToolProgram):
         if options.json is not None:
             jsonout.check(options.json)
         roots = self.roots()
-        plan = self.plan_type(
-            roots=roots,
-            directory=self.directory(),
-            one_node=len(set(nodes)) == 1,
-            rules=rules_of(options.filters, null=options.null),
-            wanted=options.wanted,
-            now_ns=now_ns(),
-            one_file_system=options.one_file_system,
-            threads=options.threads,
-            **self._more,
-            **self.decided(roots, len(nodes)),
-        )
+        fields: dict[str, Any] = {
+            "roots": roots,
+            "directory": self.directory(),
+            "one_node": len(set(nodes)) == 1,
+            "rules": rules_of(options.filters, null=options.null),
+            "wanted": options.wanted,
+            "now_ns": now_ns(),
+            "one_file_system": options.one_file_system,
+            "threads": options.threads,
+        }
+        plan = self.plan_type(**(fields | self._more | self.decided(roots, len(nodes))))
         self._lists = self.listing(roots)
         self.begin(roots)
         return msgspec.msgpack.encode(msgspec.structs.replace(plan, **self.opened()))

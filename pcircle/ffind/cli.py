@@ -1,0 +1,136 @@
+"""The command line of ffind: what was typed. What it means is `pcircle.ffind.command`'s affair."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from pcircle.ffind.language.words import split
+from pcircle.transport.launch import detect
+from pcircle.ui.arguments import (
+    Bare,
+    Filter,
+    Parser,
+    add_output,
+    add_performance,
+    add_stop,
+    notes,
+    run,
+)
+
+USAGE = "ffind [OPTION]... [PATH]... [EXPRESSION]"
+
+DESCRIPTION = """\
+Find entries of trees in parallel, by an expression as of find(1).
+
+The expression has the operators and primaries of GNU find, with one dash;
+options of ffind have two. The manual lists what there is besides. Entries
+come in any order, unless --sort is given."""
+
+EPILOG = notes(
+    "ffind",
+    """\
+Exit codes: 0 success; 1 something failed, each entry named; 2 refused, as for
+a bad expression; 3 nothing was found; 4 stopped early (a lost rank); 70
+internal error; 130 and 143 interrupted.
+
+Examples:
+  ffind /data -name *.h5 -size +1G
+  ffind /data -type f -mtime +30 --list-out old.list
+  ffind --top 20 --by size /scratch -type f -printf %s\\ %p\\n
+  mpirun -np 8 ffind /scratch -user 1000 -newermt 2026-01-01 --sort""",
+)
+
+
+_BARE = {"--sort": "--sort=path"}
+
+
+class FindParser(Parser):
+    """Options, PATHs and the expression, in any order."""
+
+    def parse(self, arguments: Sequence[str], bare: Mapping[str, str]) -> argparse.Namespace:
+        """As of `Parser`; `tokens` are those of the expression."""
+        found = split(arguments, self._takes_value)
+        typed = super().parse(found.suite, {**_BARE, **bare})
+        typed.operands = found.paths
+        typed.tokens = found.tokens
+        typed.words = tuple(arguments)
+        return typed
+
+    def _takes_value(self, word: str) -> bool:
+        action = self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0 and not isinstance(action, Bare)
+
+
+def parser() -> FindParser:
+    """The options of the command."""
+    p = FindParser("ffind", USAGE, DESCRIPTION, EPILOG)
+    p.add_argument("operands", nargs="*", metavar="PATH", help=argparse.SUPPRESS)
+    add = p.add_argument_group("Search").add_argument
+    add(
+        "--sort",
+        action=Bare,
+        metavar="KEYS",
+        help="sort by KEYS, such as size,-mtime (default: path)",
+    )
+    add("--top", metavar="N", help="only the N largest or newest, by the key of --by")
+    add("--by", metavar="KEYS", help="keys of --top (size unless given)")
+    add("--stat", choices=("auto", "never"), default="auto", help="never look entries up")
+    add("--in", dest="within", metavar="PROFILE", help="not available yet")
+    add("--dry-run", action="store_true", help="show what would be removed and run")
+    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
+    add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
+    for kind in ("exclude", "include"):
+        add(
+            f"--{kind}",
+            dest="filters",
+            action="append",
+            metavar="GLOB",
+            type=partial(Filter, kind),
+            help=f"{kind} entries that match GLOB",
+        )
+        add(
+            f"--{kind}-from",
+            dest="filters",
+            action="append",
+            metavar="FILE",
+            type=partial(Filter, f"{kind}-from"),
+            help=f"read {kind} patterns from FILE",
+        )
+    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    add = add_performance(p).add_argument
+    add("--ops-limit", metavar="N", help="removals per second, all processes together")
+    add_stop(add)
+    add = add_output(p).add_argument
+    add("--list-out", metavar="FILE", help="list what is found, for the other tools")
+    add("--json-lines", metavar="FILE", help="write a line of JSON for each removal")
+    p.set_defaults(
+        files_from=None,
+        one_file_system=False,
+        apply=None,
+        plan=None,
+        newer_than=None,
+        older_than=None,
+        by_time=None,
+        min_size=None,
+        max_size=None,
+        owner=None,
+        group=None,
+        kind=None,
+        match=None,
+    )
+    return p
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.ffind.command import find_typed
+
+    return find_typed(typed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code. Of many ranks the first one speaks."""
+    speaks = not detect(os.environ).rank
+    return run(parser, arguments, _BARE, _carry_out, speaks=speaks)

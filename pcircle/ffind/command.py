@@ -1,0 +1,191 @@
+"""What a command line of ffind means, and running it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pcircle.errors import UsageError
+from pcircle.ffind.console import FindConsole
+from pcircle.ffind.evaluating.compiling import needs_status
+from pcircle.ffind.evaluating.resolving import Resolver
+from pcircle.ffind.language.grammar import parse
+from pcircle.ffind.language.nodes import Node, Parsed, names_of, walk
+from pcircle.ffind.ordering import order_of
+from pcircle.ffind.plan import FindPlan
+from pcircle.ffind.starts import listed_starts, start_of
+from pcircle.ffind.task import FindTask
+from pcircle.runtime import Task
+from pcircle.tool.changing import ChangeProgram
+from pcircle.tool.filters import now_ns
+from pcircle.trusted import writing
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_NS = 1_000_000_000
+_CHANGING = ("delete", "exec", "execplus")
+_CUTTING = ("quit", "limit", "exists")
+
+
+class FindProgram(ChangeProgram):
+    """ffind, for the runtime."""
+
+    name = "ffind"
+    plan_type, task_type, console_type = FindPlan, FindTask, FindConsole
+
+    def __init__(self, typed: argparse.Namespace, parsed: Parsed) -> None:
+        self.parsed = parsed
+        self.names = names_of(parsed.expression)
+        paths = list(map(os.fsencode, typed.operands)) or [b"."]
+        self.order = order_of(typed.sort, typed.top, typed.by)
+        _refuse(typed, parsed, self.names)
+        self.said = "deleted" if "delete" in self.names else "listed"
+        # What is found is all that is said, unless more is asked for.
+        typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
+        super().__init__(typed, paths)
+        self.files: list[LogFile] = []
+        self.sink: Callable[[bytes], object] | None = None
+        self.first_task: Any = None  # of this process
+
+    def roots(self) -> tuple[Root, ...]:
+        """See `TreeProgram`."""
+        parsed = self.parsed
+        paths = self.paths
+        if parsed.starts_from is not None:
+            if self.typed.operands:
+                raise UsageError("-files0-from cannot be combined with PATH")
+            paths = tuple(listed_starts(parsed.starts_from))
+        removes = "delete" in self.names
+        return tuple(start_of(path, parsed.settings.follow, removes=removes) for path in paths)
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        parsed, typed = self.parsed, self.typed
+        now = now_ns()
+        resolver = Resolver(typed.words, parsed.settings.follow, now)
+        expression = resolver.resolved(parsed.expression)
+        exclude = None if parsed.exclude is None else resolver.resolved(parsed.exclude)
+        for warning in parsed.warnings:
+            self.complain(f"warning: {warning}")
+        cuts = not self.names.isdisjoint(_CUTTING)
+        writes = bool(parsed.files) or not self.names.isdisjoint(_CHANGING)
+        more: dict[str, Any] = {
+            "now_ns": now,
+            "one_file_system": parsed.settings.one_file_system,
+            "expression": expression,
+            "exclude": exclude,
+            "settings": parsed.settings,
+            "midnight_ns": _midnight_ns(now),
+            "wide": _is_wide(),
+            "quoted": _is_terminal() and not self.options.silent,
+            "order": self.order,
+            "alone": cuts and writes,
+        }
+        return super().decided(roots, ranks) | more
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        """See `Program`."""
+        task = self.first_task = super().task(plan, rank, size)
+        return task
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """See `TreeProgram`."""
+        super().begin(roots)
+        for path in self.parsed.files:
+            self.files.append(LogFile(_written(path)))
+
+
+def _written(path: str) -> int:
+    """A file of -fprint and its kin, empty. UsageError."""
+    try:
+        fd = writing(os.fsencode(path), os.O_APPEND)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.ftruncate(fd, 0)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"cannot write '{show(os.fsencode(path))}': {reason}") from None
+    return fd
+
+
+def _midnight_ns(now: int) -> int:
+    """When today began, by the clock on the wall."""
+    second = now // _NS
+    today = time.localtime(second)
+    return (second - today.tm_sec - today.tm_min * 60 - today.tm_hour * 3600) * _NS
+
+
+def _is_wide() -> bool:
+    """Whether names are of characters in the user's locale, which is what patterns go by."""
+    for variable in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if os.environ.get(variable):
+            return os.environ[variable].lower().replace("-", "").endswith("utf8")
+    return False
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stdout is not None and sys.stdout.isatty()
+    except ValueError:
+        return False
+
+
+def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
+    """UsageError for what can't be combined, or is not there yet."""
+    if typed.within is not None:
+        raise UsageError("--in: not available yet")
+    if typed.max_delete is not None and "delete" not in names:
+        raise UsageError("--max-delete requires -delete")
+    if typed.max_delete is not None and not names.isdisjoint(("exec", "execplus")):
+        raise UsageError("--max-delete cannot be combined with -exec")
+    if typed.max_delete is not None and not names.isdisjoint(_CUTTING):
+        raise UsageError("--max-delete cannot be combined with -quit, -limit and -exists")
+    ordered = typed.sort is not None or typed.top is not None
+    if ordered and not names.isdisjoint(_CUTTING):
+        raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
+    if "delete" in names and parsed.settings.follow == "L":
+        raise UsageError("-delete cannot be combined with -L: links would be followed")
+    if typed.stat == "never":
+        for node in walk(parsed.expression):
+            if needs_status(node):
+                raise UsageError(f"--stat=never: {_said(typed.words, node)} looks entries up")
+        if ordered and needs_order(typed):
+            raise UsageError("--stat=never: the order needs entries looked up")
+
+
+def needs_order(typed: argparse.Namespace) -> bool:
+    """Whether an order is by more than names."""
+    text = typed.by or "size" if typed.top is not None else typed.sort
+    return any(each.lstrip("-") not in ("path", "name", "ext", "depth") for each in text.split(","))
+
+
+def _said(words: Sequence[str], node: Node) -> str:
+    return show(os.fsencode(words[node.at])) if node.count else "an action"
+
+
+def program_of(typed: argparse.Namespace) -> FindProgram:
+    """What a parsed command line asks for. UsageError if it makes no sense."""
+    listed = typed.list_out is not None
+    parsed = parse(typed.words, typed.tokens, listed=listed)
+    if listed:
+        silent = parsed.expression
+        listing = Node("and", (), (silent, Node("listed")))
+        parsed = Parsed(
+            listing,
+            parsed.exclude,
+            parsed.settings,
+            parsed.files,
+            parsed.starts_from,
+            parsed.warnings,
+        )
+    return FindProgram(typed, parsed)
+
+
+def find_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    return program_of(typed).run()

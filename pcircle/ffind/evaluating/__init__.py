@@ -1,0 +1,1 @@
+"""What an expression does with an entry."""

@@ -1,0 +1,308 @@
+"""An expression as functions, one for each kind of entry: compiled once by each thread of a rank.
+
+What is known of all regular files, or of all links, is put in first: `-type f` is true or false
+then, and nothing is asked of an entry for it. Tests side by side are put in the order of what they
+cost; actions stay where they are. The value of the whole is nobody's affair, so leading tests of
+names become *filters*: they choose among all names of a directory at once, and what they leave out
+is never an entry. If nothing but -print is left then, the paths are made all at once as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pcircle.ffind.evaluating.checks import COSTS, Surroundings, cheapest_first, checked, name_test
+from pcircle.ffind.evaluating.entry import Test
+from pcircle.ffind.language.nodes import FALSE, TRUE, Node, walk
+
+Filter = Callable[[list[bytes], bytes], list[bytes]]
+"""Which of some names are left, below a path."""
+
+_TOLD = "fdl"  # kinds that a directory tells of its entries
+_ACTIONS = frozenset(
+    (
+        "print", "print0", "printf", "ls", "json", "csv", "delete", "prune", "quit", "limit",
+        "exec", "execplus", "count", "du", "exists", "listed",
+    )
+)  # fmt: skip
+_HEAVY_ACTIONS = frozenset(("ls", "json", "csv", "delete", "exec", "execplus", "du"))
+_LIGHT_LETTERS = frozenset("pPfhHdy")
+
+
+class Acting(Protocol):
+    """Makes the functions of actions."""
+
+    def action(self, node: Node) -> Test: ...
+
+
+class Compiled(NamedTuple):
+    """What is done with entries of one kind.
+
+    Names that the `filters` leave are handed to `each`; if there is an `end` they are printed, each
+    with that, and if `counts` counted. None of these: nothing is done. `heavy`: entries are looked
+    up, or more.
+    """
+
+    filters: Sequence[Filter] = ()
+    each: Test | None = None
+    end: bytes | None = None
+    counts: bool = False
+    heavy: bool = False
+
+
+def compiled(
+    node: Node,
+    kind: str,
+    around: Surroundings,
+    acting: Acting,
+    *,
+    in_bulk: bool,
+    prunes: bool,
+) -> Compiled:
+    """What is done with entries of a kind, a letter as of `-type` or none.
+
+    With `in_bulk` what is simple is done for all names at once; `prunes`: -prune does something.
+    """
+    node = _ordered(_folded(node, kind, prunes=prunes))
+    filters, rest = _split(node, around) if in_bulk else ([], node)
+    is_heavy = heavy(rest)
+    # Where nothing comes of it, what fails is told all the same, so what is looked up is.
+    if not is_heavy and not any(each.name in _ACTIONS for each in walk(rest)):
+        return Compiled()
+    if (
+        in_bulk
+        and rest.name in ("print", "print0")
+        and rest.args[0] == 0
+        and not around_tty(acting)
+    ):
+        return Compiled(filters, None, b"\n" if rest.name == "print" else b"\0")
+    if in_bulk and rest.name == "count":
+        return Compiled(filters, counts=True)
+    return Compiled(filters, function(rest, around, acting), heavy=is_heavy)
+
+
+def around_tty(acting: Any) -> bool:
+    """Whether paths are shown, and not printed as they are."""
+    return bool(getattr(acting, "quoted", False))
+
+
+def heavy(node: Node) -> bool:
+    """Whether entries are looked up for it, or more than that."""
+    return any(map(_is_heavy, walk(node)))
+
+
+def _is_heavy(node: Node) -> bool:
+    if node.children:
+        return False
+    if node.name == "printf":
+        return needs_status(node)
+    if node.name in _ACTIONS:
+        return node.name in _HEAVY_ACTIONS
+    return COSTS.get(node.name, 3) > 1
+
+
+def needs_status(node: Node) -> bool:
+    """Whether a primary asks more of an entry than its directory tells."""
+    if node.name == "printf":
+        from pcircle.ffind.language.formats import parse_format
+
+        pieces, _ = parse_format(bytes(node.args[1]), [])
+        letters = {piece.letter for piece in pieces if piece.letter}
+        return not letters <= _LIGHT_LETTERS
+    if node.name in _ACTIONS:
+        return node.name in ("ls", "json", "csv", "du")
+    return COSTS.get(node.name, 3) > 1 and not node.children
+
+
+# ---- putting in what is known ------------------------------------------------------
+
+
+def _folded(node: Node, kind: str, *, prunes: bool) -> Node:
+    """The expression for entries of a kind."""
+    if node.name == "not":
+        inner = _folded(node.children[0], kind, prunes=prunes)
+        if inner in (TRUE, FALSE):
+            return FALSE if inner == TRUE else TRUE
+        return Node("not", (), (inner,))
+    if node.name in ("and", "or"):
+        return _folded_row(node, kind, prunes=prunes)
+    if node.name == "comma":
+        *before, last = (_folded(child, kind, prunes=prunes) for child in node.children)
+        kept = [child for child in before if child not in (TRUE, FALSE)]
+        return last if not kept else Node("comma", (), (*kept, last))
+    return _known(node, kind, prunes=prunes)
+
+
+def _folded_row(node: Node, kind: str, *, prunes: bool) -> Node:
+    """Of `and` and `or`: what decides ends it, what does not is left out."""
+    neutral, final = (TRUE, FALSE) if node.name == "and" else (FALSE, TRUE)
+    kept: list[Node] = []
+    for child in node.children:
+        found = _folded(child, kind, prunes=prunes)
+        if found.name == node.name:
+            kept += found.children
+        elif found == final:
+            kept.append(found)
+            break
+        elif found != neutral:
+            kept.append(found)
+    if not kept:
+        return neutral
+    if kept[-1] == final and not any(heavy(each) or _acts(each) for each in kept[:-1]):
+        return final
+    return kept[0] if len(kept) == 1 else Node(node.name, (), tuple(kept))
+
+
+def _acts(node: Node) -> bool:
+    return any(each.name in _ACTIONS for each in walk(node))
+
+
+def _known(node: Node, kind: str, *, prunes: bool) -> Node:
+    """A primary, or what it is for all entries of a kind."""
+    name = node.name
+    if name in ("true", "false"):
+        return TRUE if name == "true" else FALSE
+    if name == "prune" and (not prunes or (kind and kind != "d")):
+        return TRUE
+    if name == "type":
+        letters = str(node.args[0])
+        if kind:
+            return TRUE if kind in letters else FALSE
+        return FALSE if set(letters) <= set(_TOLD) else node
+    if kind and name == "lname" and kind != "l":
+        return FALSE
+    if name == "empty" and kind == "l":
+        return FALSE
+    return node
+
+
+# ---- order, and filters ------------------------------------------------------------
+
+
+def _ordered(node: Node) -> Node:
+    """The same with tests side by side in the order of their cost, and never across an action."""
+    if not node.children:
+        return node
+    children = [_ordered(child) for child in node.children]
+    if node.name not in ("and", "or"):
+        return Node(node.name, node.args, tuple(children))
+    done: list[Node] = []
+    run: list[Node] = []
+    for child in children:
+        if _acts(child) or child in (TRUE, FALSE):
+            done += [*cheapest_first(run), child]
+            run = []
+        else:
+            run.append(child)
+    return Node(node.name, node.args, (*done, *cheapest_first(run)))
+
+
+def _split(node: Node, around: Surroundings) -> tuple[list[Filter], Node]:
+    """Filters that stand for the leading tests of names, and what is left to be done."""
+    if node.name == "or":
+        # As the value of the whole is nobody's affair, the last one is evaluated if no other is
+        # true.
+        leading = node.children[:-1]
+        if all(map(_is_of_names, leading)):
+            filters = [_filter(each, around, wanted=False) for each in leading]
+            more, rest = _split(node.children[-1], around)
+            return [*filters, *more], rest
+        return [], node
+    if node.name != "and":
+        if _is_of_names(node):
+            return [], TRUE
+        return [], node
+    filters = []
+    for place, child in enumerate(node.children):
+        if not _is_of_names(child):
+            left = node.children[place:]
+            if len(left) > 1:
+                return filters, Node("and", (), left)
+            more, last = _split(left[0], around)
+            return [*filters, *more], last
+        filters.append(_filter(child, around, wanted=True))
+    return [], TRUE
+
+
+def _is_of_names(node: Node) -> bool:
+    """Whether it is true or false by names alone."""
+    if node.children:
+        return node.name in ("and", "or", "not") and all(map(_is_of_names, node.children))
+    return node.name in ("name", "path", "regex")
+
+
+def _filter(node: Node, around: Surroundings, *, wanted: bool) -> Filter:
+    if node.name == "not":
+        return _filter(node.children[0], around, wanted=not wanted)
+    if node.name == "name":
+        match: Any = _match_of(node, around)
+        if wanted:
+            return lambda names, prefix: [name for name in names if match(name)]
+        return lambda names, prefix: [name for name in names if not match(name)]
+    test = _of_names(node, around)
+    if wanted:
+        return lambda names, prefix: [name for name in names if test(name, prefix)]
+    return lambda names, prefix: [name for name in names if not test(name, prefix)]
+
+
+def _match_of(node: Node, around: Surroundings) -> Callable[[bytes], object]:
+    from pcircle.ffind.language.patterns import matcher
+
+    pattern, fold = node.args
+    return matcher(bytes(pattern), fold=bool(fold), wide=around.wide)
+
+
+def _of_names(node: Node, around: Surroundings) -> Callable[[bytes, bytes], object]:
+    """An expression of tests of names as a function."""
+    if node.name == "not":
+        inner = _of_names(node.children[0], around)
+        return lambda name, prefix: not inner(name, prefix)
+    if node.children:
+        some = [_of_names(child, around) for child in node.children]
+        decide = all if node.name == "and" else any
+        return lambda name, prefix: decide(test(name, prefix) for test in some)
+    found = name_test(node, around)
+    if found is None:
+        raise ValueError(node.name)
+    return found
+
+
+# ---- functions ---------------------------------------------------------------------
+
+
+def function(node: Node, around: Surroundings, acting: Acting) -> Test:
+    """The expression as a function of an entry."""
+    if node.children:
+        tests = [function(child, around, acting) for child in node.children]
+        return _joined(node.name, tests)
+    if node.name in _ACTIONS:
+        return acting.action(node)
+    found = checked(node, around)
+    if found is None:
+        raise ValueError(f"unknown test {node.name}")
+    return found
+
+
+def _joined(name: str, tests: list[Test]) -> Test:
+    first = tests[0]
+    if name == "not":
+        return lambda entry: not first(entry)
+    if len(tests) == 2:
+        second = tests[1]
+        if name == "and":
+            return lambda entry: first(entry) and second(entry)
+        if name == "or":
+            return lambda entry: first(entry) or second(entry)
+    if name == "and":
+        return lambda entry: all(test(entry) for test in tests)
+    if name == "or":
+        return lambda entry: any(test(entry) for test in tests)
+    *before, last = tests
+
+    def comma(entry: Any) -> object:
+        for test in before:
+            test(entry)
+        return last(entry)
+
+    return comma

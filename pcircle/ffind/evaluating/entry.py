@@ -1,0 +1,121 @@
+"""An entry while an expression is evaluated for it: looked up when that is asked for first.
+
+One object serves all entries of a directory, one after the other: most expressions look at a name
+and no more, and an object for each would take as long as that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pcircle.walk.attributes import LETTERS
+
+Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
+Report = Callable[["Entry", str, OSError], None]
+
+
+class Quit(Exception):
+    """No entry is to be evaluated any more."""
+
+
+class Entry:
+    """An entry by its `name` in the open directory `fd`, of which `prefix` is the path as shown.
+
+    A PATH itself is `fixed`, which is what was typed, and for tests of names has its `base`. The
+    `kind` is a letter as of `-type`, empty if it is not known yet. `pruned` is what came of the
+    expression, `bad` that something failed and `gone` that there is no such entry any more.
+    """
+
+    __slots__ = (
+        "bad",
+        "base",
+        "depth",
+        "fd",
+        "fixed",
+        "follow",
+        "gone",
+        "kind",
+        "name",
+        "path_below",
+        "prefix",
+        "pruned",
+        "report",
+        "root",
+        "st",
+        "start",
+    )
+
+    def __init__(self, report: Report, *, follow: bool) -> None:
+        self.report = report
+        self.follow = follow
+        self.name = self.prefix = self.fixed = self.base = self.start = self.path_below = b""
+        self.fd = -1
+        self.kind = ""
+        self.depth = self.root = 0
+        self.st: Status = None
+        self.bad = self.gone = self.pruned = False
+
+    def begin(self, name: bytes) -> None:
+        """Another entry of the same directory and kind."""
+        self.name = name
+        self.st = None
+        self.bad = self.gone = self.pruned = False
+
+    @property
+    def path(self) -> bytes:
+        """The path as it is shown."""
+        return self.fixed or self.prefix + self.name
+
+    @property
+    def basename(self) -> bytes:
+        """What tests of names see."""
+        return self.base or self.name
+
+    @property
+    def below(self) -> bytes:
+        """The path below PATH."""
+        if self.fixed:
+            return b""
+        return self.path_below + b"/" + self.name if self.path_below else self.name
+
+    def look(self) -> Status:
+        """Look it up; False if that can't be done, which is told."""
+        try:
+            self.st = self._status()
+        except OSError as error:
+            self.st = False
+            self.fail("look up", error)
+        return self.st
+
+    def _status(self) -> os.stat_result:
+        if self.follow:
+            try:
+                return os.stat(self.name, dir_fd=self.fd)
+            except (FileNotFoundError, NotADirectoryError):  # a link that leads nowhere is itself
+                pass
+        return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+
+    def letter(self) -> str:
+        """Its kind; empty if it can't be known."""
+        if not self.kind:
+            status = self.look() if self.st is None else self.st
+            if status is False:
+                return ""
+            self.kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
+        return self.kind
+
+    def fail(self, doing: str, error: OSError) -> None:
+        """Something about it can't be done."""
+        self.report(self, doing, error)
+
+    @property
+    def opened(self) -> bytes:
+        """A path by which calls reach it that know of no directories."""
+        return b"/proc/self/fd/%d/%b" % (self.fd, self.name)
+
+
+Test = Callable[[Entry], object]
+Where = Literal["name", "kind", "status", "other", "action"]

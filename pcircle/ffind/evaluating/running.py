@@ -1,0 +1,153 @@
+"""Commands of -exec: run by the rank that found the entry, their output written in whole lines.
+
+What a command says is gathered and handed on in whole lines, so that lines of commands that run at
+the same time do not mix. Standard input is empty: many commands can't share one.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pcircle.ffind.evaluating.entry import Entry
+
+_TOGETHER_BYTES = 1 << 16  # of output
+_ROOM_BYTES = 128 << 10  # of names for one command
+_MAX_NAMES = 1000
+_READ_BYTES = 1 << 16
+_BRACES = b"{}"
+Say = Callable[[int, bytes], None]  # of a stream: 0, or -1 for standard error
+
+
+class Commands:
+    """The commands of one part of a rank, from the directory that PATHs are meant in.
+
+    With `dry` they are only told.
+    """
+
+    def __init__(self, say: Say, directory: bytes, *, dry: bool = False) -> None:
+        self._say = say
+        self._directory = directory or None
+        self._dry = dry
+        self._gathered: dict[int, _Gathered] = {}
+        self.failed = False
+        self._lock = threading.Lock()
+
+    def run(self, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> bool:
+        """Run a command for an entry; whether it ended well."""
+        name = self._name(entry, is_dir=is_dir)
+        line = [word.replace(_BRACES, name) for word in words]
+        return self._run(line, self._where(entry, is_dir=is_dir))
+
+    def gather(self, key: int, words: Sequence[bytes], entry: Entry, *, is_dir: bool) -> None:
+        """Have an entry among the names of a command's next run."""
+        name = self._name(entry, is_dir=is_dir)
+        where = self._where(entry, is_dir=is_dir)
+        with self._lock:
+            held = self._gathered.get(key)
+            if held is not None and (held.where != where or held.is_full(name)):
+                self._end(key)
+                held = None
+            if held is None:
+                held = self._gathered[key] = _Gathered(words, where)
+            held.add(name)
+
+    def end(self, *, dirs_only: bool = False) -> None:
+        """Run what was gathered; with `dirs_only` what is of the directory that is open now."""
+        with self._lock:
+            for key, held in list(self._gathered.items()):
+                if not dirs_only or held.is_dir:
+                    self._end(key)
+
+    def _end(self, key: int) -> None:
+        held = self._gathered.pop(key)
+        if not self._run([*held.words, *held.names], held.where):
+            self.failed = True
+
+    def _name(self, entry: Entry, *, is_dir: bool) -> bytes:
+        if not is_dir:
+            return entry.path
+        base = entry.basename
+        return base if base == b"/" else b"./" + base
+
+    def _where(self, entry: Entry, *, is_dir: bool) -> bytes | None:
+        if not is_dir:
+            return self._directory
+        if entry.fixed:
+            above = os.path.dirname(entry.fixed.rstrip(b"/")) or (
+                b"/" if entry.fixed.startswith(b"/") else b"."
+            )
+            return os.path.join(self._directory or b"", above)
+        return b"/proc/self/fd/%d" % entry.fd
+
+    def _run(self, line: Sequence[bytes], where: bytes | None) -> bool:
+        if self._dry:
+            from pcircle.ui.names import show  # for this alone
+
+            self._say(0, f"would run: {' '.join(map(show, line))}\n".encode())
+            return True
+        pipe = subprocess.PIPE
+        try:
+            with subprocess.Popen(
+                line, cwd=where, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+            ) as process:
+                self._hand_on(process)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            name = os.fsdecode(line[0])
+            self._say(-1, f"ffind: cannot run '{name}': {reason}\n".encode(errors="replace"))
+            return False
+        return process.returncode == 0
+
+    def _hand_on(self, process: subprocess.Popen[bytes]) -> None:
+        """Hand on what a command says, in whole lines."""
+        with selectors.DefaultSelector() as selector:
+            held: dict[int, bytes] = {0: b"", -1: b""}
+            selector.register(_fileno(process.stdout), selectors.EVENT_READ, 0)
+            selector.register(_fileno(process.stderr), selectors.EVENT_READ, -1)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    data = os.read(key.fd, _READ_BYTES)
+                    if not data:
+                        selector.unregister(key.fd)
+                    held[key.data] += data
+                    if len(held[key.data]) > _TOGETHER_BYTES:
+                        whole, newline, held[key.data] = held[key.data].rpartition(b"\n")
+                        if newline:
+                            self._say(key.data, whole + newline)
+        for stream, rest in held.items():
+            if rest:
+                self._say(stream, rest)
+
+
+def _fileno(stream: Any) -> int:
+    number: int = stream.fileno()
+    return number
+
+
+class _Gathered:
+    """The names of a command's next run."""
+
+    def __init__(self, words: Sequence[bytes], where: bytes | None) -> None:
+        self.words = words
+        self.where = where
+        self.names: list[bytes] = []
+        self._size = sum(map(len, words))
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it runs in the directory of its names."""
+        return self.where is not None and self.where.startswith(b"/proc/self/fd/")
+
+    def is_full(self, name: bytes) -> bool:
+        """Whether there is no room for one more."""
+        return len(self.names) >= _MAX_NAMES or self._size + len(name) > _ROOM_BYTES
+
+    def add(self, name: bytes) -> None:
+        """One more."""
+        self.names.append(name)
+        self._size += len(name) + 1

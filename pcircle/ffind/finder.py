@@ -1,0 +1,589 @@
+"""What ffind does at each step of the walk: evaluates the expression for what is found.
+
+Names are evaluated where their directory is read, all at once if nothing has to be looked up for
+them; else they may be handed out. A directory is evaluated by its name, before it is opened, so
+that -prune leaves it closed; where it has to be looked up anyway, that is done by opening it, which
+the walk does anyway (`_enters`). With -depth it is evaluated when it is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pcircle.encoding import text_of
+from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
+from pcircle.ffind.evaluating.entry import Entry, Quit, Test
+from pcircle.ffind.language.nodes import Node
+from pcircle.ffind.plan import Counters
+from pcircle.fs.directories import HOLDER, Lease
+from pcircle.fs.scan import Block, encoded
+from pcircle.fs.trouble import LOOP, Trouble
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.tool.trees import EntryVisitor
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_BATCH_S = 0.1
+_WAITED_FOR_S = 0.01
+_SOME = 16  # names between two looks at the clock
+_ONE = struct.Struct("<QQ")
+_PRUNE = Node("prune")
+_BROKEN = (errno.ENOENT, errno.ENOTDIR)
+_HERE = b"."
+
+
+class _Own:
+    """Of a directory under way: its status, and whether it was evaluated before it was entered."""
+
+    __slots__ = ("is_done", "status")
+
+    def __init__(self, status: os.stat_result | None) -> None:
+        self.status = status
+        self.is_done = False
+
+
+class Finder(EntryVisitor):
+    """The walk's view of a search."""
+
+    def __init__(self, task: Any, counters: Counters | None = None) -> None:
+        """With `counters` it is counted what would be removed, and that is all."""
+        super().__init__(task, counters)
+        plan = task.plan
+        settings = plan.settings
+        self._plan = plan
+        self._counts = counters is not None
+        self._deep = settings.depth
+        self._min, self._max = settings.min_depth, settings.max_depth
+        self._follows = settings.follow == "L"
+        self._silent = settings.silent_race
+        actions = task.actions if counters is None else Counting(self)
+        node = plan.expression
+        self._excludes: Test | None = None
+        if plan.exclude is not None:
+            if self._deep:
+                self._excludes = function(plan.exclude, task.around, actions)
+                node = Node("or", (), (plan.exclude, node))
+            else:
+                node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
+        in_bulk = plan.order is None and not plan.quoted and not self._counts
+
+        def made(kind: str) -> Compiled:
+            return compiled(
+                node, kind, task.around, actions, in_bulk=in_bulk, prunes=not self._deep
+            )
+
+        self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
+        self._whole = function(node, task.around, actions)
+        self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
+        # Directories whose status is needed are opened for that, as they will be anyway.
+        self._enters = self._follows or self._of_kind["d"].heavy
+        self._entry = Entry(self._report, follow=self._follows)
+        self._prefixes: dict[tuple[int, bytes], bytes] = {}
+        self._context: Any = None
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = self.task.context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = self.task.context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`."""
+        self.task.flush()
+        if self.task.acts is not None:
+            self.task.acts.tell(context)
+        self.task.halt(context)
+        self._context = self.task.context = None
+
+    def _halted(self) -> bool:
+        return bool(self.task.rank_part.halted) and not self._counts
+
+    def _evaluate(self, test: Test, entry: Entry) -> None:
+        """Have the expression done for an entry; what has failed is counted."""
+        try:
+            test(entry)
+        except Quit:
+            self.task.rank_part.halted = True
+        if not self._counts:
+            self.task.output.entry_done(entry)
+
+    def _report(self, entry: Entry, doing: str, error: OSError) -> None:
+        """Something about an entry can't be done."""
+        is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
+        if is_gone and doing == "look up":
+            entry.gone = True
+            return
+        entry.bad = True
+        if not self._counts:
+            self.tell(entry.root, entry.below, doing, error)
+
+    def _is_start(self, entry: Entry) -> bool:
+        return bool(entry.fixed)
+
+    def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
+        """Tell of a failure that is counted."""
+        from pcircle.tool.failures import failure_of
+
+        self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`."""
+        if self._counts:
+            self.counters.failed += 1
+        else:
+            super().fail(root % len(self._plan.roots), path, doing, error, context)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def _prefix(self, root: int, path: bytes) -> bytes:
+        """What stands before the names in a directory, as they are shown."""
+        shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
+        if not shown.endswith(b"/"):
+            shown += b"/"
+        return shown + path + b"/" if path else shown
+
+    def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
+        """The entry that stands for each of a directory in turn."""
+        entry = self._entry
+        entry.fixed = entry.base = b""
+        entry.fd, entry.kind = fd, kind
+        entry.root = where.root % len(self._plan.roots)
+        entry.start = self._plan.roots[entry.root].shown
+        entry.path_below = where.path
+        entry.prefix = self._prefix(where.root, where.path)
+        entry.depth = _depth(where.path) + 1
+        entry.follow = self._follows
+        return entry
+
+    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
+        """A PATH itself."""
+        entry = self._entry
+        start = self._plan.roots[root % len(self._plan.roots)]
+        entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
+        entry.fixed = entry.start = start.shown
+        stripped = start.shown.rstrip(b"/")
+        entry.base = stripped[stripped.rfind(b"/") + 1 :] or b"/"
+        entry.depth = 0
+        entry.path_below = entry.prefix = b""
+        entry.follow = self._plan.settings.follow != "P"
+        entry.begin(name)
+        return entry
+
+    def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
+        """Evaluate names of one kind in one directory; how many came to an end as such."""
+        plan = self._of_kind[kind]
+        count = len(names)
+        if _depth(where.path) + 1 < self._min:
+            return count
+        prefix = self._prefix(where.root, where.path) if plan.filters or plan.end else b""
+        for choose in plan.filters:
+            names = choose(names, prefix)
+        if not names:
+            return count
+        if plan.end is not None:
+            between = plan.end + prefix
+            self.task.output.add(0, prefix + between.join(names) + plan.end)
+        elif plan.counts:
+            self.counters.matched += len(names)
+        elif plan.each is not None:
+            return count - self._each(self._entry_in(where, fd, kind), plan.each, names)
+        return count
+
+    def _each(self, entry: Entry, test: Test, names: Iterable[bytes]) -> int:
+        """Evaluate names one by one; how many of them failed or were gone."""
+        lost, kind = 0, entry.kind
+        for name in names:
+            entry.kind = kind
+            entry.begin(name)
+            self._evaluate(test, entry)
+            if entry.bad or entry.gone:
+                lost += 1
+                self._settle(entry)
+            if self._halted():
+                break
+        return lost
+
+    def _settle(self, entry: Entry) -> None:
+        """Count one with which not all went well."""
+        if entry.bad:
+            self.counters.failed += 1
+        else:
+            self.counters.vanished += 1
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`: what takes too long is handed back."""
+        counters, count = self.counters, len(names)
+        if self._halted():
+            counters.weight += where.weight * count
+            counters.kept += count
+            return
+        if where.path == HOLDER:
+            self._starts(where, names, fds[0])
+            return
+        done = self._do(where, names.links, "l", fds[0])
+        counters.links += done
+        counters.special += self._do(where, names.specials, "", fds[0])
+        files, some = names.files, _SOME
+        begun_s = time.monotonic()
+        for at in range(0, len(files), some):
+            counters.files += self._do(where, files[at : at + some], "f", fds[0])
+            took_s = time.monotonic() - begun_s
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            if (enough or context.stopping) and at + some < len(files):
+                rest = files[at + some :]
+                count -= len(rest)
+                context.spawn(list(handed_back(where, rest)))
+                break
+        counters.weight += where.weight * count
+        counters.sized += count
+
+    def _starts(self, where: Where, names: Names, fd: int) -> None:
+        """Evaluate a PATH that is no directory."""
+        counters = self.counters
+        for name in names.all():
+            entry = self._start_entry(where.root, fd, name, "")
+            counters.weight += where.weight
+            counters.sized += 1
+            entry.look()
+            if not entry.bad and not self._min:
+                self._evaluate(self._whole, entry)
+            if entry.bad:
+                self._settle(entry)
+            elif entry.kind == "l":
+                counters.links += 1
+            else:
+                counters.files += 1
+
+    # ---- directories -----------------------------------------------------------
+
+    def known(self, opened: Open[int], context: Context[Any]) -> int | None:
+        """See `Visitor`: when the search has ended, nothing is entered."""
+        if not self._halted():
+            return None
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        self.counters.kept += 1
+        return 0
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`."""
+        self.counters.scans_done += 1
+        self.counters.sized += 1
+        opened.place = Place(source.identity)
+        status = source.opened.status
+        opened.own = own = _Own(status)
+        if self._follows:
+            self._refuse_loop(opened, holder, source)
+        if holder is None or self._enters:
+            self._before(opened, own, source, holder)
+        return None
+
+    def _refuse_loop(self, opened: Open[int], holder: Open[int] | None, source: Lease) -> None:
+        above = b"" if holder is None else holder.ancestors
+        one = _ONE.pack(*source.identity)
+        if any(above.startswith(one, at) for at in range(0, len(above), _ONE.size)):
+            opened.own = None
+            raise Trouble(LOOP, "it leads back to a directory above it")
+        opened.ancestors = above + one
+
+    def _before(
+        self, opened: Open[int], own: _Own, source: Lease, holder: Open[int] | None
+    ) -> None:
+        """Evaluate a directory that was opened, before it is read."""
+        if self._halted():
+            opened.entered = False
+            return
+        depth = _depth(opened.path)
+        if not self._deep and depth >= self._min:
+            entry = self._of_opened(opened, own, source, holder)
+            self._evaluate(self._whole, entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                opened.entered = False
+            own.is_done = True
+        elif self._excludes is not None:
+            entry = self._of_opened(opened, own, source, holder)
+            if self._excludes(entry):
+                opened.entered = False
+                own.is_done = True
+        if self._max is not None and depth >= self._max:
+            opened.entered = False
+
+    def _of_opened(
+        self, opened: Open[int], own: _Own, source: Lease | None, holder: Open[int] | None
+    ) -> Entry:
+        """The entry that a directory is, while the one that it lies in is held."""
+        if not opened.path:
+            fd = (source or require(opened.leases)[0]).fd
+            entry = self._start_entry(opened.root, fd, _HERE, "d")
+        else:
+            above = require(opened.above)
+            entry = self._entry_in(above, require(above.leases)[0].fd, "d")
+            entry.begin(opened.path.rpartition(b"/")[2])
+        entry.st = own.status
+        return entry
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """See `Visitor`: names are evaluated here, unless they have to be looked up."""
+        at_bottom = self._max is not None and _depth(opened.path) + 1 >= self._max
+        for block in blocks:
+            if self._halted():
+                yield _emptied(block)
+                continue
+            if self._follows and block.links:
+                self._follow(opened, block, source.fd)
+            if self._light:
+                self._at_once(opened, block, source.fd)
+            if block.directories and (not self._enters or (at_bottom and not self._follows)):
+                self._directories(opened, block, source.fd, at_bottom=at_bottom)
+            yield block
+
+    def _at_once(self, opened: Open[int], block: Block, fd: int) -> None:
+        counters = self.counters
+        for kind, names in (("f", block.files), ("l", block.links), ("", block.specials)):
+            if not names:
+                continue
+            count = len(names)
+            done = self._do(opened, encoded(names), kind, fd)
+            counters.found += count
+            counters.sized += count
+            if kind == "f":
+                counters.files += done
+            elif kind == "l":
+                counters.links += done
+            else:
+                counters.special += done
+        block.files, block.links, block.specials = [], [], []
+
+    def _directories(self, opened: Open[int], block: Block, fd: int, *, at_bottom: bool) -> None:
+        """Evaluate the directories in one; those that are not entered are done."""
+        names = encoded(block.directories)
+        plan = self._of_kind["d"]
+        kept: list[bytes] = []
+        depth = _depth(opened.path) + 1
+        late = self._deep and not at_bottom
+        if late and self._excludes is None:
+            return
+        if depth < self._min or (plan.each is None and self._excludes is None):
+            if not late:
+                self._do(opened, names, "d", fd)
+            if not at_bottom:
+                return
+        elif late:
+            entry = self._entry_in(opened, fd, "d")
+            kept = [name for name in names if not self._is_excluded(entry, name)]
+        else:
+            kept = self._pruning(opened, plan, names, fd)
+        if at_bottom:
+            kept = []
+        done = len(names) - len(kept)
+        self.counters.found += done
+        self.counters.sized += done
+        self.counters.directories += done
+        block.directories = list(map(text_of, kept))
+
+    def _is_excluded(self, entry: Entry, name: bytes) -> bool:
+        entry.begin(name)
+        return bool(require(self._excludes)(entry))
+
+    def _pruning(
+        self, opened: Open[int], plan: Compiled, names: list[bytes], fd: int
+    ) -> list[bytes]:
+        """Evaluate directories; those that are not pruned."""
+        chosen, prefix = names, self._prefix(opened.root, opened.path)
+        for choose in plan.filters:
+            chosen = choose(chosen, prefix)
+        pruned: set[bytes] = set()
+        entry = self._entry_in(opened, fd, "d")
+        test = require(plan.each)
+        for name in chosen:
+            entry.begin(name)
+            self._evaluate(test, entry)
+            self.counters.complaints += entry.bad
+            if entry.pruned:
+                pruned.add(name)
+            if self._halted():
+                break
+        return [name for name in names if name not in pruned] if pruned else names
+
+    def _follow(self, opened: Open[int], block: Block, fd: int) -> None:
+        """Put links to where what they lead to belongs; one that leads nowhere is itself."""
+        links, block.links = block.links, []
+        for name in links:
+            try:
+                mode = os.stat(name, dir_fd=fd).st_mode
+            except OSError as error:
+                if error.errno in _BROKEN:
+                    block.links.append(name)
+                else:
+                    self._unfollowed(opened, name, error)
+                continue
+            if stat.S_ISDIR(mode):
+                block.directories.append(name)
+            elif stat.S_ISREG(mode):
+                block.files.append(name)
+            else:
+                block.specials.append(name)
+
+    def _unfollowed(self, opened: Open[int], name: str, error: OSError) -> None:
+        self.counters.found += 1
+        self.counters.sized += 1
+        entry = self._entry_in(opened, -1, "l")
+        entry.begin(os.fsencode(name))
+        self._report(entry, "follow link", error)
+        self._settle(entry)
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        """See `Visitor`."""
+        own = opened.own
+        self.counters.left_out += opened.left_out
+        if self._deep and not (own is not None and own.is_done) and not self._halted():
+            entry = self._after(opened, own)
+            if entry is not None and (entry.bad or entry.gone):
+                self._settle(entry)
+                return 0
+        self.counters.directories += 1
+        return 0
+
+    def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
+        """Evaluate a directory of which all is done; None if that is not wanted."""
+        if _depth(opened.path) < self._min:
+            return None
+        directories = self.task.directories
+        own = own or _Own(None)
+        above, lease = opened.above, None
+        try:
+            if opened.path:
+                place = require(above).place
+                identity = None if place is None else place.source
+                leases = require(above).leases
+                if leases is None:
+                    lease = directories.lease(opened.root, require(above).path, identity)
+                    entry = self._entry_in(require(above), lease.fd, "d")
+                else:
+                    entry = self._entry_in(require(above), leases[0].fd, "d")
+                entry.begin(opened.path.rpartition(b"/")[2])
+            else:
+                start = self._plan.roots[opened.root % len(self._plan.roots)]
+                lease = directories.lease(opened.root, HOLDER if start.within else b"")
+                entry = self._start_entry(opened.root, lease.fd, start.within or _HERE, "d")
+            entry.st = own.status
+            self._evaluate(self._whole, entry)
+        except OSError as error:
+            entry = self._entry_in(opened, -1, "d")
+            self._report(entry, "reach", error)
+        finally:
+            if lease is not None:
+                lease.end()
+        return entry
+
+    def failed(self, opened: Open[int], error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`: what can't be read is evaluated all the same."""
+        if opened.place is None:
+            self.counters.scans_done += 1
+            self.counters.sized += 1
+        if error.errno == errno.ENOENT and self._silent and opened.path:
+            self.counters.vanished += 1
+            return
+        is_loop = isinstance(error, Trouble)
+        own = opened.own
+        depth = _depth(opened.path)
+        if own is None:
+            status = None
+            if opened.leases is not None:
+                status = opened.leases[0].opened.status
+            opened.own = own = _Own(status)
+        is_at_end = self._max is not None and depth >= self._max
+        is_due = not is_loop and not own.is_done and depth >= self._min
+        if is_due and not self._deep and (not opened.path or self._enters):
+            own.is_done = True
+            is_at_end = self._evaluated_late(opened, own) or is_at_end
+        if is_at_end and not is_loop and opened.leases is not None:
+            self.counters.directories += 1
+            return
+        self.fail(opened.root, opened.path, "read directory", error, context)
+        if self._deep and not is_loop and not own.is_done and depth >= self._min:
+            self._after(opened, own)
+
+    def _evaluated_late(self, opened: Open[int], own: _Own) -> bool:
+        """Evaluate a directory that could not be opened or read; whether it is not to be read."""
+        lease = None
+        try:
+            above = require(opened.above)
+            if opened.path and above.leases is None:
+                place = above.place
+                identity = None if place is None else place.source
+                lease = self.task.directories.lease(opened.root, above.path, identity)
+                entry = self._entry_in(above, lease.fd, "d")
+                entry.begin(opened.path.rpartition(b"/")[2])
+                entry.st = own.status
+            elif not opened.path and opened.leases is None:
+                entry = self._start_entry(opened.root, -1, _HERE, "d")
+                entry.st = own.status
+            else:
+                entry = self._of_opened(opened, own, None, above)
+            self._evaluate(self._whole, entry)
+            self.counters.complaints += entry.bad
+        except OSError:
+            return False
+        finally:
+            if lease is not None:
+                lease.end()
+        return entry.pruned
+
+    def lost(self, opened: Open[int]) -> int:
+        """See `Visitor`."""
+        return 0
+
+
+class Counting:
+    """Actions of who only counts what would be removed: none is done."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def action(self, node: Node) -> Test:
+        """The function of an action."""
+        if node.name == "delete":
+            return self._delete
+        if node.name == "prune":
+            return _prune
+        return lambda entry: True
+
+    def _delete(self, entry: Entry) -> bool:
+        self._finder.counters.matched += 1
+        return True
+
+
+def _prune(entry: Entry) -> bool:
+    entry.pruned = True
+    return True
+
+
+def _depth(path: bytes) -> int:
+    """How many levels a directory is below its PATH."""
+    return path.count(b"/") + 1 if path else 0
+
+
+def _emptied(block: Block) -> Block:
+    """A block without what is in it, which nobody is to see."""
+    block.files, block.links, block.specials, block.directories = [], [], [], []
+    return block

@@ -1,0 +1,1 @@
+"""What an expression says: its words, its grammar, its numbers and patterns."""

@@ -1,0 +1,20 @@
+"""What a search from a program comes to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pcircle.tool.treetool import TreeReport
+
+
+class Found(NamedTuple):
+    """The `report`, as --json writes it, and the `text` that the command would have printed."""
+
+    report: TreeReport
+    text: bytes
+
+    @property
+    def paths(self) -> list[bytes]:
+        """The paths that -print0 has written, or -print where no name has a newline."""
+        end = b"\0" if b"\0" in self.text else b"\n"
+        return self.text.split(end)[:-1]

@@ -1,0 +1,61 @@
+"""Where a search begins: each PATH as it was typed, whatever it is. One that is not there fails."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from pcircle.errors import UsageError
+from pcircle.fs.sorting import pieces
+from pcircle.tool.inputs import open_input
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_NAMELESS = (b"", b".", b"..")
+
+
+def start_of(path: bytes, follow: str, *, removes: bool) -> Root:
+    """The root that a PATH is. With `removes` it is reached through what it lies in."""
+    if not path:
+        raise UsageError("empty file name")
+    try:
+        status = os.stat(path, follow_symlinks=follow != "P")
+    except OSError:
+        status = None
+        if follow != "P":
+            try:
+                status = os.lstat(path)
+            except OSError:
+                status = None
+    holder, name = os.path.split(path.rstrip(b"/"))
+    if path.startswith(b"/") and not holder:
+        holder = b"/"
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        # A slash behind a file makes it none; to look it up will say so.
+        name += path[len(path.rstrip(b"/")) :]
+        return Root(holder or b".", name or b"/", path)
+    if removes and name not in _NAMELESS and not _is_link(path.rstrip(b"/")):
+        return Root(holder or b".", b"", path, name)
+    return Root(path, b"", path)
+
+
+def _is_link(path: bytes) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def listed_starts(name: str) -> Iterator[bytes]:
+    """The PATHs that a file of -files0-from has, `-` being standard input. UsageError."""
+    shown = show(os.fsencode(name))
+    try:
+        with open_input(name, dash=True) as stream:
+            for number, path in enumerate(pieces(stream, b"\0"), 1):
+                if not path:
+                    raise UsageError(f"-files0-from: '{shown}': empty file name (number {number})")
+                yield path
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"-files0-from: cannot read '{shown}': {reason}") from None

@@ -1,0 +1,189 @@
+"""A rank's part of a search: what is set up for it, and what is done when all is found.
+
+The walk is one item, which waits for all others. When it is complete every rank is asked to run the
+commands that it has gathered and to send what it has kept; so nothing is left when the job ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pcircle.ffind.evaluating.actions import Actions
+from pcircle.ffind.evaluating.checks import Surroundings
+from pcircle.ffind.evaluating.entry import Entry
+from pcircle.ffind.evaluating.output import Found, Links, Output, Records
+from pcircle.ffind.evaluating.running import Commands
+from pcircle.ffind.finder import Finder
+from pcircle.ffind.ordering import ordered
+from pcircle.ffind.plan import Counters, FindPlan
+from pcircle.fs.directories import (
+    Directories,
+    bases,
+    capacity_of,
+    device_and_inode,
+    inode_alone,
+)
+from pcircle.runtime import Context, PartedTask
+from pcircle.tool.actions import Lines
+from pcircle.tool.changing import ChangeTask
+from pcircle.tool.failures import Failure
+from pcircle.tool.trees import Phase
+from pcircle.walk.items import Batch, Portion, Tree
+
+
+class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
+    """All of the search."""
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag="e"):
+    """The search is complete: do and send what the rank has kept."""
+
+
+class Halt(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """The search has ended early: leave the rest."""
+
+
+class _Ending(msgspec.Struct):
+    """What the walk has come to, while ranks end."""
+
+    result: Any
+
+
+class FindTask(
+    ChangeTask, PartedTask[Tree | Batch | Portion | Phase | Whole | End | Halt, dict[int, int]]
+):
+    """A rank's part of a search, or a thread's."""
+
+    tool = "ffind"
+    doing = "look up"
+    notice_type = Failure | Lines | Found | Records | Links
+    counters_type, visitor_type = Counters, Finder
+    plan: FindPlan
+
+    def begin(self) -> None:
+        """See `TreeTask`."""
+        super().begin()
+        plan = self.plan
+        self.halted = False
+        self.told = False
+        order = plan.order
+        self.output = Output(None if order is None else ordered(order, plan.now_ns))
+        self.commands = Commands(self.output.add, plan.directory, dry=plan.dry)
+        if plan.alone:
+            self.max_threads = 1
+        self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
+        self.context: Context[Any] | None = None
+        self.output.flush = self.flush
+        self.actions = Actions(
+            self.output,
+            self.commands,
+            self.counters,
+            self,
+            plan.now_ns,
+            dry=plan.dry,
+            quoted=plan.quoted,
+        )
+
+    @property
+    def rank_part(self) -> FindTask:
+        """The part of the rank's first thread."""
+        return self if self.first is None else self.first
+
+    def reach(self, *, is_first: bool) -> Directories:
+        """See `TreeTask`."""
+        plan = self.plan
+        if plan.alone:
+            self.max_threads = 1
+            self.threads = 1
+        typed = bases(
+            [(root.holder, root.name or root.within) for root in self.reached], plan.directory
+        )
+        return Directories(
+            typed,
+            capacity_of(is_first=is_first),
+            device_and_inode if plan.one_node else inode_alone,
+            follow=plan.settings.follow == "L",
+        )
+
+    def flush(self, *, all_: bool = False) -> None:
+        """Send what there is to be sent."""
+        if self.context is not None:
+            for notice in self.output.take(all_=all_):
+                self.context.note([notice])
+
+    # ---- of actions ------------------------------------------------------------
+
+    def removed(self, counters: Any) -> int:
+        """See `ChangeTask`."""
+        return int(counters.matched)
+
+    def due_once(self) -> None:
+        """Wait until something may be changed."""
+        context = self.context
+        self.due(1, (lambda: False) if context is None else context.is_stopping)
+
+    def deleted(self, entry: Entry) -> None:
+        """An entry was removed, or would be."""
+        if entry.kind == "d":
+            self.directories.forget(entry.root, entry.below)
+        if self.acts is not None:
+            self.acts.done("delete", entry.root, entry.below, entry.kind)
+
+    def listed(self, entry: Entry) -> None:
+        """An entry belongs into the list."""
+        if self.acts is not None:
+            self.acts.done("find", entry.root, entry.below, entry.letter())
+
+    # ---- items -----------------------------------------------------------------
+
+    def seed(self) -> Iterable[Any]:
+        """See `TreeTask`."""
+        self._first_items = list(super().seed())
+        return [Whole()]
+
+    def process(self, item: Any, context: Context[Any]) -> Any:
+        """See `TreeTask`."""
+        if isinstance(item, Whole):
+            context.spawn(self._first_items)
+            return None
+        if isinstance(item, Halt):
+            self.rank_part.halted = True
+            return {}
+        if isinstance(item, End):
+            self._end(context)
+            return {}
+        if self.plan.alone and self.rank:
+            context.post(0, [item])
+            return None
+        self.halt(context)
+        return super().process(item, context)
+
+    def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+        """See `TreeTask`."""
+        if not isinstance(item, Whole):
+            return super().join(item, own, merged, context)
+        if isinstance(own, _Ending):
+            return own.result
+        for rank in range(self.plan.ranks):
+            context.post(rank, [End()])
+        return _Ending(merged)
+
+    def halt(self, context: Context[Any]) -> None:
+        """If the search has ended here, have all other ranks know."""
+        first = self.rank_part
+        if first.halted and not first.told:
+            first.told = True
+            for rank in range(self.plan.ranks):
+                if rank != self.rank:
+                    context.post(rank, [Halt()])
+
+    def _end(self, context: Context[Any]) -> None:
+        for part in self.rank_part.parts:
+            part.context = context
+            part.commands.end()
+            part.counters.commands_failed += part.commands.failed
+            part.flush(all_=True)
+            part.context = None

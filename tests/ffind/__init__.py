@@ -1,0 +1,1 @@
+"""ffind as its users run it: judged by find."""
