@@ -28,6 +28,7 @@ _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
 _OWNER, _USER, _OWNING_GROUP, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_WORDS = {1: "user", 2: "user", 4: "group", 8: "group", 16: "mask", 32: "other"}
 _NOBODY = 0xFFFFFFFF
 _ALL = 7
 
@@ -124,6 +125,17 @@ def without_group(access: bytes) -> bytes:
         _ENTRY.pack(tag, 0 if tag == _OWNING_GROUP else right, number)
         for tag, right, number in _entries(access)
     )
+
+
+def short_form(access: bytes) -> str:
+    """A list as text, as getfacl has it on one line, with numbers for names."""
+    entries = []
+    for tag, rights, number in _entries(access):
+        name = str(number) if tag in (_USER, _GROUP) else ""
+        letters = zip("rwx", (4, 2, 1), strict=True)
+        shown = "".join(letter if rights & bit else "-" for letter, bit in letters)
+        entries.append(f"{_WORDS.get(tag, '?')}:{name}:{shown}")
+    return ",".join(entries)
 
 
 def _entries(access: bytes) -> Iterator[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "frm", "fbcast")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -33,6 +33,8 @@ GROUPS = {
     "fbench": ["Measurement", "Performance", "Output"],
     "ffind": ["Search", "Filters", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Performance", "Output"],
+    "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Performance",
+            "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 
@@ -108,7 +110,7 @@ def test_help_ends_with_examples(tool: str) -> None:
         assert _parser(tool).parse(words[1:], {}).operands or alone.intersection(words)
 
 
-@pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm"])
+@pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm", "fls"])
 def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) -> None:
     """In a directory that stands for the root; where an example has a launcher, with -j 2."""
     for name in ("data", "archive", "backup", "scratch"):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fs.directories import affordable_threads
 from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
@@ -77,31 +75,3 @@ def _root(path: bytes) -> tuple[Root, os.stat_result]:
         return root_of(path)
     except OSError as error:
         raise UsageError(f"cannot profile '{show(path)}': {error.strerror}") from None
-
-
-_MAX_WORKERS = 16
-_AT_ONCE = 16
-_FEW_WORKERS = 4
-
-
-class Division(NamedTuple):
-    """How many workers a rank has (None: adaptive), up to how many, and for how many
-    look-ups each may have helpers, who are called only where it takes long.
-    """
-
-    workers: int | None
-    most: int
-    helped: int
-
-    def helped_of(self, number: int) -> int:
-        """Look-ups at once of worker `number`: with many workers, the later ones need few."""
-        return self.helped if number < _FEW_WORKERS else min(self.helped, _FEW_WORKERS)
-
-
-def divide(threads: int | None) -> Division:
-    """Operations at once, by workers, which read a directory each, and look-ups in these."""
-    most = min(_MAX_WORKERS, affordable_threads())
-    if threads is None:
-        return Division(None, most, _AT_ONCE)
-    workers = min(most, -(-threads // _FEW_WORKERS))
-    return Division(workers, most, max(1, threads // workers))

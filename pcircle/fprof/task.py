@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.items import Claims, Done, Item, Lines, Mixed, added, narrow, wide
-from pcircle.fprof.plan import Plan, divide
+from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile.collect import Collector
 from pcircle.fprof.profile.inodes import Claim, Inodes, unpack
 from pcircle.fprof.profile.model import Profile, merge
@@ -22,7 +22,7 @@ from pcircle.fprof.profile.packing import pack
 from pcircle.fprof.profile.packing import unpack as unpacked
 from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
-from pcircle.fs.stats import Stats
+from pcircle.fs.stats import Stats, divide
 from pcircle.guards import require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.failures import Failure

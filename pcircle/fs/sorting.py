@@ -28,10 +28,14 @@ TOGETHER = 4096
 
 
 class Sorter:
-    """Takes records as they come, and gives them in their order. OSError without the space."""
+    """Takes records as they come, and gives them in their order. OSError without the space.
 
-    def __init__(self, run_bytes: int = RUN_BYTES) -> None:
+    So many are written `together`: of long ones few.
+    """
+
+    def __init__(self, run_bytes: int = RUN_BYTES, together: int = TOGETHER) -> None:
         self._run_bytes = run_bytes
+        self._together = together
         self._runs: list[list[IO[bytes]]] = [[]]  # by level: each of many of the level before
         self._some: list[bytes] = []
         self._size = 0
@@ -60,7 +64,7 @@ class Sorter:
         if level == len(self._runs):
             self._runs.append([])
         self._runs[level].append(run)
-        while some := list(islice(records, TOGETHER)):
+        while some := list(islice(records, self._together)):
             write_all(run.fileno(), END.join(some) + END)
         run.seek(0)
 

@@ -19,14 +19,19 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import repeat, starmap
-from typing import Final
+from typing import Final, NamedTuple
 
+from pcircle.fs.directories import affordable_threads
 from pcircle.fs.status import Calls, calls
 from pcircle.workers.overlap import Overlap
 
 CAPACITY: Final = 512
 """Names that are looked up at a time: what is known of them stays in the processor's cache."""
 
+_NS = 1_000_000_000
+_MAX_WORKERS = 16
+_AT_ONCE = 16
+_FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # of late
 _PROBE = 4  # names that are looked up to see how long it takes
@@ -46,7 +51,8 @@ class Stats:
     """What `look` found of up to `CAPACITY` names, in their order. Links are not followed.
 
     `threads` look-ups are under way at once where they take long. Columns: `links`, `uid`, `gid`,
-    `mode`, `inode`, `size` (bytes), `blocks` (of 512 bytes), `mtime` (whole seconds). Where nothing
+    `mode`, `inode`, `size` (bytes), `blocks` (of 512 bytes), `block_size`; `atime`, `ctime`,
+    `mtime` (whole seconds) and what is behind the point, `atime_ns` and so on. Where nothing
     `waits`, as in memory, a block of look-ups keeps the interpreter's lock, which takes 4% off;
     anywhere else other threads must run meanwhile.
     """
@@ -112,12 +118,17 @@ class Stats:
         column: list[int] = self._columns[name][start:stop].tolist()
         return column
 
-    def devices(self, start: int, stop: int) -> list[int]:
-        """The numbers of their devices, as `os.stat` has them."""
-        if "device" in self._columns:
-            return self.column("device", start, stop)
-        majors, minors = (self.column(f"device_{part}", start, stop) for part in ("major", "minor"))
+    def devices(self, start: int, stop: int, name: str = "device") -> list[int]:
+        """The numbers of the devices that they are on, or of `rdev` are, as `os.stat` has them."""
+        if name in self._columns:
+            return self.column(name, start, stop)
+        majors, minors = (self.column(f"{name}_{part}", start, stop) for part in ("major", "minor"))
         return list(map(os.makedev, majors, minors))
+
+    def times_ns(self, name: str, start: int, stop: int) -> list[int]:
+        """A time of theirs as `os.stat` has it, in nanoseconds."""
+        seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
+        return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
 
     def are_files(self, count: int) -> bool:
         """Whether the first names are regular files of one mode, as most of a directory are."""
@@ -179,3 +190,26 @@ def _columns(calls: Calls) -> Iterator[tuple[str, memoryview]]:
 
 def _constants(arguments: Sequence[int]) -> list[repeat[int]]:
     return [repeat(argument) for argument in arguments]
+
+
+class Division(NamedTuple):
+    """How many workers a rank has (None: adaptive), up to how many, and for how many
+    look-ups each may have helpers, who are called only where it takes long.
+    """
+
+    workers: int | None
+    most: int
+    helped: int
+
+    def helped_of(self, number: int) -> int:
+        """Look-ups at once of worker `number`: with many workers, the later ones need few."""
+        return self.helped if number < _FEW_WORKERS else min(self.helped, _FEW_WORKERS)
+
+
+def divide(threads: int | None) -> Division:
+    """Operations at once, by workers, which read a directory each, and look-ups in these."""
+    most = min(_MAX_WORKERS, affordable_threads())
+    if threads is None:
+        return Division(None, most, _AT_ONCE)
+    workers = min(most, -(-threads // _FEW_WORKERS))
+    return Division(workers, most, max(1, threads // workers))

@@ -23,6 +23,7 @@ _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_NO_AUTOMOUNT = 0x800
 _FLAGS = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT
 _BASIC_STATS = 0x7FF
+_NS = 1_000_000_000
 
 
 class Form(NamedTuple):
@@ -58,7 +59,15 @@ STATX: Final = Form(
         "inode": ("Q", 4),
         "size": ("Q", 5),
         "blocks": ("Q", 6),
+        "block_size": ("I", 1),
+        "atime": ("q", 8),
+        "atime_ns": ("I", 18),
+        "ctime": ("q", 12),
+        "ctime_ns": ("I", 26),
         "mtime": ("q", 14),
+        "mtime_ns": ("I", 30),
+        "rdev_major": ("I", 32),
+        "rdev_minor": ("I", 33),
         "device_major": ("I", 34),
         "device_minor": ("I", 35),
     },
@@ -75,16 +84,30 @@ X86_64: Final = Form(
         "mode": ("I", 6),
         "uid": ("I", 7),
         "gid": ("I", 8),
+        "rdev": ("Q", 5),
         "size": ("Q", 6),
+        "block_size": ("Q", 7),
         "blocks": ("Q", 8),
+        "atime": ("q", 9),
+        "atime_ns": ("Q", 10),
         "mtime": ("q", 11),
+        "mtime_ns": ("Q", 12),
+        "ctime": ("q", 13),
+        "ctime_ns": ("Q", 14),
     },
     after=(_FLAGS,),
 )
 
 
 def _fields(status: os.stat_result) -> dict[str, int]:
+    times = {"atime": status.st_atime_ns, "ctime": status.st_ctime_ns, "mtime": status.st_mtime_ns}
     return {
+        **{name: time_ns // _NS for name, time_ns in times.items()},
+        **{f"{name}_ns": time_ns % _NS for name, time_ns in times.items()},
+        "rdev": status.st_rdev,
+        "rdev_major": os.major(status.st_rdev),
+        "rdev_minor": os.minor(status.st_rdev),
+        "block_size": status.st_blksize,
         "device": status.st_dev,
         "device_major": os.major(status.st_dev),
         "device_minor": os.minor(status.st_dev),
@@ -95,7 +118,6 @@ def _fields(status: os.stat_result) -> dict[str, int]:
         "gid": status.st_gid,
         "size": status.st_size,
         "blocks": status.st_blocks,
-        "mtime": status.st_mtime_ns // 1_000_000_000,
     }
 
 

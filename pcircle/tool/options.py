@@ -79,8 +79,12 @@ def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> Non
 
 
 def refuse_idle_null(typed: argparse.Namespace) -> None:
-    """UsageError if `--null` was typed, but no option that names a file of paths or patterns."""
+    """UsageError if `--null` was typed, but no option that names a file of paths or patterns.
+
+    Unless it is also for what is printed.
+    """
     named = any(kind.endswith("-from") for kind, _ in typed.filters or ())
     listed = getattr(typed, "list_out", None)  # not every tool writes one
-    if typed.null and not named and typed.files_from is None and listed is None:
+    idle = typed.null and not getattr(typed, "prints_null", False)
+    if idle and not named and typed.files_from is None and listed is None:
         raise UsageError("--null requires --files-from, --exclude-from or --include-from")

@@ -54,7 +54,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Asks for the terminal's width by itself: argparse imports a module for archives to do so."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=max(_FEWEST_COLUMNS, _columns() - 1))
+        super().__init__(prog, width=max(_FEWEST_COLUMNS, columns() - 1))
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         """The value of an option; `[=VALUE]` where it may be left out."""
@@ -70,7 +70,7 @@ class Bare(argparse._StoreAction):
     """An option whose value may be left out, and is given with `=`."""
 
 
-def _columns() -> int:
+def columns() -> int:
     """The width of the terminal; COLUMNS overrides it."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and 0 < len(given) < len(str(sys.maxsize)) and int(given):

@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
+from collections.abc import Iterable
 from typing import BinaryIO, Protocol
 
 import msgspec
@@ -23,7 +25,7 @@ from pcircle.trusted import Place, opened, place_of, refuse_foreign, refuse_pseu
 from pcircle.ui.names import show
 from pcircle.writing import write_all, write_stream
 
-__all__ = ["Document", "check", "encode", "put", "write"]
+__all__ = ["Document", "check", "encode", "put", "stream", "write"]
 
 _NAME_BYTES = 200
 
@@ -80,15 +82,29 @@ def put(data: bytes, where: str, *, durable: bool = False) -> None:
 
     OSError if it can't be written.
     """
+    _put((data,), where, durable=durable)
+
+
+def stream(pieces: Iterable[bytes], where: str) -> None:
+    """Have a file made of pieces, as `put` does of one; `-` is standard output. OSError."""
+    if where == "-":
+        for piece in pieces:
+            write_stream(getattr(sys.stdout, "buffer", None), piece)
+    else:
+        _put(pieces, where, durable=False)
+
+
+def _put(pieces: Iterable[bytes], where: str, *, durable: bool) -> None:
     with place_of(os.fsencode(where)) as place:
         if _is_written_in_place(place):
             fd = opened(place, os.O_WRONLY | os.O_APPEND)
             try:
-                write_all(fd, data)
+                for piece in pieces:
+                    write_all(fd, piece)
             finally:
                 os.close(fd)
         else:
-            _replace(place, data, durable=durable)
+            _replace(place, pieces, durable=durable)
 
 
 def _problem(place: Place) -> str:
@@ -121,8 +137,8 @@ def _is_written_in_place(place: Place) -> bool:
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
-def _replace(place: Place, data: bytes, *, durable: bool) -> None:
-    """Put *data* under a name; an existing file is replaced, its mode and access list kept."""
+def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool) -> None:
+    """Put pieces under a name; an existing file is replaced, its mode and access list kept."""
     refuse_pseudo(place)
     refuse_foreign(place)
     # A name that is as long as may be has no room for more.
@@ -135,7 +151,8 @@ def _replace(place: Place, data: bytes, *, durable: bool) -> None:
             if old is not None:  # else the umask's mode is it
                 access = read_list(b"/proc/self/fd/%d/%b" % (place.fd, place.name), follow=False)
                 give_access(fd, stat.S_IMODE(old.st_mode), access)
-            write_all(fd, data)
+            for piece in pieces:
+                write_all(fd, piece)
             if durable:
                 os.fsync(fd)
         finally:

@@ -88,6 +88,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     place: Place | None
     specials: bytes = b""
     slot: int = 0
+    ancestors: bytes = b""
 
 
 def unpack(packed: bytes) -> list[bytes]:
@@ -109,4 +110,5 @@ def handed_back(item: Any, files: Sequence[bytes]) -> Iterable[Batch]:
                 require(item.place),
                 b"",
                 item.slot,
+                item.ancestors,
             )

@@ -583,5 +583,6 @@ def batches(where: Open[Any], names: Names, most: int) -> Iterator[Batch]:
                 weight=where.weight,
                 place=place,
                 slot=where.slot,
+                ancestors=where.ancestors,
                 **packed,
             )

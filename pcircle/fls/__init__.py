@@ -1,0 +1,27 @@
+"""fls: list files and trees in parallel. `listing` is the command, for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.fls.export import ListReport
+
+
+def listing(*paths: str | bytes, **options: object) -> ListReport | None:
+    """List as the command does, and print nothing; what `--json` would write, with `entries`.
+
+    `options` are those of the command line, by name: ``listing("/scratch", recursive=True,
+    sort="-size", jobs=4)``. All entries are in memory then. Entries that could not be listed are
+    in the result. Under MPI all ranks call it, and only the first has a result.
+
+    UsageError if it is refused.
+    """
+    from pcircle.encoding import text_of
+    from pcircle.fls.cli import BARE, parser
+    from pcircle.fls.command import program_of
+    from pcircle.tool.shell import words_of
+
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
+    typed = parser().parse([*words_of(options), "--", *operands], BARE)
+    typed.verbose = 0  # nothing is printed
+    return program_of(typed).collected()

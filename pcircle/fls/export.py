@@ -1,0 +1,159 @@
+"""Rows in a file, whole or not at all: JSON, CSV and Parquet, made as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fls.rows import NAMES, Row
+from pcircle.optional import try_out
+from pcircle.tool.results import Results
+from pcircle.tool.treetool import TreeReport
+from pcircle.ui import jsonout
+
+_TRIAL = """
+import io, pyarrow, pyarrow.json, pyarrow.parquet
+pyarrow.parquet.write_table(pyarrow.table({"a": [1]}), io.BytesIO())
+"""
+_GROUP_BYTES = 8 << 20
+"""Of rows as text, in a group of rows of Parquet."""
+
+
+class ListReport(TreeReport, frozen=True):
+    """The result for programs: that of all tools, and the entries in their order."""
+
+    entries: tuple[Row, ...]
+
+
+class RowResults(Results):
+    """Where rows go, when the job has ended; `rows` gives them."""
+
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        where: str,
+        pieces: Callable[[Iterator[bytes], TreeReport], Iterator[bytes]],
+        rows: Callable[[], Iterator[bytes]],
+    ) -> None:
+        super().__init__("fls", where, note)
+        self._where, self._pieces, self._rows = where, pieces, rows
+
+    def document(self, document: Any) -> None:
+        """See `Results`."""
+        whole = self._pieces(self._rows(), document)
+        where = "standard output" if self._where == "-" else self._where
+        self.write(where, partial(jsonout.stream, whole, self._where))
+
+
+def as_json(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """The document of JSON: entries first, which may be many, and then the report."""
+    yield b'{"entries": ['
+    gap = b"\n"
+    for text in rows:
+        if text:
+            yield gap + text[:-1].replace(b"\n", b",\n")
+            gap = b",\n"
+    yield b"\n],\n" + jsonout.encode(report).lstrip(b"{\n")
+
+
+def as_csv(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """CSV, with the names of the columns in the first line."""
+    yield ",".join(NAMES).encode() + b"\n"
+    yield from rows
+
+
+def of_rows(rows: Iterable[bytes]) -> tuple[Row, ...]:
+    """Rows for programs."""
+    decode = msgspec.json.Decoder(Row).decode
+    return tuple(decode(line) for text in rows for line in text.splitlines())
+
+
+class _Pieces:
+    """What a writer of Parquet has written so far, as it wants a file."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._some: list[bytes] = []
+        self._at = 0
+
+    def write(self, data: bytes) -> int:
+        """More of it."""
+        self._some.append(bytes(data))
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """How much it is by now."""
+        return self._at
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """It is complete."""
+
+    def taken(self) -> bytes:
+        """What was written since this was asked last."""
+        some, self._some = self._some, []
+        return b"".join(some)
+
+
+def check_arrow() -> None:
+    """UsageError if pyarrow can't be used."""
+    try:
+        try_out("pyarrow", _TRIAL)
+    except ImportError as error:
+        raise UsageError(f"--parquet: {error}; pip install 'pcircle[parquet]'") from None
+
+
+def as_parquet(rows: Iterator[bytes], report: TreeReport) -> Iterator[bytes]:
+    """Parquet: a column for each field, in groups of some thousand rows."""
+    arrow, json, parquet = map(import_module, ("pyarrow", "pyarrow.json", "pyarrow.parquet"))
+    schema = _schema(arrow)
+    options = json.ParseOptions(
+        explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
+    )
+    written = _Pieces()
+    with parquet.ParquetWriter(written, schema, compression="zstd") as writer:
+        for text in together(rows, _GROUP_BYTES):
+            reader = arrow.BufferReader(text)
+            block = json.ReadOptions(block_size=len(text) + 1)
+            table = json.read_json(reader, block, options)
+            writer.write_table(table.select(schema.names).cast(schema))
+            yield written.taken()
+    yield written.taken()
+
+
+def _schema(arrow: Any) -> Any:
+    types = {
+        int: arrow.int64(),
+        str: arrow.string(),
+        str | None: arrow.string(),
+        int | None: arrow.int64(),
+        tuple[str, ...]: arrow.list_(arrow.string()),
+    }
+    large = {"inode", "device", "rdev"}
+    fields = msgspec.structs.fields(Row)
+    return arrow.schema(
+        [(f.name, arrow.uint64() if f.name in large else types[f.type]) for f in fields]
+    )
+
+
+def together(texts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Texts joined to pieces of about this size."""
+    some: list[bytes] = []
+    held = 0
+    for text in texts:
+        some.append(text)
+        held += len(text)
+        if held >= size:
+            yield b"".join(some)
+            some, held = [], 0
+    if held:
+        yield b"".join(some)

@@ -1,0 +1,217 @@
+"""The columns of a listing: what ls says of each entry, and how wide that is.
+
+Of many entries at once each column is made, as text; a line is then one formatting operation. How
+wide the columns of a directory are is known when all that is in it was looked up: of a large one
+the columns travel, with widths that rank 0 takes the largest of.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pcircle.fls.decor import Decor
+from pcircle.fls.looked import Looked, known
+from pcircle.fls.plan import Form
+from pcircle.fls.shapes import in_columns
+from pcircle.guards import require
+from pcircle.ui.listing import Modes, Times, groups, human, users
+
+_BLOCK_BYTES = 512
+_UNKNOWN = b"?"
+
+
+class Widths(msgspec.Struct, array_like=True):
+    """How wide columns are, those of a device's two numbers, and which columns of names also have
+    numbers, which stand to the right. `blocks` are those of all entries; `heading` is the line
+    above them.
+    """
+
+    columns: list[int]
+    major: int = 0
+    minor: int = 0
+    numbers: int = 0
+    blocks: int = 0
+    heading: bytes = b""
+
+    def add(self, other: Widths) -> None:
+        """The widths of both."""
+        if not self.columns or not other.columns:
+            self.columns = self.columns or other.columns
+        self.columns = list(map(max, self.columns, other.columns or self.columns))
+        self.major, self.minor = max(self.major, other.major), max(self.minor, other.minor)
+        self.numbers |= other.numbers
+        self.blocks += other.blocks
+        self.heading = self.heading or other.heading
+
+
+Rows = Iterable[Sequence[bytes]]
+
+
+class Fields:
+    """Makes columns and lines of one form."""
+
+    def __init__(self, form: Form, now_ns: int) -> None:
+        self._form = form
+        self._modes = Modes()
+        self._users, self._groups = users(numeric=form.numeric), groups(numeric=form.numeric)
+        self._times = Times(form.style, now_ns)
+        self._time_width = len(self._times.text(now_ns))
+        self._decor = Decor(form)
+        self._templates: dict[tuple[int, ...], bytes] = {}
+        owner, group = (form.long and shown for shown in (form.owner, form.group))
+        left = "right" if form.numeric else "left"
+        columns = (
+            ("inode", form.inode, "right"),
+            ("space", form.blocks, "right"),
+            ("mode", form.long, "left"),
+            ("links", form.long, "right"),
+            ("user", owner, left),
+            ("group", group, left),
+            ("context", form.context, "left" if form.long else "right"),
+            ("size", form.long, "right"),
+            ("time", form.long, ""),
+        )
+        shown = [(name, align) for name, is_shown, align in columns if is_shown]
+        self._columns = [name for name, _ in shown]
+        self._aligns = [align for _, align in shown]
+
+    # ---- columns ---------------------------------------------------------------
+
+    def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
+        """The columns of entries as rows, with the name as the last, and widths of the others."""
+        widths = Widths([])
+        if looked.stats is None:
+            return [(name,) for name in self._decor.plain(looked.typed)], widths
+        modes = looked.column("mode")
+        extra = self._decor.extra(looked, modes)
+        made = [self._column(name, looked, modes, extra, widths) for name in self._columns]
+        for place in looked.failed:
+            self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
+        widths.columns = [max(map(len, column), default=0) for column in made]
+        if self._form.has_total:
+            widths.blocks = sum(known(looked.column("blocks"), looked.failed))
+        return list(zip(*made, self._decor.names(looked, modes, extra), strict=True)), widths
+
+    def _column(
+        self,
+        name: str,
+        looked: Looked,
+        modes: list[int],
+        extra: dict[int, dict[str, bytes]],
+        widths: Widths,
+    ) -> list[bytes]:
+        if name == "mode":
+            texts = list(map(self._modes.__getitem__, modes))
+            for place, more in extra.items():
+                texts[place] += more.get("mark", b"")
+            return texts
+        if name == "user" or name == "group":
+            known_by = self._users if name == "user" else self._groups
+            texts = list(map(known_by.__getitem__, looked.column(f"{name[0]}id")))
+            if not self._form.numeric and any(map(bytes.isdigit, set(texts))):
+                widths.numbers |= 1 << self._columns.index(name)
+            return texts
+        if name == "size":
+            return self._sizes(looked, modes, widths)
+        if name == "time":
+            times = require(looked.stats).times_ns(self._form.time, 0, len(looked.names))
+            return list(map(self._times.text, times))
+        if name == "context":
+            return [extra.get(place, {}).get("context", _UNKNOWN) for place in range(len(modes))]
+        if name == "space":
+            return list(map(self.space, looked.column("blocks")))
+        return list(map(b"%d".__mod__, looked.column(name)))
+
+    def space(self, blocks: int) -> bytes:
+        """So many blocks of 512 bytes in KiB, or for people."""
+        return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
+
+    def _sizes(self, looked: Looked, modes: list[int], widths: Widths) -> list[bytes]:
+        sizes = looked.column("size")
+        texts = list(map(human if self._form.human else b"%d".__mod__, sizes))
+        if any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):
+            devices = require(looked.stats).devices(0, len(modes), "rdev")
+            for place, mode in enumerate(modes):
+                if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+                    major, minor = os.major(devices[place]), os.minor(devices[place])
+                    widths.major = max(widths.major, len(str(major)))
+                    widths.minor = max(widths.minor, len(str(minor)))
+                    texts[place] = b"%d, %d" % (major, minor)
+        return texts
+
+    def _put_unknown(self, made: list[list[bytes]], place: int, kind: bytes) -> None:
+        for name, column in zip(self._columns, made, strict=True):
+            column[place] = _UNKNOWN
+            if name == "mode":
+                column[place] = kind + _UNKNOWN * 9
+            if name == "time":
+                column[place] = _UNKNOWN.rjust(self._time_width)
+
+    # ---- lines -----------------------------------------------------------------
+
+    def lines(self, rows: Rows, widths: Widths) -> list[bytes]:
+        """The lines of entries, without their ends."""
+        if len(self._columns) == 0:
+            return [row[-1] for row in rows]
+        wide = list(widths.columns)
+        if not wide:  # there are no entries
+            return []
+        if widths.minor:
+            rows = self._with_devices(rows, widths.minor)
+            size = self._columns.index("size")
+            wide[size] = max(wide[size], widths.major + 2 + widths.minor)
+        if widths.numbers:
+            rows = self._with_numbers(rows, widths.numbers, wide)
+        template = self._templates.get(tuple(wide)) or self._template(tuple(wide))
+        return list(map(template.__mod__, map(tuple, rows)))
+
+    def _template(self, wide: tuple[int, ...]) -> bytes:
+        parts = {"left": "%%-%db", "right": "%%%db"}
+        formats = [
+            parts[align] % width if align else "%b"
+            for align, width in zip(self._aligns, wide, strict=True)
+        ]
+        template = self._templates[wide] = " ".join([*formats, "%b"]).encode()
+        if len(self._templates) > 1 << 12:
+            self._templates.clear()
+        return template
+
+    def _with_devices(self, rows: Rows, minor: int) -> Iterable[list[bytes]]:
+        size = self._columns.index("size")
+        for row in rows:
+            changed = list(row)
+            first, comma, second = changed[size].partition(b", ")
+            if comma:
+                changed[size] = first + comma + second.rjust(minor)
+            yield changed
+
+    def _with_numbers(self, rows: Rows, which: int, wide: list[int]) -> Iterable[list[bytes]]:
+        places = [place for place in range(len(wide)) if which >> place & 1]
+        for row in rows:
+            changed = list(row)
+            for place in places:
+                if changed[place].isdigit():
+                    changed[place] = changed[place].rjust(wide[place])
+            yield changed
+
+    def text(self, lines: Sequence[bytes], widths: Widths, *, has_total: bool = True) -> bytes:
+        """The text of a directory: its heading, its blocks if that is so, and its lines."""
+        form = self._form
+        if form.columns and lines:
+            text = in_columns(lines, form.columns)
+        else:
+            text = form.end.join([*lines, b""])
+        return widths.heading + (self.total(widths) if has_total else b"") + text
+
+    def total(self, widths: Widths) -> bytes:
+        """The line of a directory's blocks, if there is one."""
+        form = self._form
+        return b"total %b%b" % (self.space(widths.blocks), form.end) if form.has_total else b""
+
+    def shown(self, names: Sequence[bytes]) -> list[bytes]:
+        """Names as they are shown."""
+        return self._decor.plain(names)

@@ -1,0 +1,106 @@
+"""What entries are sorted by, as bytes that are in that order: so they may be sorted anywhere.
+
+A key has neither NUL nor slash, which keep keys apart where directories are sorted by those of
+all that they lie in. Where text is to descend, its bytes are turned round; what ends it is then
+the largest of all, and for that the two smallest share their first byte.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+
+from pcircle.fs.stats import Stats
+from pcircle.ui.listing import Owners, groups, users
+
+TIMES = ("mtime", "atime", "ctime")
+KEYS = ("name", "size", *TIMES, "owner", "group", "kind")
+
+_LETTERS = bytes(byte for byte in range(1, 256) if byte != ord("/"))
+_TURNED = _LETTERS[1:-1][::-1]
+_TURN = bytes.maketrans(_LETTERS, _TURNED + b"/\0")
+_MIDDLE = 1 << 79  # times are before the epoch as well
+_KINDS = {
+    stat.S_IFBLK: b"b",
+    stat.S_IFCHR: b"c",
+    stat.S_IFDIR: b"d",
+    stat.S_IFREG: b"f",
+    stat.S_IFLNK: b"l",
+    stat.S_IFIFO: b"p",
+    stat.S_IFSOCK: b"s",
+}
+
+
+def kind_of(mode: int) -> bytes:
+    """A letter as of ``find -type``."""
+    return _KINDS.get(stat.S_IFMT(mode), b"?")
+
+
+def turned(text: bytes) -> bytes:
+    """A text of the opposite order, also of those that it begins."""
+    return text.translate(_TURN).replace(b"\0", b"\1\1").replace(b"/", b"\1\2") + b"\xff"
+
+
+class Keys:
+    """Keys of names by so many fields; those of one with its name are never equal."""
+
+    def __init__(self, keys: Sequence[tuple[str, bool]], *, directories_first: bool) -> None:
+        self._first = directories_first
+        names = [number for number, (key, _) in enumerate(keys) if key == "name"]
+        self._fields = list(keys[: names[0]] if names else keys)
+        self._turns = bool(names) and keys[names[0]][1]
+        self._owners: dict[str, Owners] = {"owner": users(), "group": groups()}
+        self.of_names_alone = not self._fields and not directories_first
+
+    def of(
+        self, names: Sequence[bytes], stats: Stats | None, led: Mapping[int, int]
+    ) -> Sequence[bytes]:
+        """Keys of names that were looked up, which is not needed for names alone.
+
+        `led` are the modes of what links lead to: one to a directory counts as such.
+        """
+        last = list(map(turned, names)) if self._turns else names
+        if stats is None or self.of_names_alone:
+            return last
+        count = len(names)
+        parts: list[Sequence[bytes]] = []
+        if self._first:
+            modes = stats.column("mode", 0, count)
+            modes = [led.get(place, mode) for place, mode in enumerate(modes)]
+            parts.append([b"1" if stat.S_ISDIR(mode) else b"2" for mode in modes])
+        for field, descends in self._fields:
+            parts.append(list(map(self._text_of(field, descends), _column(field, stats, count))))
+        return list(map(b"".join, zip(*parts, last, strict=True)))
+
+    def of_directory(self, name: bytes, status: os.stat_result) -> bytes:
+        """The same for a directory whose status is known."""
+        last = turned(name) if self._turns else name
+        if self.of_names_alone:
+            return last
+        parts = [self._text_of(*key)(_value(key[0], status)) for key in self._fields]
+        return b"".join((b"1" * self._first, *parts, last))
+
+    def _text_of(self, field: str, descends: bool) -> Callable[[int], bytes]:
+        sign = -1 if descends else 1
+        if field == "size" or field in TIMES:
+            return lambda value: b"%020x" % (_MIDDLE + sign * value)
+        text = kind_of if field == "kind" else self._owners[field].__getitem__
+        if descends:
+            return lambda value: turned(text(value))
+        return lambda value: text(value) + b"\1"
+
+
+_COLUMNS = {"kind": "mode", "owner": "uid", "group": "gid"}
+_STATUS = {"kind": "st_mode", "owner": "st_uid", "group": "st_gid", "size": "st_size"}
+
+
+def _column(field: str, stats: Stats, count: int) -> list[int]:
+    if field in TIMES:
+        return stats.times_ns(field, 0, count)
+    return stats.column(_COLUMNS.get(field, field), 0, count)
+
+
+def _value(field: str, status: os.stat_result) -> int:
+    value: int = getattr(status, _STATUS.get(field) or f"st_{field}_ns")
+    return value

@@ -1,0 +1,155 @@
+"""Rank 0's side of a listing: records are sorted, on disk if they are many, and become text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+
+from pcircle.errors import StoppedEarly
+from pcircle.fls.fields import Fields, Widths
+from pcircle.fls.plan import DIRECTORY, WIDTHS, ListPlan
+from pcircle.fls.records import OPERANDS, Record, read
+from pcircle.fs.sorting import Sorter
+from pcircle.ui.listing import Times, human
+
+_RUN_BYTES = 8 << 20
+_TOGETHER = 4096
+"""Lines that are made at once; more names of a directory are not put in columns."""
+
+
+class _Sums(NamedTuple):
+    """Of a directory, with all that is below it as far as that is known."""
+
+    place: bytes
+    shown: bytes
+    entries: int = 0
+    size: int = 0
+    blocks: int = 0
+    newest_ns: int = -(1 << 63)
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Both, as this one."""
+        more = (self.entries + other.entries, self.size + other.size, self.blocks + other.blocks)
+        return _Sums(self.place, self.shown, *more, max(self.newest_ns, other.newest_ns))
+
+
+class Printer:
+    """Takes records as they come. What is not sorted is text at once."""
+
+    def __init__(self, plan: ListPlan) -> None:
+        self._plan, self._form = plan, plan.form
+        self._fields = Fields(plan.form, plan.now_ns)
+        self._times = Times(plan.form.style, plan.now_ns)
+        self._sorter = Sorter(_RUN_BYTES, together=64) if plan.keys or plan.form.is_rows else None
+        self._is_first = True
+
+    def add(self, packed: Iterable[bytes]) -> bytes:
+        """Keep records; what is to be printed of them now. StoppedEarly without the space."""
+        if self._sorter is None:
+            return b"".join(map(self._apart, map(read, packed)))
+        try:
+            for each in packed:
+                self._sorter.add(each)
+        except OSError as error:
+            raise unsorted(error) from error
+        return b""
+
+    def rest(self) -> Iterator[bytes]:
+        """The text of all records that were kept, in order. StoppedEarly."""
+        if self._sorter is None:
+            return
+        try:
+            records = map(read, self._sorter.sorted())
+            if self._form.shape == "total":
+                yield from self._totals(records)
+            elif self._form.is_rows:
+                yield from (found.text for found in records)
+            else:
+                for place, of_one in groupby(records, key=attrgetter("place")):
+                    yield from self._directory(place, of_one)
+        except OSError as error:
+            raise unsorted(error) from error
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._sorter is not None:
+            self._sorter.close()
+
+    def _apart(self, found: Record) -> bytes:
+        """A directory's text."""
+        return self._gap(found.place) + found.text
+
+    def _gap(self, place: bytes) -> bytes:
+        """What is above a directory: an empty line, if something is above that."""
+        is_first, self._is_first = self._is_first, False
+        return b"\n" * (self._plan.headed and not is_first and place != OPERANDS)
+
+    def _directory(self, place: bytes, records: Iterator[Record]) -> Iterator[bytes]:
+        """The text of one directory, or of PATHs."""
+        widths = Widths([])
+        for found in records:
+            if found.tag == DIRECTORY:
+                yield self._apart(found)
+                return
+            if found.tag != WIDTHS:
+                records = chain((found,), records)
+                break
+            widths.add(msgspec.msgpack.decode(found.text, type=Widths))
+        texts = (found.text.split(b"\0") for found in records)
+        rows = list(islice(texts, _TOGETHER))
+        lines = self._fields.lines(rows, widths)
+        gap, has_total = self._gap(place), place != OPERANDS
+        if len(rows) < _TOGETHER:
+            yield gap + self._fields.text(lines, widths, has_total=has_total)
+            return
+        yield gap + widths.heading + self._fields.total(widths) * has_total
+        while lines:
+            yield self._form.end.join([*lines, b""])
+            lines = self._fields.lines(list(islice(texts, _TOGETHER)), widths)
+
+    # ---- sums ------------------------------------------------------------------
+
+    def _totals(self, records: Iterable[Record]) -> Iterator[bytes]:
+        """A line for each directory, below those of what is in it, as of du."""
+        above: list[_Sums] = []
+        for found in records:
+            numbers, shown = found.text.split(b" ", 4)[:4], found.text.split(b" ", 4)[4]
+            sums = _Sums(found.place, shown, *map(int, numbers))
+            if found.place == OPERANDS:
+                yield self._sum(sums)
+                continue
+            while above and not _is_below(found.place, above[-1].place):
+                yield from self._left(above)
+            if above and above[-1].place == found.place:
+                above[-1] = above[-1].plus(sums)
+            else:
+                above.append(sums)
+        while above:
+            yield from self._left(above)
+
+    def _left(self, above: list[_Sums]) -> Iterator[bytes]:
+        done = above.pop()
+        if above:
+            above[-1] = above[-1].plus(done)
+        if self._plan.deep or not above:
+            yield self._sum(done)
+
+    def _sum(self, sums: _Sums) -> bytes:
+        size = human(sums.size) if self._form.human else b"%d" % sums.size
+        (shown,) = self._fields.shown([sums.shown])
+        newest = self._times.text(sums.newest_ns)
+        columns = (b"%d" % sums.entries, size, self._fields.space(sums.blocks), newest, shown)
+        return b"\t".join(columns) + self._form.end
+
+
+def _is_below(place: bytes, above: bytes) -> bool:
+    return place == above or place.startswith(above + b"\0")
+
+
+def unsorted(error: OSError) -> StoppedEarly:
+    """What ends a job whose findings don't fit into memory, nor where temporary files go."""
+    return StoppedEarly(f"cannot write temporary files: {error.strerror}")

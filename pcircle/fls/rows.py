@@ -1,0 +1,205 @@
+"""Entries for programs: a row each, as a line of JSON or of CSV."""
+
+from __future__ import annotations
+
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.acls import ACCESS, read_list, short_form
+from pcircle.encoding import attributes
+from pcircle.fls.keys import kind_of
+from pcircle.fls.looked import Looked
+from pcircle.fls.plan import Form
+from pcircle.fs import lustre
+from pcircle.fs.trouble import Changed
+from pcircle.guards import require
+from pcircle.mounts import type_of_device
+from pcircle.ui.listing import groups, users
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LUSTRE = b"lustre"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a target of a link.
+
+    `kind` is a letter as of ``find -type``, times are nanoseconds since the epoch, `blocks` of 512
+    bytes. `acl`, `context` and `signature` are there if they were asked for, `stripe_count`,
+    `stripe_bytes` and `pool` on Lustre.
+    """
+
+    path: str | None
+    path_b64: str | None
+    kind: str
+    mode: int
+    links: int
+    uid: int
+    gid: int
+    owner: str
+    group: str
+    size: int
+    blocks: int
+    block_size: int
+    inode: int
+    device: int
+    rdev: int
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    target: str | None = None
+    target_b64: str | None = None
+    xattrs: tuple[str, ...] = ()
+    acl: str | None = None
+    context: str | None = None
+    stripe_count: int | None = None
+    stripe_bytes: int | None = None
+    pool: str | None = None
+    signature: str | None = None
+
+
+NAMES = Row.__struct_fields__
+
+
+def coded(name: bytes) -> tuple[str | None, str | None]:
+    """A name as text, or if it is not UTF-8 as base64."""
+    try:
+        return name.decode(), None
+    except UnicodeDecodeError:
+        return None, b64encode(name).decode()
+
+
+class Rows:
+    """Makes rows of one form, each with its end. An entry that can't be read is `failed`."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._users, self._groups = users(), groups()
+        self._encode = msgspec.json.Encoder().encode if form.shape == "json" else csv_line
+        self._lustre: dict[int, bool] = {}
+        self.failed: list[tuple[int, OSError]] = []
+        self.is_stopping: Callable[[], bool] = bool
+        self._signer: Any = None
+
+    def of(self, looked: Looked) -> list[bytes]:
+        """The rows of those that could be looked up, in their order; nothing for the others."""
+        stats, count = require(looked.stats), len(looked.names)
+        columns = [
+            looked.column(name)
+            for name in ("mode", "links", "uid", "gid", "size", "blocks", "block_size", "inode")
+        ]
+        columns += [stats.devices(0, count), stats.devices(0, count, "rdev")]
+        columns += [stats.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime")]
+        self.failed = []
+        return [
+            b"" if place in looked.failed else self._row(looked, place, values)
+            for place, values in enumerate(zip(*columns, strict=True))
+        ]
+
+    def _row(self, looked: Looked, place: int, values: Sequence[int]) -> bytes:
+        mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, *times = values
+        name = looked.names[place]
+        try:
+            more = self._more(looked, name, mode, device)
+        except OSError as error:
+            self.failed.append((place, error))
+            return b""
+        path = os.path.join(looked.shown, looked.typed[place])
+        owner, group = self._users[uid], self._groups[gid]
+        row = Row(
+            *coded(path),
+            kind_of(mode).decode(),
+            mode,
+            links,
+            uid,
+            gid,
+            owner.decode(errors="replace"),
+            group.decode(errors="replace"),
+            *(size, blocks, block_size, inode, device, rdev),
+            *(times[0], times[1], times[2]),
+            **more,
+        )
+        return self._encode(row) + b"\n"
+
+    def _more(self, looked: Looked, name: bytes, mode: int, device: int) -> dict[str, Any]:
+        """What takes calls of its own. OSError if a file can't be read that is to be."""
+        form, more = self._form, dict[str, Any]()
+        path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
+        if stat.S_ISLNK(mode):
+            more["target"], more["target_b64"] = coded(os.readlink(name, dir_fd=looked.fd))
+        with suppress(OSError):  # where there are none
+            names = attributes(path, follow=False)
+            more["xattrs"] = tuple(sorted(map(_text, names)))
+        if form.acl and not stat.S_ISLNK(mode):
+            with suppress(OSError):
+                value = read_list(path, ACCESS, follow=False)
+                more["acl"] = None if value is None else short_form(value)
+        if form.context:
+            with suppress(OSError):
+                context = os.getxattr(path, "security.selinux", follow_symlinks=False)
+                more["context"] = context.rstrip(b"\0").decode(errors="replace")
+        if self._is_lustre(device) and stat.S_ISREG(mode):
+            more |= layout_of(path)
+        if form.digest and stat.S_ISREG(mode):
+            more["signature"] = self._signature(name, looked.fd)
+        return more
+
+    def _signature(self, name: bytes, directory_fd: int) -> str:
+        """The signature of a file, as of fsum. OSError, also if the job ends meanwhile."""
+        from pcircle.signature import Signer, text_of  # few want it
+        from pcircle.signature.algorithms import DEFAULT
+
+        signer = self._signer = self._signer or Signer(DEFAULT, b"")
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Changed("it is no longer a regular file")
+            signer.read(fd, self.is_stopping)
+        finally:
+            os.close(fd)
+        return text_of(signer.algorithm, signer.seal[1:])
+
+    def _is_lustre(self, device: int) -> bool:
+        if device not in self._lustre:
+            self._lustre[device] = type_of_device(device) == _LUSTRE
+        return self._lustre[device]
+
+
+def _text(name: str) -> str:
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def layout_of(path: bytes) -> dict[str, Any]:
+    """What a Lustre layout says of a file: of its last component with data if it has several."""
+    with suppress(OSError, ValueError, IndexError):  # it tells of none, or of none known
+        value = lustre.read_layout(path)
+        if value is not None:
+            layout = lustre.parse(value)
+            if isinstance(layout, lustre.Composite):
+                plain = [part.stripes for part in layout.components if part.stripes is not None]
+                layout = plain[-1]
+            return {
+                "stripe_count": layout.count,
+                "stripe_bytes": layout.stripe_bytes,
+                "pool": layout.pool.decode(errors="replace") or None,
+            }
+    return {}
+
+
+def csv_line(row: Row) -> bytes:
+    """A row as CSV; attributes are joined by spaces, which are escaped in them."""
+    values = []
+    for name in NAMES:
+        value = getattr(row, name)
+        if name == "xattrs":
+            value = " ".join(each.replace("\\", r"\\").replace(" ", r"\x20") for each in value)
+        text = "" if value is None else str(value)
+        if any(mark in text for mark in ',"\r\n') or (text == "" and value is not None):
+            text = '"' + text.replace('"', '""') + '"'
+        values.append(text)
+    return ",".join(values).encode()

@@ -1,0 +1,412 @@
+"""What fls does at each step of the walk: looks names up, and makes records of what it finds.
+
+A directory of few names is done whole, by the item that reads it, and is one record: its text, in
+order. Of a larger one batches of names are looked up by whoever is free, and each name is a record.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from pcircle.encoding import exact, to_scan
+from pcircle.fls.fields import Fields, Widths
+from pcircle.fls.keys import Keys
+from pcircle.fls.looked import Looked
+from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan, Records
+from pcircle.fls.records import OPERANDS, place_in, record, root_place
+from pcircle.fls.rows import Rows
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.scan import Block, Listings, encoded
+from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.tool.failures import Failure
+from pcircle.tool.trees import EntryVisitor, TreeTask
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+from pcircle.walk.walker import Walker
+
+MAX_WHOLE = 4096
+"""Names of a directory that is done whole."""
+_ITSELF = (b".", b"..")
+_HERE = -100  # AT_FDCWD
+_FLUSH_BYTES = 64 << 10
+_NAMES_ALONE = ("files", "links", "specials", "directories")
+
+
+class Batch(NamedTuple):
+    """Entries of a directory: their keys, a row of each, and how wide that is."""
+
+    keys: Sequence[bytes]
+    rows: list[Any]
+    widths: Widths
+
+
+class ListVisitor(EntryVisitor):
+    """One worker thread's."""
+
+    batch_names: ClassVar[int] = 2 * CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: ListPlan = task.plan
+        self._plan, self._form = plan, plan.form
+        self._keys = Keys(plan.keys, directories_first=plan.directories_first)
+        self._fields = Fields(plan.form, plan.now_ns)
+        self._rows = Rows(plan.form) if plan.form.is_rows else None
+        self._follows = plan.directories_first or plan.form.follows
+        self._stats: Stats = task.stats
+        self._listings = Listings()
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+
+    def _shown(self, where: Where) -> bytes:
+        """The path of a directory as the user knows it; nothing for where PATHs are."""
+        if where.path == HOLDER:
+            return b""
+        shown = self._plan.roots[where.root].shown
+        if not where.path:
+            return shown
+        return (shown.rstrip(b"/") or b"/"[: len(shown)]) + b"/" + where.path
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`. What is in it is sorted by the place of the directory."""
+        super().enter(opened, source, holder)
+        status = source.opened.status
+        if holder is None:
+            opened.ancestors = root_place(opened.root)
+        else:
+            key = self._keys.of_directory(os.path.basename(opened.path), status)
+            opened.ancestors = place_in(holder.ancestors, key)
+        if self._form.shape == "total":
+            sums = (1, status.st_size, status.st_blocks, status.st_mtime_ns)
+            self._keep_sums(opened.ancestors, sums, self._shown(opened))
+        return None
+
+    def whole(
+        self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
+    ) -> list[bytes] | None:
+        """See `Visitor`: a directory of few names, of which one record is made."""
+        found = self._few(source)
+        if found is None:
+            return None
+        names, below = found
+        count = len(names)
+        self.counters.files -= len(below)  # see `_count`
+        self.counters.found += count
+        opened.weight = weight / max(1, count)
+        itself = _ITSELF if self._form.hidden > 1 else ()
+        names[:0] = itself
+        keys: list[bytes] = []
+        rows: list[Any] = []
+        widths = Widths([], heading=self._heading(opened))
+        for at in range(0, len(names), CAPACITY):
+            some = names[at : at + CAPACITY]
+            looked = self._looked(opened, some, source.fd, context, 0 if at else len(itself))
+            below += self._count(looked)
+            batch = self._batch(opened, looked, context)
+            keys += batch.keys
+            rows += batch.rows
+            widths.add(batch.widths)
+        if not self._plan.recursive:
+            self.counters.directories += len(below)
+            below = []
+        self.counters.weight += weight - opened.weight * len(below)
+        if self._form.shape != "total":
+            self._keep_together(opened.ancestors, Batch(keys, rows, widths), whole=True)
+        return below
+
+    def _few(self, source: Lease) -> tuple[list[bytes], list[bytes]] | None:
+        """The names of a directory and, if nothing is looked up, those that are directories.
+
+        None if there are many.
+        """
+        status = source.opened.status
+        system = self._listings.of(status.st_dev)
+        self._stats.waits = system.waits
+        below: list[bytes] = []
+        names = None
+        if self._plan.looks_up:
+            names = self._listings.whole(source.fd, status, system)
+        if names is None:
+            scan: Any = os.scandir(to_scan(source.fd))
+            with scan as entries:
+                some = list(islice(entries, MAX_WHOLE + 1))
+            names = encoded([exact(each.name) for each in some])
+            if len(names) <= MAX_WHOLE and not self._plan.looks_up:
+                inner = [exact(each.name) for each in some if each.is_dir(follow_symlinks=False)]
+                below = self._visible(encoded(inner))
+        return None if len(names) > MAX_WHOLE else (self._visible(names), below)
+
+    def _visible(self, names: list[bytes]) -> list[bytes]:
+        return names if self._form.hidden else [name for name in names if name[:1] != b"."]
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """See `Visitor`: of a large directory, or one of which some is chosen.
+
+        Directories that are not entered are looked up with the rest, and others here.
+        """
+        itself = _ITSELF if self._form.hidden > 1 and opened.only is None else ()
+        if opened.only is None:
+            self._keep_widths(opened.ancestors, Widths([], heading=self._heading(opened)))
+        for block in blocks:
+            if not self._form.hidden:
+                for kind in _NAMES_ALONE:
+                    names = [name for name in getattr(block, kind) if not name.startswith(".")]
+                    setattr(block, kind, names)
+            if not self._plan.recursive:
+                block.specials += block.directories
+                block.directories = []
+            entered = [*itself, *encoded(block.directories)]
+            for at in range(0, len(entered), CAPACITY):
+                some = entered[at : at + CAPACITY]
+                self._keep_batch(opened, self._looked(opened, some, source.fd, None, 0), None)
+            itself = ()
+            yield block
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`: names of a large directory, or a PATH."""
+        every = names.all()
+        for at in range(0, len(every), CAPACITY):
+            if at and context.is_stopping():
+                context.spawn(list(handed_back(where, every[at:])))
+                break
+            some = every[at : at + CAPACITY]
+            self.counters.weight += where.weight * len(some)
+            looked = self._looked(where, some, fds[0], context, 0)
+            self.counters.directories += len(self._count(looked))
+            self._keep_batch(where, looked, context)
+
+    def operands(self) -> None:
+        """Columns are as wide as directories among the PATHs want it, too, as with ls."""
+        some = self._plan.directories
+        for at in range(0, len(some), CAPACITY):
+            names = some[at : at + CAPACITY]
+            looked = self._looked(None, names, _HERE, None, 0)
+            widths = self._fields.of(looked)[1]
+            widths.blocks = 0
+            self._keep_widths(OPERANDS, widths)
+
+    def _looked(
+        self,
+        where: Where | None,
+        names: Sequence[bytes],
+        fd: int,
+        context: Context[Any] | None,
+        itself: int,
+    ) -> Looked:
+        """Have names looked up, if need be. With a context those that can't be fail."""
+        shown, typed, failed = b"", names, dict[int, OSError]()
+        if where is not None:
+            shown = self._shown(where)
+            if where.path == HOLDER:
+                typed = [self._plan.roots[where.root].shown]
+        if not self._plan.looks_up:
+            return Looked(names, typed, None, {}, {}, fd, shown, itself, {})
+        try:
+            self._stats.look(fd, names)
+        except Failed as some:
+            failed = some.errors
+            if where is not None and context is not None:
+                for place, error in failed.items():
+                    if place >= itself:
+                        path = join_path(where.path, names[place])
+                        self.fail(where.root, path, "look up", error, context)
+        kinds = _kinds(fd) if failed else {}
+        looked = Looked(names, typed, self._stats, failed, kinds, fd, shown, itself, {})
+        if self._follows:
+            for place, mode in enumerate(looked.column("mode")):
+                if stat.S_ISLNK(mode) and place not in failed:
+                    with suppress(OSError):  # it leads nowhere
+                        looked.led[place] = os.stat(names[place], dir_fd=fd).st_mode
+        return looked
+
+    def _count(self, looked: Looked) -> list[bytes]:
+        """Count what was looked up; directories are returned instead."""
+        counters, count = self.counters, len(looked.names) - looked.itself
+        counters.sized += count
+        if looked.stats is None:
+            counters.files += count  # what else they are nobody asked
+            return []
+        if not looked.itself and not looked.failed and looked.stats.are_files(count):
+            counters.files += count
+            return []
+        below = []
+        for place, mode in enumerate(looked.column("mode")):
+            if place < looked.itself or place in looked.failed:
+                continue
+            if stat.S_ISREG(mode):
+                counters.files += 1
+            elif stat.S_ISDIR(mode):
+                below.append(looked.names[place])
+            elif stat.S_ISLNK(mode):
+                counters.links += 1
+            else:
+                counters.special += 1
+        return below
+
+    # ---- records ----------------------------------------------------------
+
+    def _batch(self, where: Where, looked: Looked, context: Context[Any] | None) -> Batch:
+        """The rows of names that were looked up."""
+        if self._form.shape == "total":
+            if context is not None:
+                self._add_sums(where, looked)
+            return Batch((), [], Widths([]))
+        keys = looked.names
+        if self._plan.keys:
+            keys = self._keys.of(looked.typed, looked.stats, looked.led)
+        if self._rows is None:
+            return Batch(keys, *self._fields.of(looked))
+        if context is not None:
+            self._rows.is_stopping = context.is_stopping
+        rows = self._rows.of(looked)
+        for place, error in self._rows.failed:
+            # It was counted as what it is.
+            self._recount(where, looked, place, error, context)
+        return Batch(keys, rows, Widths([]))
+
+    def _keep_batch(self, where: Where, looked: Looked, context: Context[Any] | None) -> None:
+        """Entries of a directory that is not done whole."""
+        place = getattr(where, "ancestors", b"") or OPERANDS
+        batch = self._batch(where, looked, context)
+        batch.widths.heading = self._heading(where)
+        if not self._plan.keys:
+            self._keep_together(place, batch, whole=False)
+            return
+        self._keep_widths(place, batch.widths)
+        for key, row in zip(batch.keys, batch.rows, strict=True):
+            text = row if self._rows is not None else b"\0".join(row)
+            self._keep(record(place, ENTRY, text, key))
+
+    def _keep_together(self, place: bytes, batch: Batch, *, whole: bool) -> None:
+        """Entries that are told together, in their order."""
+        lines = batch.rows
+        if self._rows is None:
+            lines = self._fields.lines(batch.rows, batch.widths)
+        if self._plan.keys:
+            keys = batch.keys
+            lines = [lines[at] for at in sorted(range(len(lines)), key=keys.__getitem__)]
+        text = b"".join(lines)
+        if self._rows is None:
+            text = self._fields.text(lines, batch.widths, has_total=whole)
+        self._keep(record(place, DIRECTORY, text))
+
+    def _heading(self, where: Where) -> bytes:
+        if not self._plan.headed or where.path == HOLDER:
+            return b""
+        (shown,) = self._fields.shown([self._shown(where)])
+        return shown + b":\n"
+
+    def _keep_widths(self, place: bytes, widths: Widths) -> None:
+        if self._rows is None and self._form.shape != "total" and self._plan.keys:
+            self._keep(record(place, WIDTHS, msgspec.msgpack.encode(widths)))
+
+    def _add_sums(self, where: Where, looked: Looked) -> None:
+        """What is in a directory and is none counts for it."""
+        columns = map(looked.column, ("mode", "size", "blocks"))
+        times = require(looked.stats).times_ns("mtime", 0, len(looked.names))
+        rows = [
+            row
+            for place, row in enumerate(zip(*columns, times, strict=True))
+            if not stat.S_ISDIR(row[0]) and place not in looked.failed
+        ]
+        if rows:
+            _, sizes, blocks, newest = zip(*rows, strict=True)
+            sums = (len(rows), sum(sizes), sum(blocks), max(newest))
+            place = getattr(where, "ancestors", b"") or OPERANDS
+            self._keep_sums(place, sums, looked.shown or looked.typed[0])
+
+    def _keep_sums(self, place: bytes, sums: tuple[int, ...], shown: bytes) -> None:
+        self._keep(record(place, SUMS, b"%d %d %d %d " % sums + shown))
+
+    def _recount(
+        self,
+        where: Where,
+        looked: Looked,
+        place: int,
+        error: OSError,
+        context: Context[Any] | None,
+    ) -> None:
+        mode = looked.column("mode")[place]
+        if context is None or place < looked.itself or stat.S_ISDIR(mode):
+            return
+        if stat.S_ISREG(mode):
+            self.counters.files -= 1
+        elif stat.S_ISLNK(mode):
+            self.counters.links -= 1
+        else:
+            self.counters.special -= 1
+        path = join_path(where.path, looked.names[place])
+        self.fail(where.root, path, "read", error, context)
+
+    def _keep(self, packed: bytes) -> None:
+        self._kept.append(packed)
+        self._kept_bytes += len(packed)
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`: rank 0 is told."""
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        some, size = [], 0
+        for packed in kept:
+            some.append(packed)
+            size += len(packed)
+            if size > _FLUSH_BYTES:
+                context.note([Records(tuple(some))])
+                some, size = [], 0
+        if some:
+            context.note([Records(tuple(some))])
+
+
+def _kinds(fd: int) -> dict[bytes, bytes]:
+    """Letters for the names of a directory, as of ls where it can't look them up."""
+    kinds = {}
+    with os.scandir(to_scan(fd)) as entries:
+        for entry in entries:
+            letter = b"d" if entry.is_dir(follow_symlinks=False) else b"-"
+            letter = b"l" if entry.is_symlink() else letter
+            kinds[os.fsencode(exact(entry.name))] = letter
+    return kinds
+
+
+class ListTask(TreeTask):
+    """A rank's part, or a thread's. Look-ups of one overlap where they take long."""
+
+    notice_type, counters_type, visitor_type = Failure | Records, Counters, ListVisitor
+    plan: ListPlan
+
+    def begin(self) -> None:
+        """See `TreeTask`."""
+        division = divide(self.plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        number = 0 if self.first is None else len(self.first.parts)
+        self.stats = Stats(division.helped_of(number))
+
+    def walker(self, visitor: EntryVisitor) -> Walker[int]:
+        """See `TreeTask`."""
+        self._visitor: Any = visitor
+        return super().walker(visitor)
+
+    def seed(self) -> Iterable[Any]:
+        self._visitor.operands()
+        return super().seed()
+
+    def close(self) -> None:
+        """See `TreeTask`."""
+        for part in self.parts:
+            part.stats.close()
+        super().close()
