@@ -11,9 +11,9 @@ import functools
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -139,10 +139,15 @@ def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-in_package = pytest.mark.parametrize("path", _sources("pcircle"), ids=_name)
-in_project = pytest.mark.parametrize(
-    "path", _sources("pcircle", "tests", "examples", "docs"), ids=_name
-)
+def _against(paths: Sequence[Path], rule: Callable[[Path], Any]) -> dict[str, Any]:
+    """The modules that break a rule, and how: what it has found there.
+
+    One test for all of them: to begin a test takes longer than to look at a module.
+    """
+    return {_name(path): found for path in paths if (found := rule(path))}
+
+
+PROJECT = ("pcircle", "tests", "examples", "docs")
 
 
 class Facts(NamedTuple):
@@ -225,9 +230,9 @@ def _transport_is_modest(part: str, imported: str) -> bool:
     )
 
 
-@in_package
-def test_imports_follow_the_table(path: Path) -> None:
-    assert _forbidden(path, _facts(path).imports) == []
+def test_imports_follow_the_table() -> None:
+    wrong = _against(_sources("pcircle"), lambda path: _forbidden(path, _facts(path).imports))
+    assert wrong == {}
 
 
 @pytest.mark.parametrize(
@@ -352,46 +357,45 @@ def test_every_folder_of_the_package_is_a_package() -> None:
     assert [_name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
-@in_package
-def test_only_its_transport_names_mpi4py(path: Path) -> None:
-    """Names it in code, that is: comments and docstrings may explain."""
+def _lines_that_name_mpi4py(path: Path) -> list[int]:
+    """In code, that is: comments and docstrings may explain."""
     if path == MPI_MODULE or b"mpi4py" not in path.read_bytes():
-        return
+        return []
     prose = (tokenize.COMMENT, tokenize.STRING)
     with tokenize.open(path) as file:
-        lines = [
+        return [
             token.start[0]
             for token in tokenize.generate_tokens(file.readline)
             if "mpi4py" in token.string
             and (token.type not in prose or token.string.strip("rb'\"").startswith("mpi4py"))
         ]
-    assert lines == []
+
+
+def test_only_its_transport_names_mpi4py() -> None:
+    assert _against(_sources("pcircle"), _lines_that_name_mpi4py) == {}
 
 
 def test_the_mpi_transport_is_where_this_file_says() -> None:
     assert "mpi4py" in {name.split(".")[0] for name in _facts(MPI_MODULE).imports}
 
 
-@in_project
-def test_no_module_level_state_is_rebound(path: Path) -> None:
-    assert _facts(path).globals == []
+def test_no_module_level_state_is_rebound() -> None:
+    assert _against(_sources(*PROJECT), lambda path: _facts(path).globals) == {}
 
 
-@in_project
-def test_every_module_says_why_it_exists(path: Path) -> None:
-    assert _facts(path).docstring.strip()
+def test_every_module_says_why_it_exists() -> None:
+    assert _against(_sources(*PROJECT), lambda path: not _facts(path).docstring.strip()) == {}
 
 
-@in_project
-def test_files_and_functions_are_short(path: Path) -> None:
+def _too_long(path: Path) -> list[str]:
     lines = len(path.read_bytes().splitlines())
-    assert lines <= MAX_FILE_LINES
-    long = [
-        f"{name}: {length} lines"
-        for name, length in _facts(path).functions
-        if length > MAX_FUNCTION_LINES
-    ]
-    assert long == []
+    functions = _facts(path).functions
+    long = [f"{name}: {length} lines" for name, length in functions if length > MAX_FUNCTION_LINES]
+    return long if lines <= MAX_FILE_LINES else [*long, f"{lines} lines"]
+
+
+def test_files_and_functions_are_short() -> None:
+    assert _against(_sources(*PROJECT), _too_long) == {}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
