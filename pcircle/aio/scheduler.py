@@ -28,7 +28,6 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from math import isnan
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, TypeVar
 
 from pcircle.aio.futures import Cancelled, Future
@@ -113,12 +112,7 @@ class Scheduler:
     def __enter__(self: S) -> S:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is not None:
             for lane in self._lanes.values():
                 lane.cancel()

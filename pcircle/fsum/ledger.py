@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
+from typing import Any
 
 from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
@@ -205,12 +205,7 @@ class Page:
         self.see([])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._alone.__exit__(kind, error, trace)
 
     def see(self, some: Sequence[tuple[bytes, bytes]]) -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from pcircle.errors import Interrupted, Terminated
@@ -55,12 +55,7 @@ class Signals:
         self._held = signal.pthread_sigmask(signal.SIG_UNBLOCK, CODES)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         signal.pthread_sigmask(signal.SIG_SETMASK, self._held)

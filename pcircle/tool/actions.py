@@ -150,7 +150,23 @@ class Actions:
     ) -> None:
         line = b""
         if self._wanted.lines:
-            line = self._line(action, root, path, kind, size, state, errno)
+            text, coded = _as_text(path or b".")
+            told = Action(
+                v=_VERSION,
+                tool=self._tool,
+                action=action,
+                path=text,
+                path_b64=coded,
+                root=root,
+                kind=kind,
+                why=(),
+                bytes=size,
+                state=state,
+                errno=errno,
+                rank=self._rank,
+                t=round(time.monotonic() - self._began_s, 3),
+            )
+            line = self._encode(told) + b"\n"
         listed, end, is_unlisted = b"", self._wanted.end, False
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
@@ -166,40 +182,6 @@ class Actions:
         """There is enough to be told that an item should not go on to gather more."""
         return len(self._kept) >= _MANY or len(self._planned) >= _MANY
 
-    def _line(
-        self,
-        action: str,
-        root: int,
-        path: bytes,
-        kind: str,
-        size: int,
-        state: str,
-        errno: int | None,
-    ) -> bytes:
-        text: str | UnsetType = UNSET
-        coded: str | UnsetType = UNSET
-        try:
-            text = (path or b".").decode()
-        except UnicodeDecodeError:
-            coded = b64encode(path).decode()
-        seconds = round(time.monotonic() - self._began_s, 3)
-        line = Action(
-            v=_VERSION,
-            tool=self._tool,
-            action=action,
-            path=text,
-            path_b64=coded,
-            root=root,
-            kind=kind,
-            why=(),
-            bytes=size,
-            state=state,
-            errno=errno,
-            rank=self._rank,
-            t=seconds,
-        )
-        return self._encode(line) + b"\n"
-
     def tell(self, context: Context[Any]) -> None:
         """The item ends: have rank 0 told."""
         if self._kept:
@@ -209,6 +191,14 @@ class Actions:
             planned, self._planned = self._planned, []
             for at in range(0, len(planned), _FEW):
                 context.note([Lines(b"", planned=b"".join(planned[at : at + _FEW]))])
+
+
+def _as_text(path: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+    """A path as text, or else in base 64."""
+    try:
+        return path.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, b64encode(path).decode()
 
 
 def _listed(path: bytes, end: bytes) -> bytes:
