@@ -122,8 +122,8 @@ def _measure(
     return measured
 
 
-def _compare(options: argparse.Namespace, home: Path, run_folder: Path) -> int:
-    found = _find(options, run_folder)
+def _compare(options: argparse.Namespace, home: Path, run_folder: Path, programs: Path) -> int:
+    found = _find(options, programs)
     labels = [row.label for row in found.rows]
     if options.tools and found.missing:
         for tool, reason in found.missing.items():
@@ -153,15 +153,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _news(f"not a directory: {options.dir}")
         return 2
     home: Path = options.dir.resolve() / datasets.FOLDER
-    run_folder = home / f"run-{os.getpid()}"
+    # What is compiled stays for all runs; each run empties its own folder.
+    run_folder, programs = (home / f"{kind}-{os.getpid()}" for kind in ("run", "programs"))
     run_folder.mkdir(parents=True)
+    programs.mkdir()
     try:
-        return _compare(options, home, run_folder)
+        return _compare(options, home, run_folder, programs)
     except KeyboardInterrupt:
         _news("interrupted")
         return 130
     finally:
-        datasets.remove(str(home if options.clean else run_folder))
+        for folder in [home] if options.clean else [run_folder, programs]:
+            datasets.remove(str(folder))
 
 
 def _terminate(number: int, _frame: object) -> None:

@@ -1,8 +1,9 @@
 """The data sets: what is copied, made once and kept.
 
 Each data set stands for one thing that makes a copy slow: the cost of a file (small, empty), of a
-byte (large, medium), of a directory that can't be divided (wide), of a chain that can't be walked
-in parallel (deep), of starting at all (tiny), and of all of it together (mixed).
+byte (large, medium), of a directory (fours), of a directory that can't be divided (wide), of a
+chain that can't be walked in parallel (deep), of starting at all (tiny), and of all of it together
+(mixed).
 
 Contents are slices of one random block: no block is zero (a tool that looks for holes must not
 find any) and nothing compresses. A file system that removes duplicate blocks would find some.
@@ -176,7 +177,7 @@ def recipes(scale: float = 1.0) -> dict[str, Recipe]:
         return max(1, round(count * scale))
 
     small, medium, wide, empty = scaled(20_000), scaled(500), scaled(200_000), scaled(500_000)
-    large_bytes = scaled(2 * GiB)
+    fours, large_bytes = scaled(60_000), scaled(2 * GiB)
     levels = min(_DEEP_LEVELS, scaled(_DEEP_LEVELS))  # more would pass PATH_MAX, where peers fail
     files, directories = scaled(30_000), scaled(3_000)
     mixed_bytes = sum(_home_sizes(files))
@@ -191,6 +192,8 @@ def recipes(scale: float = 1.0) -> dict[str, Recipe]:
         recipe("tiny", "3", "three files of 1 KiB", _flat(3, KiB), 3 * KiB, 4),
         recipe("small", f"{small}x4k", f"{small:,} files of 4 KiB, 1,000 to a directory",
                _grid(1000, small, 4 * KiB), small * 4 * KiB, small + 20),
+        recipe("fours", f"{fours}", f"{fours:,} empty files, 4 to a directory",
+               _grid(4, fours, 0), 0, fours + fours // 4),
         recipe("large", f"{large_bytes}", f"one file of {large_bytes / GiB:.3g} GiB",
                _flat(1, large_bytes), large_bytes, 2),
         recipe("medium", f"{medium}x2MB", f"{medium:,} files of 2 MB",

@@ -3,7 +3,8 @@
 A command line is a template; `Row.command` puts the paths in. Every tool gets a directory to copy
 and a target that does not exist. Tools that preserve modes and times always do so here (cp -a,
 rsync -a, xcp, fpsync); fcp and dcp do on request, so fcp has a row for each case, and ``dcp-p``
-may be asked for by name.
+may be asked for by name. So may ``loop`` and ``c-loop``: plain loops in Python and C that make the
+calls of the kernel that fcp makes for each entry, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULT_TOOLS = ("cp", "rsync", "xcp", "dcp", "dcp-nosync", "fpsync", "fcp", "fcp-p")
-ALL_TOOLS = (*DEFAULT_TOOLS, "dcp-p")
+LOOPS = ("loop", "c-loop")
+ALL_TOOLS = (*DEFAULT_TOOLS, "dcp-p", *LOOPS)
 REFERENCE = "cp -a"
 
 _PROBE_S = 60.0
@@ -178,6 +180,20 @@ def _peer_rows(tool: str, ranks: Iterable[int]) -> list[Row]:
             for n in ranks]  # fmt: skip
 
 
+def _loop_row(tool: str, scratch: str) -> Row | str:
+    """A plain loop over what a copy asks of the kernel, or why there is none."""
+    source = Path(__file__).with_name("plain_loop.py")
+    words = ("{source}", "{target}")
+    if tool == "loop":
+        return Row(tool, "plain loop", 1, (sys.executable, "-IS", str(source), *words))
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return "no C compiler"
+    program = os.path.join(scratch, "plain_loop")
+    subprocess.run([compiler, "-O2", "-o", program, source.with_suffix(".c")], check=True)
+    return Row(tool, "plain loop in C", 1, (program, *words))
+
+
 def find(choice: Choice, scratch: str) -> Found:
     """The rows of the chosen tools, in the order in which they were named."""
     rows: list[Row] = []
@@ -191,6 +207,13 @@ def find(choice: Choice, scratch: str) -> Found:
             rows += _fcp_rows(choice, tool, command)
             if choice.mpi and mpi_launcher(choice.mpirun) is None:
                 missing[f"mpirun {tool}"] = f"not found: {choice.mpirun or 'mpirun'}"
+            continue
+        if tool in LOOPS:
+            row = _loop_row(tool, scratch)
+            if isinstance(row, str):
+                missing[tool] = row
+            else:
+                rows.append(row)
             continue
         program = "dcp" if tool == "dcp-p" else tool
         if shutil.which(program) is None:

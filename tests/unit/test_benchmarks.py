@@ -117,6 +117,16 @@ def test_a_bad_copy_gets_no_time(
     assert bad["runs"][0]["fault"].startswith(complaint)
 
 
+def test_plain_loops_make_whole_copies(folder: Path) -> None:
+    tools = "loop,c-loop" if shutil.which("cc") else "loop"
+    code, report = benchmark(
+        folder, "--only", "fours,mixed", "--tools", f"cp,{tools}", "--scale", "0.002"
+    )
+    assert code == 0
+    for data in report["data_sets"]:
+        assert all(row["median_s"] for row in data["rows"])
+
+
 def test_a_tool_that_hangs_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_rsync(folder, monkeypatch, "sleep 600")
     code, report = benchmark(
