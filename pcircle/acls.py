@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
@@ -27,9 +27,9 @@ _NONE = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 
 _VERSION = struct.pack("<I", 2)
 _ENTRY = struct.Struct("<HHI")  # tag, rights, user or group
-_OWNER, _USER, _OWNING_GROUP, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+OWNER, USER, OWNING_GROUP, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _WORDS = {1: "user", 2: "user", 4: "group", 8: "group", 16: "mask", 32: "other"}
-_NOBODY = 0xFFFFFFFF
+NOBODY = 0xFFFFFFFF
 _ALL = 7
 
 
@@ -55,8 +55,8 @@ def hands_down(directory: int | bytes) -> bool:
 
 def replace_list(target: int | bytes, mode: int) -> None:
     """Have a file no access list, and these bits, from one moment to the next. OSError if not."""
-    bits = ((_OWNER, mode >> 6), (_OWNING_GROUP, mode >> 3), (_OTHER, mode))
-    value = _VERSION + b"".join(_ENTRY.pack(tag, right & _ALL, _NOBODY) for tag, right in bits)
+    bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
+    value = packed((tag, right & _ALL, NOBODY) for tag, right in bits)
     try:
         os.setxattr(target, ACCESS, value)
     except OSError:
@@ -94,9 +94,9 @@ def give_access(fd: int, mode: int, access: bytes | None) -> None:
 
 def mode_with(mode: int, access: bytes) -> int:
     """The mode of a file that has this list. It may have been another when it was looked at."""
-    rights = {tag: right for tag, right, _ in _entries(access)}
-    group = rights.get(_MASK, rights.get(_OWNING_GROUP, 0))
-    bits = rights.get(_OWNER, 0) << 6 | group << 3 | rights.get(_OTHER, 0)
+    rights = {tag: right for tag, right, _ in entries_of(access)}
+    group = rights.get(MASK, rights.get(OWNING_GROUP, 0))
+    bits = rights.get(OWNER, 0) << 6 | group << 3 | rights.get(OTHER, 0)
     return stat.S_IMODE(mode) & ~0o777 | bits
 
 
@@ -107,36 +107,42 @@ def mode_without(mode: int, access: bytes) -> int:
     is named is then one of the others or, a user, perhaps of the group: where somebody is named
     to have less than these, they get no more than that.
     """
-    entries = list(_entries(access))
+    entries = list(entries_of(access))
     rights = {tag: right for tag, right, _ in entries}
-    mask = rights.get(_MASK, _ALL)
-    group, other = rights.get(_OWNING_GROUP, 0) & mask, rights.get(_OTHER, 0)
+    mask = rights.get(MASK, _ALL)
+    group, other = rights.get(OWNING_GROUP, 0) & mask, rights.get(OTHER, 0)
     for tag, right, _ in entries:
-        if tag == _USER:
+        if tag == USER:
             group &= right
-        if tag in (_USER, _GROUP):
+        if tag in (USER, GROUP):
             other &= right & mask
-    return stat.S_IMODE(mode) & ~0o777 | rights.get(_OWNER, 0) << 6 | group << 3 | other
+    return stat.S_IMODE(mode) & ~0o777 | rights.get(OWNER, 0) << 6 | group << 3 | other
 
 
 def without_group(access: bytes) -> bytes:
     """The same list, but that gives nothing to the owning group, which is another now."""
-    return _VERSION + b"".join(
-        _ENTRY.pack(tag, 0 if tag == _OWNING_GROUP else right, number)
-        for tag, right, number in _entries(access)
+    return packed(
+        (tag, 0 if tag == OWNING_GROUP else right, number)
+        for tag, right, number in entries_of(access)
     )
 
 
 def short_form(access: bytes) -> str:
     """A list as text, as getfacl has it on one line, with numbers for names."""
     entries = []
-    for tag, rights, number in _entries(access):
-        name = str(number) if tag in (_USER, _GROUP) else ""
+    for tag, rights, number in entries_of(access):
+        name = str(number) if tag in (USER, GROUP) else ""
         letters = zip("rwx", (4, 2, 1), strict=True)
         shown = "".join(letter if rights & bit else "-" for letter, bit in letters)
         entries.append(f"{_WORDS.get(tag, '?')}:{name}:{shown}")
     return ",".join(entries)
 
 
-def _entries(access: bytes) -> Iterator[tuple[int, int, int]]:
+def entries_of(access: bytes) -> Iterator[tuple[int, int, int]]:
+    """The entries of a list: tag, rights, user or group."""
     return _ENTRY.iter_unpack(access[len(_VERSION) :])
+
+
+def packed(entries: Iterable[tuple[int, int, int]]) -> bytes:
+    """A list of entries, in the kernel's order."""
+    return _VERSION + b"".join(_ENTRY.pack(*entry) for entry in entries)

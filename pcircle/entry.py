@@ -60,11 +60,14 @@ def enter(run: Callable[[], int]) -> int:
     return code
 
 
-def command(tool: str) -> Callable[[], int]:
-    """The program of a tool, on the arguments of the command line: see `enter`."""
+def command(tool: str, main: str = "main") -> Callable[[], int]:
+    """The program of a tool, on the arguments of the command line: see `enter`.
+
+    A tool of several names has a `main` for each.
+    """
 
     def run() -> int:
-        code: int = __import__(f"pcircle.{tool}.cli", fromlist=["main"]).main()
+        code: int = getattr(__import__(f"pcircle.{tool}.cli", fromlist=[main]), main)()
         return code
 
     return lambda: enter(run)

@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # before the deadline of the whole test that pyproject.toml sets.  Under qemu, beside other tests, a
 # program of six seconds was seen to take a minute.
 DEADLINE_S = 240.0
+# Whether long searches and many ranks are wanted: tox -e soak.
+SOAK = bool(os.environ.get("PCIRCLE_SOAK"))
 # How long what a test leaves behind may take to go away by itself: a thread or a child process that
 # ends may have to wait for a processor first.
 GRACE_S = 30.0

@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -35,6 +35,7 @@ GROUPS = {
     "frm": ["Removal", "Filters", "Performance", "Output"],
     "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Performance",
             "Output"],
+    "fchmod": ["Change", "Directories and links", "Filters", "Performance", "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 

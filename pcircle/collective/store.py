@@ -68,18 +68,23 @@ class Directory:
     def settle(self, op: Op, commit: bool) -> bool | None:
         """See `Records`. The decision is on disk when this returns."""
         name = self._name(op)
+        stood = commits = False
         with suppress(OSError):  # where nothing can be written another's decision may stand
-            self._decide(name, _COMMIT if commit else _UNDO)
+            commits = self._decide(name, _COMMIT if commit else _UNDO) and commit
+            stood = True
         try:
             with open(name, "rb") as file:
                 decided = file.read() == _COMMIT
             self._sync()  # also where it is another's
+        except FileNotFoundError:
+            # Somebody has forgotten it since, as long as this rank asks only what came to nothing.
+            return False if stood and not commits else None
         except OSError:
             return None
         return decided
 
-    def _decide(self, name: bytes, decision: bytes) -> None:
-        """Make the record, if there is none. OSError."""
+    def _decide(self, name: bytes, decision: bytes) -> bool:
+        """Make the record; false if there is one. OSError."""
         # A name of its own: who wrote into another's file might write into the record.
         temporary = b"%b.%b" % (name, os.urandom(8).hex().encode())
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -89,8 +94,11 @@ class Directory:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            with suppress(FileExistsError):
+            try:
                 os.link(temporary, name)
+            except FileExistsError:
+                return False
+            return True
         finally:
             with suppress(OSError):
                 os.unlink(temporary)

@@ -21,7 +21,7 @@ from pcircle.acls import ACCESS, DEFAULT, drop_default, hands_down, read_list
 from pcircle.copying.counts import Counts
 from pcircle.copying.target import Names, stop_if_full
 from pcircle.fs.lustre import STRIPE
-from pcircle.fs.metadata import Keep, settle_file
+from pcircle.fs.metadata import Keep, settle_file, settle_link_at
 from pcircle.fs.trouble import Changed
 from pcircle.fs.xattrs import (
     ACL,
@@ -163,12 +163,23 @@ class Extras:
         Where a directory is `closed`, what is made in it has its owner and group: the group of the
         process and of the directory above are one, or the directory has handed down its own.
         """
+        if not self._is_owners(status) or status.st_mode & _SPECIAL_BITS:
+            return False
+        return self._is_simple(fd, status.st_dev)
+
+    def _is_owners(self, status: os.stat_result) -> bool:
+        """Whether what is made in the directory has the owner and the group of this."""
         if self._owner is None:
             made = os.fstat(self._target_fd)
             self._owner = made.st_uid, made.st_gid
-        if self._owner != (status.st_uid, status.st_gid) or status.st_mode & _SPECIAL_BITS:
-            return False
-        return self._is_simple(fd, status.st_dev)
+        return self._owner == (status.st_uid, status.st_gid)
+
+    def settle_made_link(self, target_fd: int, name: bytes, status: os.stat_result) -> None:
+        """Give a link that was made where it is `closed` what it has not yet. OSError.
+
+        By its name, which nobody else can give to anything else there.
+        """
+        settle_link_at(name, target_fd, status, self._keep, owned=self._is_owners(status))
 
     def settle_made(self, out: int, status: os.stat_result) -> None:
         """Give an open copy that was made as `is_made_right` tells what it has not yet. OSError.

@@ -92,6 +92,9 @@ class LinkCopier:
         extras = self._means.extras
         status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
         held = extras.of_link(source_fd, source)
+        if held is None and extras.closed:
+            extras.settle_made_link(target_fd, written, status)
+            return
         with held_by_path(target_fd, written, stat.S_IFLNK) as path:
             if held is not None and held.values:
                 extras.account(give_attributes(path, held), target_fd)

@@ -19,7 +19,6 @@ import fcntl
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -44,7 +43,6 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_INTENT_BYTES = 1 << 20
 _RENAME_EXCHANGE = 2  # linux/fs.h
-_SETTLING_TRIES, _SETTLING_S = 5, 0.05
 
 
 class Intent(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +117,7 @@ class Place:
         shown = show(self._target)
         if not self._take_earlier():
             return f"{shown}: another fbcast is running here"
-        if _is_in_doubt(recover):
+        if list(recover()):
             return f"{shown}: an earlier run is in doubt here, and its record cannot be reached"
         self._clear()
         self._own = b"%b%b-%d" % (PREFIX, plan.job.encode(), self._rank)
@@ -459,12 +457,3 @@ def _sync_file_system(fd: int) -> None:
     elif library.syncfs(fd):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def _is_in_doubt(recover: Callable[[], Iterable[object]]) -> bool:
-    """Whether something stays in doubt; other nodes may be about to settle the same."""
-    for _ in range(_SETTLING_TRIES):
-        if not list(recover()):
-            return False
-        time.sleep(_SETTLING_S)
-    return bool(list(recover()))

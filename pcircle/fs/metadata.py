@@ -133,6 +133,17 @@ def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
         os.utime(path, ns=(source.st_atime_ns, source.st_mtime_ns))
 
 
+def settle_link_at(
+    name: bytes, dir_fd: int, source: os.stat_result, keep: Keep, *, owned: bool
+) -> None:
+    """As `settle_link`, by a name that nobody else can change; `owned`: it has its owner."""
+    if keep.ownership and not owned:
+        _chown_name(name, dir_fd, source)
+    if keep.timestamps:
+        times = source.st_atime_ns, source.st_mtime_ns
+        os.utime(name, ns=times, dir_fd=dir_fd, follow_symlinks=False)
+
+
 def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
     """Give a directory the attributes to keep that is open for its path alone.
 

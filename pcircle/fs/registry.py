@@ -11,6 +11,7 @@ What is known of an inode is the tool's affair: to copy takes far more of it tha
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -126,6 +127,35 @@ class Registry(Generic[T]):
                     "CREATE TABLE inodes (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;"
                 )
         return self._database
+
+
+class Firsts:
+    """Which names are the first of their inodes, at the home of these; for all of its threads.
+
+    An inode is forgotten when all its names have come. StoppedEarly without temporary space.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        # How many names have not come yet.
+        self._missing: Registry[int] = Registry(int, most, lambda missing: True)
+
+    def is_first(self, key: Key, links: int) -> bool:
+        """Whether this is the first name of an inode of so many; others of it are then to come."""
+        known = self._missing
+        with self._lock:
+            missing = known.get(key)
+            if missing is None:
+                known.add(key, links - 1)
+            elif missing > 1:
+                known.replace(key, missing - 1)
+            else:
+                known.forget(key)
+        return missing is None
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._missing.close()
 
 
 @contextmanager

@@ -58,6 +58,10 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
         return self.lines or bool(self.end) or bool(self.word) or self.plan
 
 
+Said = bytes | None
+"""Lines for the user, or None for those that the word of `Wanted` makes."""
+
+
 class _Kept(NamedTuple):
     """What happened to an entry."""
 
@@ -115,18 +119,20 @@ class Actions:
         self._kept: list[_Kept] = []
         self._planned: list[bytes] = []
 
-    def done(self, action: str, root: int, path: bytes, kind: str, size: int = 0) -> None:
-        """An entry was acted on, or would be."""
-        self._add(action, root, path, kind, size, self._done, None)
+    def done(
+        self, action: str, root: int, path: bytes, kind: str, size: int = 0, *, said: Said = None
+    ) -> None:
+        """An entry was acted on, or would be; `said` to the user are lines of the tool's own."""
+        self._add(action, root, path, kind, size, self._done, None, said)
 
     def planned(self, line: bytes) -> None:
         """An entry is planned to be acted on: its line of the plan."""
         self._planned.append(line)
 
-    def skipped(self, root: int, path: bytes, kind: str) -> None:
-        """An entry is left as it is."""
+    def skipped(self, root: int, path: bytes, kind: str, *, said: Said = None) -> None:
+        """An entry is left as it is; `said` as of `done`."""
         state = "skipped" if self._done == "done" else self._done
-        self._add("skip", root, path, kind, 0, state, None)
+        self._add("skip", root, path, kind, 0, state, None, said)
 
     def vanished(self, action: str, root: int, path: bytes, kind: str) -> None:
         """An entry was gone before it could be acted on."""
@@ -147,6 +153,7 @@ class Actions:
         size: int,
         state: str,
         errno: int | None,
+        said: Said = None,
     ) -> None:
         line = b""
         if self._wanted.lines:
@@ -171,11 +178,10 @@ class Actions:
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
             listed = b"" if is_unlisted else _listed(path, end)
-        said = b""
-        if self._wanted.word and state == self._done and action != "skip":
+        if said is None and self._wanted.word and state == self._done and action != "skip":
             whole = os.path.join(self._shown[root], path) if path else self._shown[root]
             said = f"{self._wanted.word} '{show(whole)}'\n".encode()
-        self._kept.append(_Kept(root, path, line, listed, is_unlisted, said))
+        self._kept.append(_Kept(root, path, line, listed, is_unlisted, said or b""))
 
     @property
     def is_full(self) -> bool:

@@ -117,6 +117,10 @@ class Console(Observer[R]):
         """The failure with the path that refused, where that may be another than the entry's."""
         return failure
 
+    def is_silent(self, failure: Failure) -> bool:
+        """Whether a failure is counted and logged, but not said."""
+        return False
+
     def remark(self, notice: Any) -> Iterable[str]:
         """What there is to say of a notice; of a failure, besides that it is one."""
         return ()
@@ -130,7 +134,8 @@ class Console(Observer[R]):
                 failure = self.refused(value)
                 if len(self.failures) < FAILURES_KEPT:
                     self.failures.append(failure.reported())
-                failed.append(failure.said(self.tool))
+                if not self.is_silent(value):
+                    failed.append(failure.said(self.tool))
             if isinstance(value, Lines):
                 self._write(self._actions, value.text, "actions")
                 self._write(self._listed, value.paths, "list")

@@ -26,6 +26,7 @@ def attributes_of(typed: argparse.Namespace) -> Attributes:
     newer, older = typed.newer_than, typed.older_than
     if typed.by_time is not None and newer is None and older is None:
         raise UsageError("--by-time requires --newer-than or --older-than")
+    owners, groups = getattr(typed, "owner_options", ("--owner", "--group"))
     smallest = _size("--min-size", typed.min_size)
     largest = _size("--max-size", typed.max_size)
     if smallest is not None and largest is not None and smallest > largest:
@@ -36,8 +37,8 @@ def attributes_of(typed: argparse.Namespace) -> Attributes:
         by_time=typed.by_time or "mtime",
         min_bytes=smallest,
         max_bytes=largest,
-        owners=_numbers("--owner", typed.owner, _user),
-        groups=_numbers("--group", typed.group, _group),
+        owners=_numbers(owners, typed.owner, _user),
+        groups=_numbers(groups, typed.group, _group),
         kinds=_kinds(typed.kind),
         match=tuple(map(_expression, typed.match or ())),
     )

@@ -99,8 +99,8 @@ def _line(value: object) -> bytes:
 # ---- reading -----------------------------------------------------------------------------------
 
 
-def read_plan(name: str, tool: str) -> Planned:
-    """Read a plan. UsageError if it is none of this tool, or is not whole."""
+def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
+    """Read a plan. UsageError if it is none of this tool or, where it has to be, is not whole."""
     shown = show(os.fsencode(name))
     try:
         with open(reading(os.fsencode(name)), "rb") as stream:
@@ -116,6 +116,8 @@ def read_plan(name: str, tool: str) -> Planned:
                 nonlocal last
                 count = 0
                 for line in stream:
+                    if not (is_whole or line.endswith(b"\n")):
+                        break  # the run that wrote it was killed
                     if not line.startswith(b"["):
                         last = msgspec.json.decode(line, type=Tail)
                         break
@@ -125,7 +127,7 @@ def read_plan(name: str, tool: str) -> Planned:
                         marks[number] = mark.encode()
                     else:
                         yield b"%010d" % number + _record(decode(text), mark.encode())
-                if last.entries != count or stream.read(1):
+                if (is_whole or last.entries) and (last.entries != count or stream.read(1)):
                     raise ValueError("it is not complete")
 
             lists = _sorted(records(), len(roots))

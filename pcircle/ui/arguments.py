@@ -169,8 +169,13 @@ class Parser(argparse.ArgumentParser):
         return last if all(flag is not None and flag.nargs == 0 for flag in flags) else None
 
 
-def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGroup:
-    """The filter options; `root` is what patterns are relative to."""
+def add_filters(
+    p: argparse.ArgumentParser, root: str, owners: str = "--owner", groups: str = "--group"
+) -> argparse._ArgumentGroup:
+    """The filter options; `root` is what patterns are relative to.
+
+    A tool that changes owners has the options of that name, and the filters other ones.
+    """
     group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
     for kind in ("exclude", "include"):
@@ -196,11 +201,11 @@ def add_filters(p: argparse.ArgumentParser, root: str) -> argparse._ArgumentGrou
         help=f"only paths below {root} that FILE lists (-: stdin)",
     )
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
-    _add_attributes(add, root)
+    _add_attributes(add, root, owners, groups)
     return group
 
 
-def _add_attributes(add: Callable[..., object], root: str) -> None:
+def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:
     """The filters by what entries are, directories apart."""
     add("--newer-than", metavar="T", help="changed after T: 30d (ago), 2026-11-30, @0, file:PATH")
     add("--older-than", metavar="T", help="changed at or before T")
@@ -211,8 +216,8 @@ def _add_attributes(add: Callable[..., object], root: str) -> None:
     )
     add("--min-size", metavar="SIZE", help="of at least SIZE")
     add("--max-size", metavar="SIZE", help="of at most SIZE")
-    add("--owner", metavar="LIST", help="of one of these users, by name or number")
-    add("--group", metavar="LIST", help="of one of these groups, by name or number")
+    add(owners, dest="owner", metavar="LIST", help="of one of these users, by name or number")
+    add(groups, dest="group", metavar="LIST", help="of one of these groups, by name or number")
     add("--kind", metavar="LIST", help="of these kinds: f, d, l, p, s, b, c, as of find")
     add(
         "--match",

@@ -272,7 +272,7 @@ class Walker(Generic[P]):
             top.tried = max(0, top.tried - 1)
             if self._each_s > _ITEM_S:
                 # Or one may hang: nothing is to wait for it.
-                self._give_all(stack, context, at_ease=False)
+                self._give_all(stack, context, at_ease=not hungry)
                 context.flush()
             reached_s = self._held.reached_s
             if not (self._each_s <= _ITEM_S and self._small(top, name, context)):
@@ -283,12 +283,13 @@ class Walker(Generic[P]):
             entered += 1
 
     def _give_all(self, stack: Sequence[Open[P]], context: Gathering[P], *, at_ease: bool) -> None:
-        """Hand out what is left: one by one if each may take an item's time.
+        """Hand out what is left: one by one if each may take an item's time and somebody waits.
 
-        Few are not divided where one is `at_ease`, since nobody waits.
+        Where one is `at_ease`, since nobody waits, few are not divided.
         """
         slow = self._each_s > _ITEM_S
-        least, shares = (1, _MAX_SHARES) if slow else (_MIN_NAMES if at_ease else 1, _SHARES)
+        least = 1 if slow or not at_ease else _MIN_NAMES
+        shares = _MAX_SHARES if slow and not at_ease else _SHARES
         for opened in stack:
             context.spawn(left_of(opened, least=least, shares=shares))
 
@@ -570,8 +571,8 @@ def device(lease: Lease) -> int:
     return lease.opened.status.st_dev
 
 
-def batches(where: Open[Any], names: Names, most: int) -> Iterator[Batch]:
-    """Names of a directory, so many at a time."""
+def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
+    """Names of a directory, which an `Open` or a `Batch` has, so many at a time."""
     place = require(where.place)
     for kind in ("files", "links", "specials"):
         some = getattr(names, kind)

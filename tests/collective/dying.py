@@ -1,11 +1,17 @@
-"""A job on the striped store in which one rank kills itself at a given step; see `test_store`.
+"""Jobs on the striped store in which one rank kills itself at a given step; see `test_store`.
 
-python -m tests.collective.dying PLACE JOBS SHAPE VERB NAME VICTIM STEP REQUESTERS
+python -m tests.collective.dying
+
+Each line of standard input is a job, as a JSON array of strings: PLACE JOBS SHAPE VERB NAME VICTIM
+STEP REQUESTERS. It runs in a fork of this process, and when all of its ranks have ended there is a
+line on standard output. So that many jobs cost one start of Python.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +23,8 @@ from pcircle.collective import Directory, Op, Service
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import choose
 from pcircle.transport.start import start
+
+DEADLINE_S = 240.0
 
 
 class _Steps:
@@ -60,7 +68,7 @@ class _Records(Directory):
         return settled
 
 
-def main(arguments: list[str]) -> int:
+def play(arguments: list[str]) -> int:
     """Ask as many ranks as are to ask, each for the same name."""
     place, jobs, shape, verb, name, victim, step, requesters = arguments
 
@@ -85,5 +93,23 @@ def main(arguments: list[str]) -> int:
     return start(choose("auto", int(jobs) or None, os.environ), body)
 
 
+def main() -> None:
+    """Play what comes."""
+    for line in sys.stdin:
+        ended, held = os.pipe()  # all ranks hold one end of it
+        pid = os.fork()
+        if not pid:
+            os.setsid()
+            os._exit(play(json.loads(line)))
+        os.close(held)
+        if not select.select([ended], [], [], DEADLINE_S)[0]:
+            os.killpg(pid, signal.SIGKILL)
+            print("hangs", flush=True)
+        os.read(ended, 1)
+        os.close(ended)
+        os.waitpid(pid, 0)
+        print("ended", flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

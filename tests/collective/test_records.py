@@ -63,3 +63,37 @@ def test_where_nothing_can_be_written_what_stands_is_found(
 
 def _full(fd: int, data: bytes) -> None:
     raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("wish", [False, True])
+def test_what_others_forget_meanwhile_came_to_nothing(
+    wish: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the moment at which a rank finds that it is decided, and that at which it looks."""
+    records, others = Directory(os.fsencode(tmp_path)), Directory(os.fsencode(tmp_path))
+    assert others.settle((1, 2), False) is False
+    link = os.link
+
+    def forgotten(*arguments: bytes) -> None:
+        try:
+            link(*arguments)
+        finally:
+            others.forget((1, 2))
+
+    monkeypatch.setattr(os, "link", forgotten)
+    assert records.settle((1, 2), wish) is False
+
+
+def test_what_was_to_be_done_and_is_gone_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = Directory(os.fsencode(tmp_path))
+    link = os.link
+
+    def lost(*arguments: bytes) -> None:
+        link(*arguments)
+        os.unlink(arguments[1])
+
+    monkeypatch.setattr(os, "link", lost)
+    assert records.settle((1, 2), True) is None
+    assert records.settle((1, 2), False) is False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from examples.striped_store.store import Change, check
-from tests.conftest import Run
+from pcircle.guards import require
+from tests.conftest import ROOT, Run
 
 SHAPES = pytest.mark.parametrize("shape", ["collective", "client"])
 Start = Callable[..., tuple[int, list[str]]]
@@ -45,8 +48,9 @@ def test_names_come_and_go(store: Start, shape: str) -> None:
     assert code == 1
     assert lines[0].startswith("stat new: 0 bytes in ")
     assert lines[1].endswith(": no such name")
-    assert store("remove", *names, "--shape", shape)[0] == 0
-    assert store("remove", names[0], "--shape", shape)[0] == 1
+    code, lines = store("remove", *names, names[0], "--shape", shape)
+    assert (code, lines[:-1]) == (1, [f"remove {name}: done" for name in names])
+    assert lines[-1].startswith(f"remove {names[0]}: nothing done: ")
     assert store("check") == (0, ["1 names, 0 intents"])
 
 
@@ -78,22 +82,38 @@ def test_a_full_member_has_all_undo(store: Start, shape: str) -> None:
     assert store("check") == (0, ["1 names, 0 intents"])
 
 
-def play(run: Run, place: Path, *arguments: object) -> dict[int, str]:
-    """Runs `dying`; the answers of the requesters that lived to write them."""
-    for path in place.glob("answer-*"):
-        path.unlink()
-    run([sys.executable, "-m", "tests.collective.dying", str(place), *map(str, arguments)])
-    return {
-        int(path.name.partition("-")[2]): path.read_text().partition(" ")[2].strip()
-        for path in place.glob("answer-*")
-    }
+class Plays:
+    """Jobs of `dying`, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def play(self, place: Path, *arguments: object) -> dict[int, str]:
+        """Play one to its end; the answers of the requesters that lived to write them."""
+        for path in place.glob("answer-*"):
+            path.unlink()
+        line = json.dumps([str(place), *map(str, arguments)])
+        print(line, file=require(self._process.stdin), flush=True)
+        assert require(self._process.stdout).readline() == "ended\n", arguments
+        return {
+            int(path.name.partition("-")[2]): path.read_text().partition(" ")[2].strip()
+            for path in place.glob("answer-*")
+        }
+
+
+@pytest.fixture
+def plays() -> Iterator[Plays]:
+    command = [sys.executable, "-m", "tests.collective.dying"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        yield Plays(process)
 
 
 @SHAPES
 def test_of_two_that_create_one_name_one_is_told_that_it_exists(
-    run: Run, tmp_path: Path, shape: str
+    plays: Plays, tmp_path: Path, shape: str
 ) -> None:
-    answers = play(run, tmp_path, 4, shape, "create", "name", 0, 0, 3)
+    answers = plays.play(tmp_path, 4, shape, "create", "name", 0, 0, 3)
     assert len(answers) == 3
     decided = sorted(answer.partition(" ")[0] for answer in answers.values())
     if shape == "collective":
@@ -109,7 +129,7 @@ def test_of_two_that_create_one_name_one_is_told_that_it_exists(
 @pytest.mark.parametrize("verb", ["create", "remove"])
 @pytest.mark.parametrize("who", ["requester", "owner", "member"])
 def test_a_rank_that_dies_at_any_step(
-    run: Run, tmp_path: Path, who: str, verb: str, shape: str
+    plays: Plays, tmp_path: Path, who: str, verb: str, shape: str
 ) -> None:
     """The others have all of it or nothing; after another job nothing is left over.
 
@@ -122,10 +142,10 @@ def test_a_rank_that_dies_at_any_step(
         place = tmp_path / f"{step}"
         place.mkdir()
         if verb == "remove":
-            assert play(run, place, ranks, "collective", "create", name, 0, 0, 1)[0] == "True"
-        answers = play(run, place, ranks, shape, verb, name, victim, step, 1)
+            assert plays.play(place, ranks, "collective", "create", name, 0, 0, 1)[0] == "True"
+        answers = plays.play(place, ranks, shape, verb, name, victim, step, 1)
         assert not victim or 0 in answers  # the requester lives, and is not left waiting
-        play(run, place, ranks, "collective", "stat", name, 0, 0, 0)  # another job
+        plays.play(place, ranks, "collective", "stat", name, 0, 0, 0)  # another job
         found = check(place, ranks)
         assert found[1:] == ([], [], 0), f"step {step}: {found}"
         done = bool(found.names) == (verb == "create")

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.conftest import SOAK
+
 # Ends what hangs; no measure of speed. The longest healthy run takes a dozen seconds where nothing
 # else runs (a thousand files on the tests' own file system, at 2 ms a request); beside other tests,
 # on processors that are some times slower and are others' as well, that was seen to be over 60.
@@ -31,6 +33,8 @@ HANG_S = 240.0
 KILL = signal.SIGKILL
 FCP = ("pcircle.fcp",)
 TAG = "FCP_TEST_RUN"
+# Of MPI: two seconds of two processors each time they are started.
+MANY_RANKS = 8
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
 # What a launcher gives its processes: the tests may themselves run under one.
 LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_MPI_", "MPI_")
@@ -69,10 +73,12 @@ FOUR = Launcher(jobs=4)
 
 
 def launchers(jobs: Sequence[int], ranks: Sequence[int]) -> list[Any]:
-    """Parameters for ``pytest.mark.parametrize("launcher", …)``."""
+    """Parameters for ``pytest.mark.parametrize("launcher", …)``; of many ranks in a soak alone."""
     local = [pytest.param(Launcher(jobs=size), id=f"j{size}") for size in jobs]
     mpi = [
-        pytest.param(Launcher(ranks=size), id=f"np{size}", marks=pytest.mark.mpi) for size in ranks
+        pytest.param(Launcher(ranks=size), id=f"np{size}", marks=pytest.mark.mpi)
+        for size in ranks
+        if SOAK or size < MANY_RANKS
     ]
     return local + mpi
 

@@ -21,7 +21,7 @@ ANOTHER, GROUP = 1001, 1002
 
 
 def _build(root: bytes) -> bytes:
-    """Few and many files in a directory, of ten modes, some of another owner or group."""
+    """Few and many files in a directory, of ten modes, and links; some are of others."""
     for directory, count in (b"few", 12), (b"many", 90):
         made = make_directory(root, directory)
         for number in range(count):
@@ -30,6 +30,10 @@ def _build(root: bytes) -> bytes:
             if not os.geteuid() and not number % 4:
                 os.chown(path, ANOTHER if number % 8 else -1, GROUP)
                 os.chmod(path, MODES[number % len(MODES)])
+        for number in range(3):
+            os.symlink(b"000", made + b"/link%d" % number)
+        if not os.geteuid():
+            os.lchown(made + b"/link1", ANOTHER, GROUP)
     set_times(root)
     return root
 

@@ -18,6 +18,7 @@ from pcircle.fprof.cli import main
 from pcircle.fprof.profile import saved
 from pcircle.fprof.profile.model import Profile, merge
 from pcircle.fprof.profile.packing import _with_extensions
+from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO
 from tests.fprof.running import profiled, run_fprof
 
@@ -295,7 +296,7 @@ def disturbed(value: Any, dice: random.Random) -> Any:
     return dice.choice([b"", b"\xff\n\x1b[31m", b"x" * 5000, b"../..", b"a//b", 0, None])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(200 if SOAK else 5))
 def test_what_is_believed_can_be_told(
     genuine: dict[str, Any], tmp_path: Path, seed: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,6 @@ bounds on counts, with room for another seed, never a time.
 
 from __future__ import annotations
 
-import os
 from statistics import median
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from pcircle.circle import Settings
 from pcircle.transport._sim import Conditions
+from tests.conftest import SOAK
 from tests.sim.cases import Case
 from tests.sim.judge import Run, play
 from tests.sim.work import Forest
@@ -23,7 +23,7 @@ from tests.sim.work import Forest
 pytestmark = pytest.mark.sim
 
 CORES_PER_NODE = 32
-RANKS = (500, 2000) if os.environ.get("PCIRCLE_SOAK") else (500,)
+RANKS = (500, 2000) if SOAK else (500,)
 
 
 def cluster(ranks: int, directories: int, **choices: Any) -> Case:

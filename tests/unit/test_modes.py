@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from pcircle.modes import ALL, parse_mode
+from tests.conftest import SOAK
 from tests.fcp.access import drawn_seed
 
-SOAK = bool(os.environ.get("PCIRCLE_SOAK"))
 UMASKS = (0o022, 0o077, 0o7)
 KNOWN = [
     *("0", "7", "755", "0755", "00755", "04755", "4755", "2000", "02000", "002000", "000000644"),

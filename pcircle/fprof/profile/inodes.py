@@ -8,12 +8,11 @@ names have come, and of one that it knows nothing but how many have not.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pcircle.fs import registry
-from pcircle.fs.registry import Registry
+from pcircle.fs.registry import Firsts
 
 MAX_AT_HAND = 100_000  # some 20 MB
 
@@ -51,23 +50,12 @@ class Inodes:
     """The inodes of a home, for all of its threads. StoppedEarly if there is no temporary space."""
 
     def __init__(self, most: int = MAX_AT_HAND) -> None:
-        self._lock = threading.Lock()
-        # How many names have not come yet.
-        self._missing: Registry[int] = Registry(int, most, lambda missing: True)
+        self._firsts = Firsts(most)
 
     def is_first(self, claim: Claim) -> bool:
         """Whether this is the first name of its file; others of it are then to come."""
-        key, known = (claim.volume, claim.inode), self._missing
-        with self._lock:
-            missing = known.get(key)
-            if missing is None:
-                known.add(key, claim.links - 1)
-            elif missing > 1:
-                known.replace(key, missing - 1)
-            else:
-                known.forget(key)
-        return missing is None
+        return self._firsts.is_first((claim.volume, claim.inode), claim.links)
 
     def close(self) -> None:
         """Give the space back."""
-        self._missing.close()
+        self._firsts.close()

@@ -1,0 +1,95 @@
+"""The calls that change an entry: never through a link, by its name or by a descriptor.
+
+`chmod` follows links, and has no flag against it before Linux 6.6, whose `fchmodat2` has one. Its
+arguments are given as ctypes takes them, which makes it as fast as `os.chmod`. Elsewhere, and where
+what is done depends on what an entry is, it is opened for its path alone: what was looked at is
+then what is changed, whoever exchanges the name meanwhile. By such a descriptor an entry is changed
+through `/proc/self/fd`, which leads to itself, be it a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pcircle.fs.trouble import Changed
+
+Target = int | bytes
+"""An open file, or the path of `/proc/self/fd` of one that is open for its path alone."""
+
+_FCHMODAT2 = 452  # on all machines that Linux runs Python on
+_NO_FOLLOW = 0x100
+_AT_FDCWD = -100
+_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_IS_LINK = "it is a symbolic link now"
+_READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
+
+
+@contextmanager
+def held(name: bytes, directory_fd: int) -> Iterator[tuple[bytes, os.stat_result]]:
+    """An entry as a target, and its status. OSError."""
+    fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+    try:
+        yield target_of(fd), os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def target_of(path_fd: int) -> bytes:
+    """What leads to a file that is open for its path alone."""
+    return b"/proc/self/fd/%d" % path_fd
+
+
+def by_name() -> Callable[[bytes, int, int], None]:
+    """A function that gives the entry of a name in a directory a mode. OSError; Changed of a link.
+
+    It takes the name, the mode and the directory's descriptor.
+    """
+    import ctypes  # no other tool needs it
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    number, flag = ctypes.c_long(_FCHMODAT2), ctypes.c_int(_NO_FOLLOW)
+    call(number, _AT_FDCWD, b"", 0, flag)
+    if ctypes.get_errno() != errno.ENOENT:
+        return _by_path
+
+    def change(name: bytes, mode: int, directory_fd: int) -> None:
+        if call(number, directory_fd, name, mode, flag):
+            code = ctypes.get_errno()
+            if code == errno.EOPNOTSUPP:
+                raise Changed(_IS_LINK)
+            raise OSError(code, os.strerror(code))
+
+    return change
+
+
+def _by_path(name: bytes, mode: int, directory_fd: int) -> None:
+    with held(name, directory_fd) as (target, status):
+        if stat.S_ISLNK(status.st_mode):
+            raise Changed(_IS_LINK)
+        os.chmod(target, mode)
+
+
+def ignores_modes() -> bool:
+    """Whether this process may list and search any directory, whatever its mode."""
+    try:
+        with open("/proc/self/status", "rb") as lines:
+            found = next(line for line in lines if line.startswith(b"CapEff:"))
+    except (OSError, StopIteration):
+        return os.geteuid() == 0
+    return bool(int(found.split()[1], 16) & (1 << _OVERRIDE | 1 << _READ_SEARCH))
+
+
+def access_of(uid: int, gid: int, mode: int) -> int:
+    """What this process may do with a directory if it had this owner, group and mode: rwx.
+
+    Access control lists and capabilities apart.
+    """
+    if os.geteuid() == uid:
+        return mode >> 6 & 7
+    if gid == os.getegid() or gid in os.getgroups():
+        return mode >> 3 & 7
+    return mode & 7

@@ -1,0 +1,193 @@
+"""What the options of fchmod, fchown and fchgrp mean, and running it with them."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pcircle.errors import UsageError
+from pcircle.fchmod import telling
+from pcircle.fchmod.asking import asked_of
+from pcircle.fchmod.operands import root_of
+from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.fchmod.task import ModeTask
+from pcircle.runtime import Outcome
+from pcircle.tool.actions import Wanted
+from pcircle.tool.changing import ChangeConsole, ChangeProgram
+from pcircle.tool.failures import Failure
+from pcircle.tool.planned import Planned, head, read_plan, tail
+from pcircle.tool.trees import resolve
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+from pcircle.walk.roots import Root
+
+_SHOWN = 10  # owners, and ids, in a remark
+
+
+class Console(ChangeConsole):
+    """Tells the user of a change."""
+
+    _program: ModeProgram
+
+    def __init__(self, program: ModeProgram, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        self._denied: Counter[int] = Counter()
+        self._unmapped: tuple[Counter[int], Counter[int]] = Counter(), Counter()
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """See `TreeConsole`."""
+        for value in values:
+            if isinstance(value, Denied):
+                self._denied[value.uid] += value.count
+            elif isinstance(value, Unmapped):
+                self._unmapped[value.is_group][value.number] += value.count
+        super().notice(source, values)
+
+    def is_silent(self, failure: Failure) -> bool:
+        """See `Console`."""
+        return failure.errno == errno.EPERM and bool(self._program.typed.silent)
+
+    def summary(self, total: Counters) -> str:
+        """See `TreeConsole`."""
+        dry = "would be " * self._program.typed.dry_run
+        parts = [f"{plural(total.changed, 'entry', 'entries')} {dry}changed"]
+        rest = total.completed - total.changed
+        others = {
+            "unchanged": max(0, rest),
+            "kept": total.kept + total.left_out,
+            "further names": total.linked,
+            "vanished": total.vanished,
+        }
+        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        return ", ".join(parts)
+
+    def remarks(self, total: Counters, code: int) -> Iterable[str]:
+        """See `TreeConsole`."""
+        yield from super().remarks(total, code)
+        if self._denied:
+            yield f"not permitted: {_listed(self._denied, telling.user)}"
+        for what, counts in zip(("users", "groups"), self._unmapped, strict=True):
+            if counts:
+                yield f"{what} that are not mapped: {_listed(counts, str)}"
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        """See `Console`. What was changed can be undone, however the job has ended."""
+        if self._program.typed.undo is not None and outcome.code:
+            self.plan(tail(self.planned, self.planned))
+        return super().end(outcome)
+
+
+def _listed(counts: Counter[int], name_of: Any) -> str:
+    told = [f"{count:,} of {name_of(number)}" for number, count in counts.most_common(_SHOWN)]
+    more = len(counts) - len(told)
+    return ", ".join(told + ([f"{more:,} more"] if more else []))
+
+
+class ModeProgram(ChangeProgram):
+    """fchmod, fchown or fchgrp, for the runtime."""
+
+    plan_type, task_type, console_type = ModePlan, ModeTask, Console
+
+    def __init__(
+        self, tool: str, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any
+    ) -> None:
+        self.name = tool
+        super().__init__(typed, paths, tool=tool, **more)
+        if typed.undo is not None:
+            others = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
+            if typed.undo in others:
+                raise UsageError(f"'{show(os.fsencode(typed.undo))}' is used by two options")
+
+    @property
+    def lists_whole(self) -> bool:
+        """See `TreeProgram`."""
+        return bool(self.typed.recursive)
+
+    def read_plan(self) -> Planned:
+        """See `ChangeProgram`. All three tools undo what one of them did."""
+        self.applied = read_plan(self.typed.apply, "fchmod", is_whole=False)
+        return self.applied
+
+    def roots(self) -> tuple[Root, ...]:
+        """See `TreeProgram`."""
+        typed = self.typed
+        if typed.apply is not None:
+            return self.read_plan().roots
+        if typed.files_from is not None:
+            return resolve(self.paths)
+        return tuple(map(self._root, self.paths))
+
+    def _root(self, path: bytes) -> Root:
+        typed = self.typed
+        # As chmod, and as chown, which follows no link with -R unless -H is there.
+        follow = not (typed.no_dereference or typed.never)
+        if self.name != "fchmod" and typed.recursive:
+            follow = bool(typed.operand_links)
+        try:
+            return root_of(
+                path,
+                recursive=typed.recursive,
+                follow=follow,
+                keeps_root=typed.preserve_root or not typed.no_preserve_root,
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(f"cannot access '{show(path)}': {reason}") from None
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        typed, found = self.typed, super().decided(roots, ranks)
+        says = 2 if typed.verbose else int(typed.changes)
+        acts: Wanted = found["acts"]
+        word = "changed" if says else ""
+        found["acts"] = Wanted(acts.lines, acts.end, word, typed.undo is not None)
+        return found | {"says": says}
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """See `TreeProgram`."""
+        super().begin(roots)
+        if self.typed.undo is not None:
+            self.planned = LogFile(open_log(self.typed.undo, "--undo"))
+            self.planned.append(head("fchmod", roots, self.directory()))
+
+
+def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:
+    """What a parsed command line of a tool asks for. UsageError if it makes no sense."""
+    _refuse(typed)
+    is_listed = typed.files_from is not None
+    wish, paths = asked_of(tool, typed)
+    if not paths and is_listed:
+        paths = [b"."]
+    return ModeProgram(
+        tool,
+        typed,
+        paths,
+        wish=wish,
+        recursive=typed.recursive and typed.apply is None,
+        listed=is_listed or typed.apply is not None,
+        force=typed.force,
+        silent=typed.silent,
+        undo=typed.undo is not None,
+    )
+
+
+def _refuse(typed: argparse.Namespace) -> None:
+    for option, given in (("-L", typed.all_links), ("--polite", typed.polite)):
+        if given:
+            raise UsageError(f"{option}: not available yet")
+    if typed.keep_setid and typed.no_setid:
+        raise UsageError("--keep-setid cannot be combined with --no-setid")
+    if typed.operand_links and (typed.never or typed.no_dereference):
+        raise UsageError("-H cannot be combined with -P or -h")
+    if typed.undo is not None and typed.dry_run:
+        raise UsageError("--undo cannot be combined with --dry-run, which changes nothing")
+
+
+def change_typed(tool: str, typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    return program_of(tool, typed).run()

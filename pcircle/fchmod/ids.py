@@ -1,0 +1,101 @@
+"""Users and groups as they are typed: OWNER:GROUP as of `chown`, and maps as of `rsync`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pcircle.errors import UsageError
+from pcircle.fchmod.plan import Rule
+
+_MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
+_WILD = frozenset("*?[")
+
+
+class Owner(NamedTuple):
+    """A user and a group, None where none was given."""
+
+    uid: int | None
+    gid: int | None
+
+
+def number_of(kind: str, name: str) -> int:
+    """The number of a user ("u") or a group ("g"), by name or number. ValueError."""
+    if not name.startswith("+"):
+        try:
+            if kind == "u":
+                import pwd  # few runs name one
+
+                return pwd.getpwnam(name).pw_uid
+            import grp  # as above
+
+            return grp.getgrnam(name).gr_gid
+        except (KeyError, UnicodeEncodeError):
+            pass
+    digits = name.removeprefix("+")
+    if digits.isascii() and digits.isdecimal() and int(digits[:20]) <= _MAX_ID:
+        return int(digits)
+    raise ValueError(f"unknown {'user' if kind == 'u' else 'group'} '{name}'")
+
+
+def user_of(option: str, name: str) -> int:
+    """The number of a user. UsageError."""
+    return _known(option, "u", name)
+
+
+def group_of(option: str, name: str) -> int:
+    """The number of a group. UsageError."""
+    return _known(option, "g", name)
+
+
+def _known(option: str, kind: str, name: str) -> int:
+    try:
+        return number_of(kind, name)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
+    """OWNER, OWNER:GROUP, OWNER: (with `login`, with its login group) or :GROUP. UsageError."""
+    user, colon, group = text.partition(":")
+    uid = user_of(option, user) if user else None
+    if group:
+        return Owner(uid, group_of(option, group))
+    if not (colon and user and login):
+        return Owner(uid, None)
+    import pwd
+
+    try:
+        return Owner(uid, pwd.getpwnam(user).pw_gid)
+    except KeyError:
+        raise UsageError(f"{option}: '{user}' has no login group: write OWNER:GROUP") from None
+
+
+def read_map(option: str, text: str) -> tuple[Rule, ...]:
+    """FROM:TO by comma, as of ``rsync --usermap``. UsageError.
+
+    FROM is a name with ``*``, ``?`` and ``[]``, a number, a range like 0-99, or empty for those
+    that have no name.
+    """
+    kind = "u" if option == "--usermap" else "g"
+    return tuple(_rule(option, kind, word) for word in text.split(","))
+
+
+def _rule(option: str, kind: str, text: str) -> Rule:
+    origin, colon, target = text.partition(":")
+    if not colon or not target:
+        raise UsageError(f"{option}: invalid value '{text}': must be FROM:TO")
+    to = _known(option, kind, target)
+    if origin == "*":
+        return Rule(0, _MAX_ID, to)
+    if not origin:
+        return Rule(0, 0, to, "[0-9]*")  # a number stands in place of a name
+    low, dash, high = origin.partition("-")
+    if low.isdecimal() and (not dash or high.isdecimal()):
+        last = int(high) if dash else int(low)
+        if not int(low) <= last <= _MAX_ID:
+            raise UsageError(f"{option}: invalid value '{text}': not a range of numbers")
+        return Rule(int(low), last, to)
+    if _WILD.isdisjoint(origin):
+        number = _known(option, kind, origin)
+        return Rule(number, number, to)
+    return Rule(0, 0, to, origin)

@@ -1,0 +1,61 @@
+"""What each PATH is: the entry itself, or where links are followed what it leads to."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from pcircle.errors import UsageError
+from pcircle.trusted import directory, place_of
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DOTS = (b"", b".", b"..")
+_MAX_LINKS = 40  # as the kernel
+
+
+def root_of(path: bytes, *, recursive: bool, follow: bool, keeps_root: bool) -> Root:
+    """What a PATH is. With `recursive` a directory is entered. UsageError, OSError.
+
+    A link that somebody else could have put there is not followed.
+    """
+    holder, name, status = _found(path, follow=follow)
+    if keeps_root and recursive and stat.S_ISDIR(status.st_mode):
+        top = os.stat(b"/")
+        if (top.st_dev, top.st_ino) == (status.st_dev, status.st_ino):
+            raise UsageError(
+                f"refusing to change '{show(path)}' recursively: it is the root directory; "
+                "--no-preserve-root allows it"
+            )
+    if not (recursive and stat.S_ISDIR(status.st_mode)):
+        return Root(holder, name or b".", path)
+    if name in _DOTS:
+        return Root(os.path.join(holder, name), b"", path)
+    return Root(holder, b"", path, name)
+
+
+def _found(path: bytes, *, follow: bool) -> tuple[bytes, bytes, os.stat_result]:
+    """The directory that an entry is in, its name there, and its status."""
+    for _ in range(_MAX_LINKS):
+        holder, name = os.path.split(path.rstrip(b"/") or b"/")
+        holder = holder or b"."
+        above = directory(holder)
+        try:
+            fd = os.open(name or b".", _PATH, dir_fd=above)
+            try:
+                status = os.fstat(fd)
+                is_link = stat.S_ISLNK(status.st_mode)
+                if not is_link or not (follow or path.endswith(b"/")):
+                    if path.endswith(b"/") and not stat.S_ISDIR(status.st_mode):
+                        raise NotADirectoryError(20, os.strerror(20))
+                    return holder, name, status
+            finally:
+                os.close(fd)
+        finally:
+            os.close(above)
+        with place_of(path.rstrip(b"/")) as place:  # it follows what may be trusted
+            if place.status is None:
+                raise FileNotFoundError(2, os.strerror(2))
+            path = place.path
+    raise OSError(40, os.strerror(40))

@@ -1,0 +1,65 @@
+"""A rank's part of a change of modes, owners and lists, or a thread's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.fchmod.visitor import Changer
+from pcircle.fs.directories import Directories, device_and_inode, inode_alone
+from pcircle.fs.registry import Firsts, Key
+from pcircle.tool.actions import Lines
+from pcircle.tool.changing import ChangeTask
+from pcircle.tool.failures import Failure
+from pcircle.walk.roots import open_roots
+
+_MAX_AT_HAND = 100_000  # inodes of several names, some 20 MB
+
+
+class ModeTask(ChangeTask):
+    """As `ChangeTask`. `unlock` is the visitor's, and `firsts` are those of all threads."""
+
+    notice_type = Failure | Lines | Denied | Unmapped
+    counters_type, visitor_type = Counters, Changer
+    plan: ModePlan
+    unlock: Callable[[int], bool]
+
+    def begin(self) -> None:
+        """See `TreeTask`."""
+        plan = self.plan
+        owner_alone = plan.wish.owns and plan.wish.other_mode is plan.wish.directory_mode is None
+        self.tool = plan.tool
+        self.action = "chown" if owner_alone else "chmod"
+        self.tries = "change owner of" if owner_alone else "change mode of"
+        super().begin()
+        self.firsts: Firsts = Firsts(_MAX_AT_HAND) if self.first is None else self.first.firsts
+
+    def close(self) -> None:
+        """See `TreeTask`."""
+        super().close()
+        self.firsts.close()
+
+    def never(self) -> bool:
+        """That a wait is not cut short."""
+        return False
+
+    def key_of(self, status: os.stat_result) -> Key:
+        """What tells a file apart from all others.
+
+        Nodes number file systems each in their own way: there its time stands for that.
+        """
+        apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
+        return apart, status.st_ino
+
+    def reach(self, *, is_first: bool) -> Directories:
+        """See `TreeTask`."""
+        identify = device_and_inode if self.plan.one_node else inode_alone
+        return open_roots(
+            self.reached,
+            self.plan.directory,
+            identify,
+            is_first=is_first,
+            unlock=lambda fd: self.unlock(fd),
+            written=True,
+        )

@@ -1,0 +1,153 @@
+"""What becomes of an entry: from its state the one that it is to have, without any call.
+
+Owner and group first, then the set-id bits as the change of the owner leaves them, then the mode,
+then the lists: as `chown`, `chmod` and `setfacl`, one after the other, would do it.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+from pcircle.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
+from pcircle.fchmod.lists import (
+    Edit,
+    Entries,
+    as_access,
+    as_default,
+    bits_of,
+    edited,
+    entries,
+    without_names,
+)
+from pcircle.fchmod.plan import Rule, Wish
+from pcircle.fchmod.state import State, with_set_id_cleared
+from pcircle.fs.trouble import Trouble
+from pcircle.modes import ModeChange, parse_mode
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID
+NameOf = Callable[[int], str]
+
+
+class Map:
+    """A map of ids; `unmapped` are those of which it says nothing, with how often they came."""
+
+    def __init__(self, rules: Sequence[Rule], name_of: NameOf) -> None:
+        self._rules = rules
+        self._name_of = name_of
+        self._known: dict[int, int | None] = {}
+        self.unmapped: Counter[int] = Counter()
+
+    def __call__(self, number: int) -> int:
+        """What an id becomes."""
+        if not self._rules:
+            return number
+        if number not in self._known:
+            found = (rule.to for rule in self._rules if self._matches(rule, number))
+            self._known[number] = next(found, None)
+        to = self._known[number]
+        if to is None:
+            self.unmapped[number] += 1
+            return number
+        return to
+
+    def _matches(self, rule: Rule, number: int) -> bool:
+        if rule.pattern:
+            return fnmatchcase(self._name_of(number), rule.pattern)
+        return rule.low <= number <= rule.high
+
+
+class Wisher:
+    """Finds what entries are to be, for one thread."""
+
+    def __init__(
+        self, wish: Wish, user_of: NameOf, group_of: NameOf, *, force: bool = False
+    ) -> None:
+        self._wish = wish
+        self._forces_owner = force and wish.owns
+        self._changes = {
+            is_directory: None if text is None else parse_mode(text, wish.umask)
+            for is_directory, text in ((True, wish.directory_mode), (False, wish.other_mode))
+        }
+        self.users, self.groups = Map(wish.users, user_of), Map(wish.groups, group_of)
+        self._modes: dict[int, int] = {}  # by the whole mode of an entry, which has its kind
+        # What an entry is decides about what it gets: it must be the same until it has that.
+        self.depends = bool(
+            wish.users or wish.groups or wish.lists or wish.from_uid is not None or
+            wish.from_gid is not None
+        )  # fmt: skip
+
+    def is_meant(self, uid: int, gid: int) -> bool:
+        """Whether `--from` wants an entry."""
+        wish = self._wish
+        return wish.from_uid in (None, uid) and wish.from_gid in (None, gid)
+
+    def mode(self, whole: int) -> int:
+        """The permission bits that an entry with this whole mode gets, all else being the same."""
+        known = self._modes.get(whole)
+        if known is None:
+            is_directory = stat.S_ISDIR(whole)
+            change = self._changes[is_directory]
+            known = self._changed(stat.S_IMODE(whole), is_directory, change)
+            if self._wish.set_id == "none" and stat.S_ISREG(whole):
+                known &= ~_SET_ID
+            self._modes[whole] = known
+        return known
+
+    @staticmethod
+    def _changed(mode: int, is_directory: bool, change: ModeChange | None) -> int:
+        return mode if change is None else change.of(mode, is_directory=is_directory)
+
+    def of(self, kind: int, old: State) -> State:
+        """The state that an entry of this kind gets. Trouble if a list would make no sense."""
+        wish = self._wish
+        uid = self.users(old.uid) if wish.uid is None else wish.uid
+        gid = self.groups(old.gid) if wish.gid is None else wish.gid
+        if kind == stat.S_IFLNK:
+            return old._replace(uid=uid, gid=gid)
+        mode = old.mode
+        owns = (uid, gid) != (old.uid, old.gid) or self._forces_owner
+        if owns and kind != stat.S_IFDIR and wish.set_id != "keep":
+            mode = with_set_id_cleared(mode)
+        mode = self.mode(kind | mode)
+        new = old._replace(uid=uid, gid=gid, mode=mode)
+        return self._with_lists(kind, new) if wish.lists else new
+
+    def _with_lists(self, kind: int, new: State) -> State:
+        is_directory = kind == stat.S_IFDIR
+        found = entries(new.access, new.mode)
+        default = None if new.default is None else _as_they_are(new.default)
+        if self._wish.no_lists:
+            found, default = without_names(found), None
+        edits = self._wish.edits
+        of_access = [each for each in edits if not each.default]
+        of_default = [each for each in edits if each.default]
+        try:
+            if of_access:
+                found = edited(found, of_access, is_directory=is_directory)
+            if of_default and is_directory and not (default is None and _only_removes(of_default)):
+                begun = {**_base(found), **(default or {})}
+                default = edited(begun, of_default, is_directory=is_directory)
+        except ValueError as error:
+            raise Trouble("access control list", str(error)) from None
+        return new._replace(
+            mode=new.mode & ~0o777 | bits_of(found),
+            access=as_access(found),
+            default=None if default is None else as_default(default),
+        )
+
+
+def _only_removes(edits: Sequence[Edit]) -> bool:
+    return all(edit.removes for edit in edits)
+
+
+def _base(found: Entries) -> Entries:
+    tags = (OWNER, OWNING_GROUP, OTHER)
+    return {(tag, NOBODY): found[tag, NOBODY] for tag in tags}
+
+
+def _as_they_are(value: bytes) -> Entries:
+    """The entries of a default list, which no mode changes."""
+    return {(tag, number): right for tag, right, number in entries_of(value)}

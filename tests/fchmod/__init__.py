@@ -1,0 +1,1 @@
+"""fchmod, fchown and fchgrp as their users run them: judged by chmod, chown, setfacl; attacked."""
