@@ -22,7 +22,7 @@ from tests.test_layering import PACKAGE, TOOLS
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 # What looks like an option in help, and is one of another program, or one given twice.
-ELSEWHERE = re.compile(r"mpirun -np|fcp -s prints|-vv|setfacl -\w+")
+ELSEWHERE = re.compile(r"mpirun -np|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: what `pcircle.tool.program` calls the options that say how many there are.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
