@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from ..conftest import SOAK
 from ..fusefs.fixture import Mount
 from ..fusefs.rules import Rule
 from . import verdict
@@ -138,7 +139,7 @@ def test_fault_maps(fault: Fault, launcher: Launcher, place: bytes) -> None:
     _assert_rest_is_copied(source, target, fault)
 
 
-@fault_launchers
+@pytest.mark.parametrize("launcher", launchers([1, 3] if SOAK else [3], [2] if SOAK else []))
 @every_fault
 def test_a_file_system_that_fails(
     fault: Fault, launcher: Launcher, place: bytes, fuse: Mount

@@ -11,10 +11,12 @@ import os
 import re
 import time
 from collections.abc import Callable
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import SOAK
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
@@ -93,8 +95,14 @@ def test_what_is_read_back_wrong_is_put_right(
     assert differences(source, mounted.backing + b"/copy", CONTENT) == []
 
 
-@pytest.mark.parametrize("more", [(), ("-s",), ("--verify",)], ids=["plain", "signed", "verified"])
-@pytest.mark.parametrize("seed", range(4))
+MORE: list[tuple[str, ...]] = [(), ("-s",), ("--verify",)]
+
+
+@pytest.mark.parametrize(
+    ("seed", "more"),
+    list(product(range(4), MORE)) if SOAK else list(zip(range(4), cycle(MORE), strict=False)),
+    ids=str,
+)
 def test_killed_and_resumed(seed: int, more: tuple[str, ...], place: bytes) -> None:
     sources = kills.build_sources(make_directory(place, b"sources"))
     options = ("-a", "--threads", str(2 + 3 * seed), *more)

@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.signed import signature_of
 
-from .running import run_fsum, signed, some_launchers
+from .running import run_fsum, signed
 
 _FILE = b"0" * 32
 _EMPTY = xxhash.xxh3_128(b"dir\0" + bytes(8)).hexdigest().encode()
@@ -189,8 +189,15 @@ def test_a_dash_is_no_name_of_a_manifest(tree: Path) -> None:
     assert os.listdir(tree.parent) == ["tree"]
 
 
-@some_launchers
-@pytest.mark.parametrize("where", ["manifest", "d/manifest"])
+@pytest.mark.parametrize(
+    ("launcher", "where"),
+    [
+        (ONE, "d/manifest"),
+        (Launcher(jobs=3), "manifest"),
+        pytest.param(Launcher(ranks=2), "d/manifest", marks=pytest.mark.mpi),
+    ],
+    ids=str,
+)
 def test_a_manifest_in_its_own_tree_is_no_entry_of_it(
     launcher: Launcher, where: str, tree: Path
 ) -> None:

@@ -214,11 +214,13 @@ def test_what_can_not_be_read_is_named(launcher: Launcher, t: Path, tmp_path: Pa
     assert {decode(line["entry"]) for line in lines} == {b"sub/big.bin", b"closed"}
 
 
-@pytest.mark.parametrize("chunk", ["4M", "1G"])
-def test_a_file_that_changes_meanwhile_is_named(chunk: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("chunk", "size_bytes"), [("4M", 10 * MIB), ("1G", 33 * MIB)])
+def test_a_file_that_changes_meanwhile_is_named(
+    chunk: str, size_bytes: int, tmp_path: Path
+) -> None:
     """Written to before each time that some of it is read."""
     path, log = tmp_path / "busy", tmp_path / "log"
-    path.write_bytes(bytes(40 * MIB))
+    path.write_bytes(bytes(size_bytes))
     always = Deed("preadv", str(path), "rewrite", str(path), "new", end=EVERY_TIME)
     program = meddling("fsum", str(tmp_path), [always])
     arguments = ("--chunksize", chunk, "--error-log", str(log), str(path))
