@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from pcircle.fls.decor import Decor
+from pcircle.fls.decor import Decor, Extra
 from pcircle.fls.looked import Looked, known
 from pcircle.fls.plan import Form
 from pcircle.fls.shapes import in_columns
 from pcircle.guards import require
-from pcircle.ui.listing import Modes, Times, groups, human, users
+from pcircle.ui.listing import Modes, Owners, Times, groups, human, users
 
 _BLOCK_BYTES = 512
 _UNKNOWN = b"?"
@@ -57,6 +58,7 @@ class Fields:
     def __init__(self, form: Form, now_ns: int) -> None:
         self._form = form
         self._modes = Modes()
+        self._numbers = users(numeric=True)
         self._users, self._groups = users(numeric=form.numeric), groups(numeric=form.numeric)
         self._times = Times(form.style, now_ns)
         self._time_width = len(self._times.text(now_ns))
@@ -78,6 +80,7 @@ class Fields:
         shown = [(name, align) for name, is_shown, align in columns if is_shown]
         self._columns = [name for name, _ in shown]
         self._aligns = [align for _, align in shown]
+        self._makers = [getattr(self, f"_{name}") for name in self._columns]
 
     # ---- columns ---------------------------------------------------------------
 
@@ -88,7 +91,7 @@ class Fields:
             return [(name,) for name in self._decor.plain(looked.typed)], widths
         modes = looked.column("mode")
         extra = self._decor.extra(looked, modes)
-        made = [self._column(name, looked, modes, extra, widths) for name in self._columns]
+        made = [make(looked, modes, extra, widths) for make in self._makers]
         for place in looked.failed:
             self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
         widths.columns = [max(map(len, column), default=0) for column in made]
@@ -96,41 +99,46 @@ class Fields:
             widths.blocks = sum(known(looked.column("blocks"), looked.failed))
         return list(zip(*made, self._decor.names(looked, modes, extra), strict=True)), widths
 
-    def _column(
-        self,
-        name: str,
-        looked: Looked,
-        modes: list[int],
-        extra: dict[int, dict[str, bytes]],
-        widths: Widths,
-    ) -> list[bytes]:
-        if name == "mode":
-            texts = list(map(self._modes.__getitem__, modes))
-            for place, more in extra.items():
-                texts[place] += more.get("mark", b"")
-            return texts
-        if name == "user" or name == "group":
-            known_by = self._users if name == "user" else self._groups
-            texts = list(map(known_by.__getitem__, looked.column(f"{name[0]}id")))
-            if not self._form.numeric and any(map(bytes.isdigit, set(texts))):
-                widths.numbers |= 1 << self._columns.index(name)
-            return texts
-        if name == "size":
-            return self._sizes(looked, modes, widths)
-        if name == "time":
-            times = require(looked.stats).times_ns(self._form.time, 0, len(looked.names))
-            return list(map(self._times.text, times))
-        if name == "context":
-            return [extra.get(place, {}).get("context", _UNKNOWN) for place in range(len(modes))]
-        if name == "space":
-            return list(map(self.space, looked.column("blocks")))
-        return list(map(b"%d".__mod__, looked.column(name)))
+    def _inode(self, looked: Looked, *_: Any) -> list[bytes]:
+        return list(map(b"%d".__mod__, looked.column("inode")))
+
+    def _space(self, looked: Looked, *_: Any) -> list[bytes]:
+        return list(map(self.space, looked.column("blocks")))
+
+    def _mode(self, looked: Looked, modes: list[int], extra: Extra, _: Any) -> list[bytes]:
+        texts = list(map(self._modes.__getitem__, modes))
+        for place, more in extra.items():
+            texts[place] += more.get("mark", b"")
+        return texts
+
+    def _links(self, looked: Looked, *_: Any) -> list[bytes]:
+        return list(map(self._numbers.__getitem__, looked.column("links")))
+
+    def _user(self, looked: Looked, _: Any, __: Any, widths: Widths) -> list[bytes]:
+        return self._owners("user", self._users, looked.column("uid"), widths)
+
+    def _group(self, looked: Looked, _: Any, __: Any, widths: Widths) -> list[bytes]:
+        return self._owners("group", self._groups, looked.column("gid"), widths)
+
+    def _owners(self, name: str, owners: Owners, ids: list[int], widths: Widths) -> list[bytes]:
+        texts = list(map(owners.__getitem__, ids))
+        if not self._form.numeric and any(map(bytes.isdigit, set(texts))):
+            widths.numbers |= 1 << self._columns.index(name)
+        return texts
+
+    def _context(self, looked: Looked, _: Any, extra: Extra, __: Any) -> list[bytes]:
+        places = range(len(looked.names))
+        return [extra.get(place, {}).get("context", _UNKNOWN) for place in places]
+
+    def _time(self, looked: Looked, *_: Any) -> list[bytes]:
+        name = self._form.time
+        return self._times.texts(looked.column(name), looked.column(f"{name}_ns"))
 
     def space(self, blocks: int) -> bytes:
         """So many blocks of 512 bytes in KiB, or for people."""
         return human(blocks * _BLOCK_BYTES) if self._form.human else b"%d" % (-(-blocks // 2))
 
-    def _sizes(self, looked: Looked, modes: list[int], widths: Widths) -> list[bytes]:
+    def _size(self, looked: Looked, modes: list[int], _: Any, widths: Widths) -> list[bytes]:
         sizes = looked.column("size")
         texts = list(map(human if self._form.human else b"%d".__mod__, sizes))
         if any(stat.S_ISBLK(mode) or stat.S_ISCHR(mode) for mode in set(modes)):

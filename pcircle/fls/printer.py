@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, groupby, islice
-from operator import attrgetter
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from pcircle.errors import StoppedEarly
 from pcircle.fls.fields import Fields, Widths
 from pcircle.fls.plan import DIRECTORY, WIDTHS, ListPlan
-from pcircle.fls.records import OPERANDS, Record, read
+from pcircle.fls.records import OPERANDS, Record, beginning, columns, read
 from pcircle.fs.sorting import Sorter
 from pcircle.ui.listing import Times, human
 
@@ -46,6 +45,7 @@ class Printer:
         self._times = Times(plan.form.style, plan.now_ns)
         self._sorter = Sorter(_RUN_BYTES, together=64) if plan.keys or plan.form.is_rows else None
         self._is_first = True
+        self._next = b""  # the record that was read and not used
 
     def add(self, packed: Iterable[bytes]) -> bytes:
         """Keep records; what is to be printed of them now. StoppedEarly without the space."""
@@ -63,14 +63,13 @@ class Printer:
         if self._sorter is None:
             return
         try:
-            records = map(read, self._sorter.sorted())
+            records = self._sorter.sorted()
             if self._form.shape == "total":
-                yield from self._totals(records)
+                yield from self._totals(map(read, records))
             elif self._form.is_rows:
-                yield from (found.text for found in records)
+                yield from (read(each).text for each in records)
             else:
-                for place, of_one in groupby(records, key=attrgetter("place")):
-                    yield from self._directory(place, of_one)
+                yield from self._directories(records)
         except OSError as error:
             raise unsorted(error) from error
 
@@ -88,28 +87,44 @@ class Printer:
         is_first, self._is_first = self._is_first, False
         return b"\n" * (self._plan.headed and not is_first and place != OPERANDS)
 
-    def _directory(self, place: bytes, records: Iterator[Record]) -> Iterator[bytes]:
-        """The text of one directory, or of PATHs."""
-        widths = Widths([])
-        for found in records:
+    def _directories(self, records: Iterator[bytes]) -> Iterator[bytes]:
+        """The text of all directories."""
+        self._next = next(records, b"")
+        while self._next:
+            found = read(self._next)
             if found.tag == DIRECTORY:
+                self._next = next(records, b"")
                 yield self._apart(found)
-                return
+            else:
+                yield from self._wide(found.place, records)
+
+    def _wide(self, place: bytes, records: Iterator[bytes]) -> Iterator[bytes]:
+        """The text of a directory that is no record by itself, or of PATHs."""
+        begun, widths = beginning(place), Widths([])
+        entries = self._of_one(begun, records)
+        for packed in entries:
+            found = read(packed)
             if found.tag != WIDTHS:
-                records = chain((found,), records)
+                entries = chain((packed,), entries)
                 break
             widths.add(msgspec.msgpack.decode(found.text, type=Widths))
-        texts = (found.text.split(b"\0") for found in records)
-        rows = list(islice(texts, _TOGETHER))
-        lines = self._fields.lines(rows, widths)
+        rows = (columns(packed, len(begun)) for packed in entries)
+        some = list(islice(rows, _TOGETHER))
+        lines = self._fields.lines(some, widths)
         gap, has_total = self._gap(place), place != OPERANDS
-        if len(rows) < _TOGETHER:
+        if len(some) < _TOGETHER:
             yield gap + self._fields.text(lines, widths, has_total=has_total)
             return
         yield gap + widths.heading + self._fields.total(widths) * has_total
         while lines:
             yield self._form.end.join([*lines, b""])
-            lines = self._fields.lines(list(islice(texts, _TOGETHER)), widths)
+            lines = self._fields.lines(list(islice(rows, _TOGETHER)), widths)
+
+    def _of_one(self, begun: bytes, records: Iterator[bytes]) -> Iterator[bytes]:
+        """Records from the next one on, as long as they begin so."""
+        while self._next.startswith(begun):
+            yield self._next
+            self._next = next(records, b"")
 
     # ---- sums ------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ class Record(NamedTuple):
     """A record, read again."""
 
     place: bytes
-    key: bytes
     tag: bytes
     text: bytes
 
@@ -44,7 +43,20 @@ def read(packed: bytes) -> Record:
     """The record that was made so."""
     at = packed.index(b"\0\0")
     end = packed.index(b"\0", at + 2)
-    text = packed[end + 2 :]
+    return Record(packed[:at], packed[end + 1 : end + 2], _plain(packed[end + 2 :]))
+
+
+def beginning(place: bytes) -> bytes:
+    """What all records of a place begin with, and no others."""
+    return place + b"\0\0"
+
+
+def columns(packed: bytes, begun: int) -> list[bytes]:
+    """The text of an entry's record, whose beginning has so many bytes, at the NULs in it."""
+    return _plain(packed[packed.index(b"\0", begun) + 2 :]).split(b"\0")
+
+
+def _plain(text: bytes) -> bytes:
     if b"\1" in text:
         text = text.replace(b"\1\2", b"/").replace(b"\1\3", b"\1")
-    return Record(packed[:at], packed[at + 2 : end], packed[end + 1 : end + 2], text)
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXE
 _LUSTRE = b"lustre"
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry. A name that is not UTF-8 is in `path_b64`, and so is such a target of a link.
 
     `kind` is a letter as of ``find -type``, times are nanoseconds since the epoch, `blocks` of 512
@@ -35,7 +36,6 @@ class Row(msgspec.Struct, frozen=True):
     """
 
     path: str | None
-    path_b64: str | None
     kind: str
     mode: int
     links: int
@@ -52,6 +52,7 @@ class Row(msgspec.Struct, frozen=True):
     atime_ns: int
     mtime_ns: int
     ctime_ns: int
+    path_b64: str | None = None
     target: str | None = None
     target_b64: str | None = None
     xattrs: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 NAMES = Row.__struct_fields__
+_MARKED = re.compile('[,"\r\n]').search
 
 
 def coded(name: bytes) -> tuple[str | None, str | None]:
@@ -111,17 +113,16 @@ class Rows:
             return b""
         path = os.path.join(looked.shown, looked.typed[place])
         owner, group = self._users[uid], self._groups[gid]
+        text, in_base64 = coded(path)
         row = Row(
-            *coded(path),
+            text,
             kind_of(mode).decode(),
-            mode,
-            links,
-            uid,
-            gid,
+            *(mode, links, uid, gid),
             owner.decode(errors="replace"),
             group.decode(errors="replace"),
             *(size, blocks, block_size, inode, device, rdev),
             *(times[0], times[1], times[2]),
+            in_base64,
             **more,
         )
         return self._encode(row) + b"\n"
@@ -191,15 +192,24 @@ def layout_of(path: bytes) -> dict[str, Any]:
     return {}
 
 
+_NUMBERS = ",".join(["%d"] * 4 + ["%s"] * 2 + ["%d"] * 9)
+
+
 def csv_line(row: Row) -> bytes:
     """A row as CSV; attributes are joined by spaces, which are escaped in them."""
-    values = []
-    for name in NAMES:
-        value = getattr(row, name)
-        if name == "xattrs":
-            value = " ".join(each.replace("\\", r"\\").replace(" ", r"\x20") for each in value)
-        text = "" if value is None else str(value)
-        if any(mark in text for mark in ',"\r\n') or (text == "" and value is not None):
-            text = '"' + text.replace('"', '""') + '"'
-        values.append(text)
-    return ",".join(values).encode()
+    numbers = _NUMBERS % (
+        *(row.mode, row.links, row.uid, row.gid, _quoted(row.owner), _quoted(row.group)),
+        *(row.size, row.blocks, row.block_size, row.inode, row.device, row.rdev),
+        *(row.atime_ns, row.mtime_ns, row.ctime_ns),
+    )
+    xattrs = " ".join(each.replace("\\", r"\\").replace(" ", r"\x20") for each in row.xattrs)
+    rest = (row.path_b64, row.target, row.target_b64, xattrs or None, row.acl, row.context)
+    layout = (row.stripe_count, row.stripe_bytes, row.pool, row.signature)
+    more = ",".join(["" if value is None else _quoted(str(value)) for value in (*rest, *layout)])
+    return f"{_quoted(row.path or '')},{row.kind},{numbers},{more}".encode()
+
+
+def _quoted(text: str) -> str:
+    if _MARKED(text):
+        return '"' + text.replace('"', '""') + '"'
+    return text

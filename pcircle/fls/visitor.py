@@ -59,6 +59,7 @@ class ListVisitor(EntryVisitor):
         super().__init__(task)
         plan: ListPlan = task.plan
         self._plan, self._form = plan, plan.form
+        self._looks_up = plan.looks_up
         self._keys = Keys(plan.keys, directories_first=plan.directories_first)
         self._fields = Fields(plan.form, plan.now_ns)
         self._rows = Rows(plan.form) if plan.form.is_rows else None
@@ -136,14 +137,14 @@ class ListVisitor(EntryVisitor):
         self._stats.waits = system.waits
         below: list[bytes] = []
         names = None
-        if self._plan.looks_up:
+        if self._looks_up:
             names = self._listings.whole(source.fd, status, system)
         if names is None:
             scan: Any = os.scandir(to_scan(source.fd))
             with scan as entries:
                 some = list(islice(entries, MAX_WHOLE + 1))
             names = encoded([exact(each.name) for each in some])
-            if len(names) <= MAX_WHOLE and not self._plan.looks_up:
+            if len(names) <= MAX_WHOLE and not self._looks_up:
                 inner = [exact(each.name) for each in some if each.is_dir(follow_symlinks=False)]
                 below = self._visible(encoded(inner))
         return None if len(names) > MAX_WHOLE else (self._visible(names), below)
@@ -215,7 +216,7 @@ class ListVisitor(EntryVisitor):
             shown = self._shown(where)
             if where.path == HOLDER:
                 typed = [self._plan.roots[where.root].shown]
-        if not self._plan.looks_up:
+        if not self._looks_up:
             return Looked(names, typed, None, {}, {}, fd, shown, itself, {})
         try:
             self._stats.look(fd, names)

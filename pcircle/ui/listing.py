@@ -112,29 +112,45 @@ class Times:
         else:
             shown, known = show(os.fsencode(style)), ", ".join((*_STYLES, "+FORMAT"))
             raise UsageError(f"unknown time style '{shown}'; choose from {known}")
-        self._recent, self._old = map(_pieces, formats)
+        self._recent, self._old = map(_Seconds, formats)
         self._is_one = formats[0] == formats[1]
         self._from_ns, self._now_ns = now_ns - _HALF_A_YEAR_NS, now_ns
-        self._known: dict[tuple[int, bool], tuple[bytes, ...]] = {}
 
     def text(self, time_ns: int) -> bytes:
         """A time, in nanoseconds since the epoch, in the user's time zone."""
         second, ns = divmod(time_ns, _NS)
         is_recent = self._is_one or self._from_ns < time_ns <= self._now_ns
-        pieces = self._known.get((second, is_recent)) or self._made(second, is_recent)
-        return pieces[0] if len(pieces) == 1 else (b"%09d" % ns).join(pieces)
+        seconds = self._recent if is_recent else self._old
+        return seconds[second] % ((ns,) * seconds.count)
 
-    def _made(self, second: int, is_recent: bool) -> tuple[bytes, ...]:
+    def texts(self, seconds: Sequence[int], rest_ns: Sequence[int]) -> list[bytes]:
+        """Times, of their seconds and what is behind the point."""
+        known = self._recent
+        if self._is_one and known.count == 1:
+            return [known[second] % ns for second, ns in zip(seconds, rest_ns, strict=True)]
+        times = zip(seconds, rest_ns, strict=True)
+        return [self.text(_NS * second + ns) for second, ns in times]
+
+
+class _Seconds(dict[int, bytes]):
+    """Times in one format, where `count` places are left for nanoseconds."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__()
+        self._pieces = _pieces(pattern)
+        self.count = len(self._pieces) - 1
+
+    def __missing__(self, second: int) -> bytes:
         try:
             moment = time.localtime(second)
         except (OverflowError, OSError):  # a year that has no number
-            return (b"%d" % second,)
-        formats = self._recent if is_recent else self._old
-        made = tuple(os.fsencode(time.strftime(each, moment)) for each in formats)
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known[second, is_recent] = made
-        return made
+            return b"%d" % second + b"%.0s" * self.count
+        made = [os.fsencode(time.strftime(each, moment)) for each in self._pieces]
+        text = b"%09d".join(piece.replace(b"%", b"%%") for piece in made)
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
+        self[second] = text
+        return text
 
 
 def _pieces(pattern: str) -> Sequence[str]:
