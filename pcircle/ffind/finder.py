@@ -13,31 +13,30 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pcircle.encoding import text_of
-from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
-from pcircle.ffind.evaluating.entry import Entry, Quit, Test
-from pcircle.ffind.language.nodes import Node
-from pcircle.ffind.plan import Counters
+from pcircle.ffind.evaluating.compiling import Compiled
+from pcircle.ffind.evaluating.entry import Entry
+from pcircle.ffind.evaluator import depth_of
+from pcircle.ffind.small import SmallDirectories
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import LOOP, Trouble
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _BATCH_S = 0.1
 _WAITED_FOR_S = 0.01
-_SOME = 16  # names between two looks at the clock
 _ONE = struct.Struct("<QQ")
-_PRUNE = Node("prune")
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
 _HERE = b"."
+_FEW = 256  # entries
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class _Own:
@@ -50,179 +49,8 @@ class _Own:
         self.is_done = False
 
 
-class Finder(EntryVisitor):
+class Finder(SmallDirectories):
     """The walk's view of a search."""
-
-    def __init__(self, task: Any, counters: Counters | None = None) -> None:
-        """With `counters` it is counted what would be removed, and that is all."""
-        super().__init__(task, counters)
-        plan = task.plan
-        settings = plan.settings
-        self._plan = plan
-        self._counts = counters is not None
-        self._deep = settings.depth
-        self._min, self._max = settings.min_depth, settings.max_depth
-        self._follows = settings.follow == "L"
-        self._silent = settings.silent_race
-        actions = task.actions if counters is None else Counting(self)
-        node = plan.expression
-        self._excludes: Test | None = None
-        if plan.exclude is not None:
-            if self._deep:
-                self._excludes = function(plan.exclude, task.around, actions)
-                node = Node("or", (), (plan.exclude, node))
-            else:
-                node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
-        in_bulk = plan.order is None and not plan.quoted and not self._counts
-
-        def made(kind: str) -> Compiled:
-            return compiled(
-                node, kind, task.around, actions, in_bulk=in_bulk, prunes=not self._deep
-            )
-
-        self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
-        self._whole = function(node, task.around, actions)
-        self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
-        # Directories whose status is needed are opened for that, as they will be anyway.
-        self._enters = self._follows or self._of_kind["d"].heavy
-        self._entry = Entry(self._report, follow=self._follows)
-        self._prefixes: dict[tuple[int, bytes], bytes] = {}
-        self._context: Any = None
-
-    # ---- items -----------------------------------------------------------------
-
-    def begin(self, item: Any, context: Context[Any]) -> None:
-        """See `Visitor`."""
-        self._context = self.task.context = context
-
-    def resume(self, base: Open[int], context: Context[Any]) -> None:
-        """See `Visitor`."""
-        self._context = self.task.context = context
-
-    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
-        self.task.flush()
-        if self.task.acts is not None:
-            self.task.acts.tell(context)
-        self.task.halt(context)
-        self._context = self.task.context = None
-
-    def _halted(self) -> bool:
-        return bool(self.task.rank_part.halted) and not self._counts
-
-    def _evaluate(self, test: Test, entry: Entry) -> None:
-        """Have the expression done for an entry; what has failed is counted."""
-        try:
-            test(entry)
-        except Quit:
-            self.task.rank_part.halted = True
-        if not self._counts:
-            self.task.output.entry_done(entry)
-
-    def _report(self, entry: Entry, doing: str, error: OSError) -> None:
-        """Something about an entry can't be done."""
-        is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
-        if is_gone and doing == "look up":
-            entry.gone = True
-            return
-        entry.bad = True
-        if not self._counts:
-            self.tell(entry.root, entry.below, doing, error)
-
-    def _is_start(self, entry: Entry) -> bool:
-        return bool(entry.fixed)
-
-    def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
-        """Tell of a failure that is counted."""
-        from pcircle.tool.failures import failure_of
-
-        self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
-
-    def fail(
-        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
-    ) -> None:
-        """See `EntryVisitor`."""
-        if self._counts:
-            self.counters.failed += 1
-        else:
-            super().fail(root % len(self._plan.roots), path, doing, error, context)
-
-    # ---- entries ---------------------------------------------------------------
-
-    def _prefix(self, root: int, path: bytes) -> bytes:
-        """What stands before the names in a directory, as they are shown."""
-        shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
-        if not shown.endswith(b"/"):
-            shown += b"/"
-        return shown + path + b"/" if path else shown
-
-    def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
-        """The entry that stands for each of a directory in turn."""
-        entry = self._entry
-        entry.fixed = entry.base = b""
-        entry.fd, entry.kind = fd, kind
-        entry.root = where.root % len(self._plan.roots)
-        entry.start = self._plan.roots[entry.root].shown
-        entry.path_below = where.path
-        entry.prefix = self._prefix(where.root, where.path)
-        entry.depth = _depth(where.path) + 1
-        entry.follow = self._follows
-        return entry
-
-    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
-        """A PATH itself."""
-        entry = self._entry
-        start = self._plan.roots[root % len(self._plan.roots)]
-        entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
-        entry.fixed = entry.start = start.shown
-        stripped = start.shown.rstrip(b"/")
-        entry.base = stripped[stripped.rfind(b"/") + 1 :] or b"/"
-        entry.depth = 0
-        entry.path_below = entry.prefix = b""
-        entry.follow = self._plan.settings.follow != "P"
-        entry.begin(name)
-        return entry
-
-    def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
-        """Evaluate names of one kind in one directory; how many came to an end as such."""
-        plan = self._of_kind[kind]
-        count = len(names)
-        if _depth(where.path) + 1 < self._min:
-            return count
-        prefix = self._prefix(where.root, where.path) if plan.filters or plan.end else b""
-        for choose in plan.filters:
-            names = choose(names, prefix)
-        if not names:
-            return count
-        if plan.end is not None:
-            between = plan.end + prefix
-            self.task.output.add(0, prefix + between.join(names) + plan.end)
-        elif plan.counts:
-            self.counters.matched += len(names)
-        elif plan.each is not None:
-            return count - self._each(self._entry_in(where, fd, kind), plan.each, names)
-        return count
-
-    def _each(self, entry: Entry, test: Test, names: Iterable[bytes]) -> int:
-        """Evaluate names one by one; how many of them failed or were gone."""
-        lost, kind = 0, entry.kind
-        for name in names:
-            entry.kind = kind
-            entry.begin(name)
-            self._evaluate(test, entry)
-            if entry.bad or entry.gone:
-                lost += 1
-                self._settle(entry)
-            if self._halted():
-                break
-        return lost
-
-    def _settle(self, entry: Entry) -> None:
-        """Count one with which not all went well."""
-        if entry.bad:
-            self.counters.failed += 1
-        else:
-            self.counters.vanished += 1
 
     # ---- names -----------------------------------------------------------------
 
@@ -241,7 +69,7 @@ class Finder(EntryVisitor):
         done = self._do(where, names.links, "l", fds[0])
         counters.links += done
         counters.special += self._do(where, names.specials, "", fds[0])
-        files, some = names.files, _SOME
+        files, some = names.files, self._some
         begun_s = time.monotonic()
         for at in range(0, len(files), some):
             counters.files += self._do(where, files[at : at + some], "f", fds[0])
@@ -264,7 +92,7 @@ class Finder(EntryVisitor):
             counters.sized += 1
             entry.look()
             if not entry.bad and not self._min:
-                self._evaluate(self._whole, entry)
+                self._evaluate_one(entry)
             if entry.bad:
                 self._settle(entry)
             elif entry.kind == "l":
@@ -311,10 +139,10 @@ class Finder(EntryVisitor):
         if self._halted():
             opened.entered = False
             return
-        depth = _depth(opened.path)
+        depth = depth_of(opened.path)
         if not self._deep and depth >= self._min:
             entry = self._of_opened(opened, own, source, holder)
-            self._evaluate(self._whole, entry)
+            self._evaluate_one(entry)
             self.counters.complaints += entry.bad
             if entry.pruned:
                 opened.entered = False
@@ -343,7 +171,7 @@ class Finder(EntryVisitor):
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
         """See `Visitor`: names are evaluated here, unless they have to be looked up."""
-        at_bottom = self._max is not None and _depth(opened.path) + 1 >= self._max
+        at_bottom = self._max is not None and depth_of(opened.path) + 1 >= self._max
         for block in blocks:
             if self._halted():
                 yield _emptied(block)
@@ -378,7 +206,7 @@ class Finder(EntryVisitor):
         names = encoded(block.directories)
         plan = self._of_kind["d"]
         kept: list[bytes] = []
-        depth = _depth(opened.path) + 1
+        depth = depth_of(opened.path) + 1
         late = self._deep and not at_bottom
         if late and self._excludes is None:
             return
@@ -422,6 +250,8 @@ class Finder(EntryVisitor):
                 pruned.add(name)
             if self._halted():
                 break
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)
         return [name for name in names if name not in pruned] if pruned else names
 
     def _follow(self, opened: Open[int], block: Block, fd: int) -> None:
@@ -465,7 +295,7 @@ class Finder(EntryVisitor):
 
     def _after(self, opened: Open[int], own: _Own | None) -> Entry | None:
         """Evaluate a directory of which all is done; None if that is not wanted."""
-        if _depth(opened.path) < self._min:
+        if depth_of(opened.path) < self._min:
             return None
         directories = self.task.directories
         own = own or _Own(None)
@@ -486,7 +316,7 @@ class Finder(EntryVisitor):
                 lease = directories.lease(opened.root, HOLDER if start.within else b"")
                 entry = self._start_entry(opened.root, lease.fd, start.within or _HERE, "d")
             entry.st = own.status
-            self._evaluate(self._whole, entry)
+            self._evaluate_one(entry)
         except OSError as error:
             entry = self._entry_in(opened, -1, "d")
             self._report(entry, "reach", error)
@@ -505,7 +335,7 @@ class Finder(EntryVisitor):
             return
         is_loop = isinstance(error, Trouble)
         own = opened.own
-        depth = _depth(opened.path)
+        depth = depth_of(opened.path)
         if own is None:
             status = None
             if opened.leases is not None:
@@ -540,7 +370,7 @@ class Finder(EntryVisitor):
                 entry.st = own.status
             else:
                 entry = self._of_opened(opened, own, None, above)
-            self._evaluate(self._whole, entry)
+            self._evaluate_one(entry)
             self.counters.complaints += entry.bad
         except OSError:
             return False
@@ -552,35 +382,6 @@ class Finder(EntryVisitor):
     def lost(self, opened: Open[int]) -> int:
         """See `Visitor`."""
         return 0
-
-
-class Counting:
-    """Actions of who only counts what would be removed: none is done."""
-
-    def __init__(self, finder: Finder) -> None:
-        self._finder = finder
-
-    def action(self, node: Node) -> Test:
-        """The function of an action."""
-        if node.name == "delete":
-            return self._delete
-        if node.name == "prune":
-            return _prune
-        return lambda entry: True
-
-    def _delete(self, entry: Entry) -> bool:
-        self._finder.counters.matched += 1
-        return True
-
-
-def _prune(entry: Entry) -> bool:
-    entry.pruned = True
-    return True
-
-
-def _depth(path: bytes) -> int:
-    """How many levels a directory is below its PATH."""
-    return path.count(b"/") + 1 if path else 0
 
 
 def _emptied(block: Block) -> Block:

@@ -26,12 +26,15 @@ from pcircle.fs.directories import (
     device_and_inode,
     inode_alone,
 )
+from pcircle.fs.stats import Stats
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import Phase
 from pcircle.walk.items import Batch, Portion, Tree
+
+_HELPERS = 16
 
 
 class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
@@ -76,6 +79,9 @@ class FindTask(
             self.max_threads = 1
         self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
         self.context: Context[Any] | None = None
+        # One thread's look-ups overlap; where that is not enough, there are more threads.
+        helpers = _HELPERS if self.first is None and plan.threads is None else 1
+        self.stats = Stats(helpers)
         self.output.flush = self.flush
         self.actions = Actions(
             self.output,
@@ -107,6 +113,12 @@ class FindTask(
             device_and_inode if plan.one_node else inode_alone,
             follow=plan.settings.follow == "L",
         )
+
+    def close(self) -> None:
+        """See `TreeTask`."""
+        super().close()
+        for part in self.parts:
+            part.stats.close()
 
     def flush(self, *, all_: bool = False) -> None:
         """Send what there is to be sent."""

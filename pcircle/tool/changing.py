@@ -277,7 +277,7 @@ class ChangeProgram(TreeProgram):
         if typed.json_lines is not None:
             self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
-            self.listed = LogFile(open_log(typed.list_out, "--list-out"))
+            self.listed = LogFile(_list(typed.list_out))
         if typed.plan is not None:
             self.planned = LogFile(open_log(typed.plan, "--plan"))
             self.planned.append(head(self.name, roots, self.directory()))
@@ -287,6 +287,16 @@ class ChangeProgram(TreeProgram):
     def opened(self) -> dict[str, Any]:
         """See `TreeProgram`."""
         return {"written": self._written}
+
+
+def _list(name: str) -> int:
+    """Open a new list, `-` being standard output. UsageError."""
+    if name != "-":
+        return open_log(name, "--list-out")
+    try:
+        return os.dup(1)
+    except OSError as error:
+        raise UsageError(f"--list-out: cannot write standard output: {error.strerror}") from None
 
 
 def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:

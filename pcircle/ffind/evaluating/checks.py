@@ -20,6 +20,7 @@ from pcircle.walk.attributes import LETTERS
 
 _NS = 1_000_000_000
 _DAY_S = 86400
+_ALWAYS_NS = 1 << 80
 _DEAR = 3
 _NUMBERS: dict[str, Callable[[os.stat_result], int]] = {
     "inum": lambda status: status.st_ino,
@@ -85,6 +86,17 @@ def compared(compare: str, wanted: int) -> Callable[[int], bool]:
 def _time(
     around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
 ) -> Callable[[Any], object]:
+    low_ns, high_ns = limits_ns(around, field, compare, ago_ns, unit_s, midnight)
+    time_of = _time_of(field)
+    low = -_ALWAYS_NS if low_ns is None else low_ns
+    high = _ALWAYS_NS if high_ns is None else high_ns
+    return lambda status: low < time_of(status) <= high
+
+
+def limits_ns(
+    around: Surroundings, field: str, compare: str, ago_ns: int, unit_s: int, midnight: int
+) -> tuple[int | None, int | None]:
+    """The times, in nanoseconds, after which and not after which a test of times is true."""
     day_ns, unit_ns = _DAY_S * _NS, unit_s * _NS
     # The beginning of the day that ends now or, with -daystart, that began at midnight.
     origin_ns = around.midnight_ns if midnight else around.now_ns - day_ns
@@ -92,7 +104,10 @@ def _time(
         origin_ns += day_ns
     elif compare == "-":
         origin_ns += day_ns - _NS
-    return _in_window(_time_of(field), compare, origin_ns - ago_ns, unit_ns)
+    at_ns = origin_ns - ago_ns
+    if compare == "-":
+        return at_ns, None
+    return (None, at_ns - 1) if compare == "+" else (at_ns, at_ns + unit_ns)
 
 
 def _time_of(field: str) -> Callable[[Any], int]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pcircle.ffind.evaluating.checks import COSTS, Surroundings, cheapest_first, checked, name_test
+from pcircle.ffind.evaluating.columns import Choose, chosen_by_column
 from pcircle.ffind.evaluating.entry import Test
-from pcircle.ffind.language.nodes import FALSE, TRUE, Node, walk
+from pcircle.ffind.language.nodes import FALSE, TRUE, Node, all_of, walk
 
 Filter = Callable[[list[bytes], bytes], list[bytes]]
 """Which of some names are left, below a path."""
@@ -39,16 +40,19 @@ class Acting(Protocol):
 class Compiled(NamedTuple):
     """What is done with entries of one kind.
 
-    Names that the `filters` leave are handed to `each`; if there is an `end` they are printed, each
-    with that, and if `counts` counted. None of these: nothing is done. `heavy`: entries are looked
-    up, or more.
+    Names that the `filters` leave, and then the `columns` of their status, are handed to `each`; if
+    there is an `end` they are printed, each with that, and if `counts` counted. None of these:
+    nothing is done. `heavy`: entries are looked up, or more. What can't be looked up as a column
+    is handed to `slow`, behind the filters.
     """
 
     filters: Sequence[Filter] = ()
+    columns: Sequence[Choose] = ()
     each: Test | None = None
     end: bytes | None = None
     counts: bool = False
     heavy: bool = False
+    slow: Test | None = None
 
 
 def compiled(
@@ -70,16 +74,28 @@ def compiled(
     # Where nothing comes of it, what fails is told all the same, so what is looked up is.
     if not is_heavy and not any(each.name in _ACTIONS for each in walk(rest)):
         return Compiled()
-    if (
-        in_bulk
-        and rest.name in ("print", "print0")
-        and rest.args[0] == 0
-        and not around_tty(acting)
-    ):
-        return Compiled(filters, None, b"\n" if rest.name == "print" else b"\0")
+    whole = function(rest, around, acting)
+    columns, rest = _by_columns(rest, kind, around) if in_bulk else ([], rest)
+    found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
+    is_print = rest.name in ("print", "print0") and rest.args[0] == 0
+    if in_bulk and is_print and not around_tty(acting):
+        return found._replace(end=b"\n" if rest.name == "print" else b"\0")
     if in_bulk and rest.name == "count":
-        return Compiled(filters, counts=True)
-    return Compiled(filters, function(rest, around, acting), heavy=is_heavy)
+        return found._replace(counts=True)
+    return found._replace(each=function(rest, around, acting))
+
+
+def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
+    """Tests for all names at once that stand for the leading ones, and what is left to be done."""
+    found: list[Choose] = []
+    if node.name != "and" or kind not in ("f", "l") or around.follow == "L":
+        return found, node
+    for place, child in enumerate(node.children):
+        choose = chosen_by_column(child, kind, around)
+        if choose is None:
+            return found, all_of(node.children[place:])
+        found.append(choose)
+    return found, TRUE
 
 
 def around_tty(acting: Any) -> bool:

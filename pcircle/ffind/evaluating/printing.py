@@ -115,8 +115,12 @@ def _sparseness(status: os.stat_result) -> float:
 
 
 def _directory_of(entry: Entry) -> bytes:
-    before, slash, _ = entry.path.rpartition(b"/")
-    return before if slash else b"."
+    path = entry.path
+    before, slash, _ = path.rstrip(b"/").rpartition(b"/")
+    if slash:
+        return before
+    # As find has it, whose answer to a PATH of one name and a slash is that name.
+    return path[:-1] if path.endswith(b"/") else b"."
 
 
 def _base(entry: Entry) -> bytes:
@@ -125,7 +129,8 @@ def _base(entry: Entry) -> bytes:
     stripped = entry.fixed.rstrip(b"/")
     if not stripped:
         return b"/"
-    return entry.fixed[stripped.rfind(b"/") + 1 :]
+    slash = entry.fixed[len(stripped) : len(stripped) + 1]
+    return stripped[stripped.rfind(b"/") + 1 :] + slash
 
 
 def _kind(entry: Entry) -> bytes:

@@ -46,7 +46,7 @@ class Reader:
     def read(self, token: Token) -> Node:
         """The node of a primary. ValueError."""
         name, args = token.name, token.arguments
-        reader = _READERS.get(name)
+        reader = Reader._option if name.startswith("O") else _READERS.get(name)
         if reader is None and re.fullmatch("newer[aBcmt]{2}", name):
             reader = Reader._newer_xy
         if reader is None:  # its arguments are what they are

@@ -1,0 +1,265 @@
+"""Evaluating the expression for entries of a directory, and what comes of it counted."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
+from pcircle.ffind.evaluating.entry import Entry, Quit, Test
+from pcircle.ffind.language.nodes import Node, walk
+from pcircle.fs.stats import CAPACITY, Failed
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor, TreeCounters
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_SOME = 16  # names between two looks at the clock
+_PRUNE = Node("prune")
+
+
+class Evaluator(EntryVisitor):
+    """What a search does with names and entries, wherever they come from."""
+
+    def __init__(self, task: Any, counters: TreeCounters | None = None) -> None:
+        """With `counters` it is counted what would be removed, and that is all."""
+        super().__init__(task, counters)
+        plan = task.plan
+        settings = plan.settings
+        self._plan = plan
+        self._counts = counters is not None
+        self._deep = settings.depth
+        self._min, self._max = settings.min_depth, settings.max_depth
+        self._follows = settings.follow == "L"
+        self._silent = settings.silent_race
+        actions = task.actions if counters is None else Counting(self)
+        node = plan.expression
+        self._excludes: Test | None = None
+        if plan.exclude is not None:
+            if self._deep:
+                self._excludes = function(plan.exclude, task.around, actions)
+                node = Node("or", (), (plan.exclude, node))
+            else:
+                node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
+        in_bulk = plan.order is None and not plan.quoted and not self._counts
+
+        def made(kind: str) -> Compiled:
+            return compiled(
+                node, kind, task.around, actions, in_bulk=in_bulk, prunes=not self._deep
+            )
+
+        self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
+        self._whole = function(node, task.around, actions)
+        overlaps = self._of_kind["f"].columns and task.first is None
+        self._some = CAPACITY if overlaps else _SOME
+        self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
+        # Directories whose status is needed are opened for that, as they will be anyway.
+        self._enters = self._follows or self._of_kind["d"].heavy
+        self.does_bare = not (self._deep or self._follows or self._counts) and (
+            self._light or bool(self._of_kind["f"].columns)
+        )
+        self._entry = Entry(self._report, follow=self._follows)
+        self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
+        self._context: Any = None
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = self.task.context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = self.task.context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`."""
+        self.task.flush()
+        if self.task.acts is not None:
+            self.task.acts.tell(context)
+        self.task.halt(context)
+        self._context = self.task.context = None
+
+    def _halted(self) -> bool:
+        return bool(self.task.rank_part.halted) and not self._counts
+
+    def _evaluate(self, test: Test, entry: Entry) -> None:
+        """Have the expression done for an entry; what has failed is counted."""
+        try:
+            test(entry)
+        except Quit:
+            self.task.rank_part.halted = True
+        if not self._counts:
+            self.task.output.entry_done(entry)
+
+    def _evaluate_one(self, entry: Entry) -> None:
+        """Have the expression done for an entry whose directory is open for it alone."""
+        self._evaluate(self._whole, entry)
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)
+
+    def _report(self, entry: Entry, doing: str, error: OSError) -> None:
+        """Something about an entry can't be done."""
+        is_gone = error.errno == errno.ENOENT and self._silent and not self._is_start(entry)
+        if is_gone and doing == "look up":
+            entry.gone = True
+            return
+        entry.bad = True
+        if not self._counts:
+            self.tell(entry.root, entry.below, doing, error)
+
+    def _is_start(self, entry: Entry) -> bool:
+        return bool(entry.fixed)
+
+    def tell(self, root: int, path: bytes, doing: str, error: OSError) -> None:
+        """Tell of a failure that is counted."""
+        self._context.note([failure_of(self._plan.roots[root], root, path, doing, error)])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`."""
+        if self._counts:
+            self.counters.failed += 1
+        else:
+            super().fail(root % len(self._plan.roots), path, doing, error, context)
+
+    # ---- entries ---------------------------------------------------------------
+
+    def _prefix(self, root: int, path: bytes) -> bytes:
+        """What stands before the names in a directory, as they are shown."""
+        shown: bytes = self._plan.roots[root % len(self._plan.roots)].shown
+        if not shown.endswith(b"/"):
+            shown += b"/"
+        return shown + path + b"/" if path else shown
+
+    def _entry_in(self, where: Where, fd: int, kind: str) -> Entry:
+        """The entry that stands for each of a directory in turn."""
+        entry = self._entry
+        entry.fixed = entry.base = b""
+        entry.fd, entry.kind = fd, kind
+        entry.root = where.root % len(self._plan.roots)
+        entry.start = self._plan.roots[entry.root].shown
+        entry.path_below = where.path
+        entry.prefix = self._prefix(where.root, where.path)
+        entry.depth = depth_of(where.path) + 1
+        entry.follow = self._follows
+        return entry
+
+    def _start_entry(self, root: int, fd: int, name: bytes, kind: str) -> Entry:
+        """A PATH itself."""
+        entry = self._entry
+        start = self._plan.roots[root % len(self._plan.roots)]
+        entry.fd, entry.kind, entry.root = fd, kind, root % len(self._plan.roots)
+        entry.fixed = entry.start = start.shown
+        stripped = start.shown.rstrip(b"/")
+        entry.base = stripped[stripped.rfind(b"/") + 1 :] or b"/"
+        entry.depth = 0
+        entry.path_below = entry.prefix = b""
+        entry.follow = self._plan.settings.follow != "P"
+        entry.begin(name)
+        return entry
+
+    def _do(self, where: Where, names: list[bytes], kind: str, fd: int) -> int:
+        """Evaluate names of one kind in one directory; how many came to an end as such."""
+        plan = self._of_kind[kind]
+        count = len(names)
+        if depth_of(where.path) + 1 < self._min:
+            return count
+        prefix = self._prefix(where.root, where.path) if plan.filters or plan.end else b""
+        for choose in plan.filters:
+            names = choose(names, prefix)
+        if plan.columns:
+            return count - self._by_columns(where, plan, names, kind, fd)
+        return count - self._done(where, plan, names, kind, fd) if names else count
+
+    def _done(self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int) -> int:
+        """Do what is to be done with names that are left; how many of them failed or were gone."""
+        if plan.end is not None:
+            prefix = self._prefix(where.root, where.path)
+            between = plan.end + prefix
+            self.task.output.add(0, prefix + between.join(names) + plan.end)
+        elif plan.counts:
+            self.counters.matched += len(names)
+        elif plan.each is not None:
+            return self._each(self._entry_in(where, fd, kind), plan.each, names)
+        return 0
+
+    def _by_columns(
+        self, where: Where, plan: Compiled, names: list[bytes], kind: str, fd: int
+    ) -> int:
+        """Choose names by their status, and do those that are left; as of `_done`."""
+        stats, lost = self.task.stats, 0
+        for at in range(0, len(names), CAPACITY):
+            some = names[at : at + CAPACITY]
+            try:
+                stats.look(fd, some)
+            except Failed:  # one by one, each with its error
+                lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), some)
+                continue
+            places: Sequence[int] = range(len(some))
+            for choose in plan.columns:
+                places = choose(stats, places)
+                if not places:
+                    break
+            if places:
+                left = [some[place] for place in places]
+                lost += self._done(where, plan, left, kind, fd)
+            if self._halted():
+                break
+        return lost
+
+    def _each(self, entry: Entry, test: Test, names: Iterable[bytes]) -> int:
+        """Evaluate names one by one; how many of them failed or were gone."""
+        lost, kind = 0, entry.kind
+        for name in names:
+            entry.kind = kind
+            entry.begin(name)
+            self._evaluate(test, entry)
+            if entry.bad or entry.gone:
+                lost += 1
+                self._settle(entry)
+            if self._halted():
+                break
+        if self._gathers:
+            self.task.commands.end(dirs_only=True)  # while the directory is open
+        return lost
+
+    def _settle(self, entry: Entry) -> None:
+        """Count one with which not all went well."""
+        if entry.bad:
+            self.counters.failed += 1
+        else:
+            self.counters.vanished += 1
+
+
+class Counting:
+    """Actions of who only counts what would be removed: none is done."""
+
+    def __init__(self, finder: Evaluator) -> None:
+        self._finder = finder
+
+    def action(self, node: Node) -> Test:
+        """The function of an action."""
+        if node.name == "delete":
+            return self._delete
+        if node.name == "prune":
+            return _prune
+        return lambda entry: True
+
+    def _delete(self, entry: Entry) -> bool:
+        self._finder.counters.matched += 1
+        return True
+
+
+def _prune(entry: Entry) -> bool:
+    entry.pruned = True
+    return True
+
+
+def depth_of(path: bytes) -> int:
+    """How many levels a directory is below its PATH."""
+    return path.count(b"/") + 1 if path else 0

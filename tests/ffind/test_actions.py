@@ -1,0 +1,233 @@
+"""What actions do to entries, and what other tools read of what is found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.ffind import find
+from tests.fcp.running import ONE, TWO, Launcher
+
+from .running import by_find, found, run_ffind
+
+SMALL = ["a/1", "a/2", "a/b/3.o", "a/b/4.c", "c/5.o", "c/6", "7.o", "d/e/f/8.o"]
+every_deletion = pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+
+
+def grow(top: Path) -> Path:
+    """A small tree of its own."""
+    for path in SMALL:
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_bytes(b"x" * 10)
+    os.symlink("a/1", top / "link.o")
+    os.symlink("a", top / "d/dir.o")
+    return top
+
+
+def below(top: Path) -> list[str]:
+    """All that is there."""
+    return sorted(str(path.relative_to(top)) for path in top.rglob("*"))
+
+
+@every_deletion
+def test_delete_removes_what_find_would(tmp_path: Path, launcher: Launcher) -> None:
+    for number, words in enumerate(
+        [
+            (".", "-name", "*.o", "-delete"),
+            (".", "-delete"),
+            ("a", "c", "-delete"),
+            (".", "-type", "d", "-empty", "-delete", "-o", "-name", "8.o", "-delete"),
+            (".", "-type", "d", "-delete"),  # most are not empty
+            (".", "-mindepth", "2", "-print", "-delete"),
+        ]
+    ):
+        left = []
+        for tool in ("find", "ffind"):
+            top = grow(tmp_path / f"{tool}{number}")
+            if tool == "find":
+                done = subprocess.run(["find", *words], cwd=top, capture_output=True, check=False)
+                code, out = done.returncode, done.stdout
+            else:
+                finished = run_ffind(launcher, *words, cwd=bytes(top))
+                code, out = finished.code, finished.out
+            left.append((code, below(top), sorted(out.splitlines())))
+        assert left[0] == left[1], words
+
+
+@every_deletion
+def test_max_delete_counts_before_anything_goes(tmp_path: Path, launcher: Launcher) -> None:
+    top = grow(tmp_path / "tree")
+    before = below(top)
+    words = (".", "-name", "*.o", "-delete")
+    for most in ("5", "30%"):
+        refused = run_ffind(launcher, *words, "--max-delete", most, cwd=bytes(top))
+        assert refused.code == 4, refused.said
+        assert "6 entries" in refused.said
+        assert below(top) == before
+    dry = run_ffind(launcher, *words, "--dry-run", "-v", "--max-delete", "6", cwd=bytes(top))
+    assert dry.code == 0
+    assert dry.out.count(b"would be deleted") == 6
+    assert below(top) == before
+    assert run_ffind(launcher, *words, "--max-delete", "6", cwd=bytes(top)).code == 0
+    assert [path for path in below(top) if path.endswith(".o")] == []
+
+
+def test_deletions_are_told(tmp_path: Path) -> None:
+    top = grow(tmp_path / "tree")
+    log = tmp_path / "log"
+    words = (".", "-name", "*.o", "-delete", "--json-lines", str(log))
+    assert run_ffind(TWO, *words, "--ops-limit", "1000", cwd=bytes(top)).code == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {line["action"] for line in lines} == {"delete"}
+    assert sorted(line["path"] for line in lines) == [
+        "7.o", "a/b/3.o", "c/5.o", "d/dir.o", "d/e/f/8.o", "link.o",
+    ]  # fmt: skip
+
+
+def test_a_link_that_takes_a_directorys_place_is_not_followed(tmp_path: Path) -> None:
+    top = grow(tmp_path / "tree")
+    other = grow(tmp_path / "other")
+    os.rename(top / "c", top / "was c")
+    os.symlink(other, top / "c")
+    assert run_ffind(TWO, ".", "-type", "f", "-delete", cwd=bytes(top)).code == 0
+    assert len([path for path in other.rglob("*") if path.is_file()]) == len(SMALL) + 1
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_commands_run_as_of_find(tree: bytes, launcher: Launcher) -> None:
+    for words in (
+        (".", "-maxdepth", "1", "-exec", "sh", "-c", 'echo "$1"; echo "$1" >&2', "x", "{}", ";"),
+        (".", "-maxdepth", "1", "-execdir", "sh", "-c", 'pwd; echo "$0"', "{}", ";"),
+        (".", "-maxdepth", "1", "-exec", "test", "-d", "{}", ";", "-print"),
+        (".", "-maxdepth", "1", "-exec", "false", ";", "-o", "-type", "d", "-print"),
+        (".", "-maxdepth", "1", "-exec", "printf", "%s\\n", "{}", "+"),
+        (".", "-maxdepth", "1", "-execdir", "printf", "%s\\n", "{}", "+"),
+        ("d", "-execdir", "printf", "%s\\n", "{}", "+"),
+    ):
+        assert found(*words, launcher=launcher, cwd=tree) == by_find(*words, cwd=tree), words
+
+
+def test_commands_that_fail(tmp_path: Path) -> None:
+    top = bytes(grow(tmp_path / "tree"))
+    assert run_ffind(TWO, ".", "-exec", "false", ";", cwd=top).code == 0
+    assert run_ffind(TWO, ".", "-exec", "false", "{}", "+", cwd=top).code == 1
+    missing = run_ffind(TWO, ".", "-type", "d", "-exec", "/no/such", "{}", ";", "-print", cwd=top)
+    assert missing.out == b""
+    assert "cannot run '/no/such'" in missing.said
+
+
+def test_lines_of_commands_do_not_mix(tmp_path: Path) -> None:
+    for number in range(60):
+        (tmp_path / f"file{number}").touch()
+    script = "for i in 1 2 3 4 5 6 7 8; do printf %s $0; printf ' and %s\\n' $0; done"
+    words = (".", "-type", "f", "-exec", "sh", "-c", script, "{}", ";")
+    lines = found(*words, launcher=Launcher(jobs=4), cwd=bytes(tmp_path))
+    assert len(lines) == 60 * 8
+    assert all(line.split(b" and ")[0] == line.split(b" and ")[1] for line in lines)
+
+
+def test_dry_run_runs_nothing(tmp_path: Path) -> None:
+    top = grow(tmp_path / "tree")
+    before = below(top)
+    words = (".", "-name", "7.o", "-exec", "rm", "{}", ";")
+    assert found(*words, "--dry-run", cwd=bytes(top)) == [b"would run: rm ./7.o"]
+    assert below(top) == before
+
+
+def test_a_list_feeds_the_other_tools(tmp_path: Path) -> None:
+    top = grow(tmp_path / "tree")
+    (top / "new\nline.o").touch()
+    (top / "#comment.o").touch()
+    pipe = (
+        f"{sys.executable} -m pcircle.ffind -j2 tree -name '*.o' --list-out - -0"
+        f" | {sys.executable} -m pcircle.frm -q -j2 --files-from - -0 tree"
+    )
+    done = subprocess.run(pipe, shell=True, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [path for path in below(top) if path.endswith(".o")] == []
+    assert len(below(top)) > 5
+
+
+def test_json_and_csv_are_as_the_files_are(tree: bytes) -> None:
+    formats = "%s %b %U %G %n %i %m\\n"
+    expected = by_find(".", "-type", "f", "-printf", formats, cwd=tree)
+    lines = [json.loads(line) for line in found(".", "-type", "f", "-json", cwd=tree)]
+    fields = ("size", "blocks", "uid", "gid", "links", "inode")
+    told = [
+        " ".join([*(str(line[field]) for field in fields), f"{int(line['mode'], 8):o}"]).encode()
+        for line in lines
+    ]
+    assert sorted(told) == expected
+    assert sum("path_b64" in line for line in lines) > 100  # of bytes that are no characters
+    finished = run_ffind(TWO, ".", "-type", "f", "-csv", cwd=tree)
+    rows = list(csv.DictReader(io.StringIO(finished.out.decode())))
+    assert sorted(int(row["inode"]) for row in rows) == sorted(line["inode"] for line in lines)
+    assert {row["kind"] for row in rows} == {"f"}
+
+
+def test_disk_usage_counts_hard_linked_files_once(tree: bytes) -> None:
+    done = subprocess.run(["du", "-s", "-B1", "."], cwd=tree, capture_output=True, check=True)
+    for launcher in (ONE, TWO):
+        assert found(".", "-du", launcher=launcher, cwd=tree) == [done.stdout.split()[0]]
+
+
+def test_order_by_keys(tree: bytes) -> None:
+    result = find(tree, "-type", "f", "-printf", "%s %T@ %p\\0", "--sort=-size,mtime", jobs=1)
+    assert result is not None
+    rows = [path.split(b" ", 2) for path in result.paths]
+    keys = [(-int(row[0]), float(row[1]), row[2]) for row in rows]
+    assert len(keys) > 100
+    assert keys == sorted(keys)
+    for key, form in {"name": "%f", "ext": "%f", "depth": "%d", "links": "%n"}.items():
+        for sign in ("", "-"):
+            ordered = find(tree, "-printf", f"{form}\\0", f"--sort={sign}{key}", jobs=1)
+            assert ordered is not None
+            values: list[Any] = ordered.paths
+            if key == "ext":
+                values = [os.path.splitext(value)[1] for value in values]
+            elif key in ("depth", "links"):
+                values = [int(value) for value in values]
+            assert values == sorted(values, reverse=bool(sign)), (sign, key)
+    newest = find(tree, "-type", "f", "-printf", "%T@\\0", top=5, by="mtime", jobs=1)
+    oldest = find(tree, "-type", "f", "-printf", "%T@\\0", top=5, by="-mtime", jobs=1)
+    times = sorted(map(float, by_find(".", "-type", "f", "-printf", "%T@\\n", cwd=tree)))
+    assert newest is not None
+    assert oldest is not None
+    assert list(map(float, newest.paths)) == times[:-6:-1]
+    assert list(map(float, oldest.paths)) == times[:5]
+
+
+def test_patterns_of_the_suite_leave_out_as_well(tree: bytes) -> None:
+    lines = found(".", "--exclude=d/", "--exclude", "*.TXT", "-type", "f", cwd=tree)
+    words = (".", "-name", "d", "-type", "d", "-prune", "-o", "-type", "f", "-print")
+    expected = by_find(*words, cwd=tree)
+    assert lines == [line for line in expected if not line.endswith(b".TXT")]
+
+
+def test_tests_that_find_does_not_have(tree: bytes) -> None:
+    def same(ours: tuple[str, ...], finds: tuple[str, ...]) -> None:
+        assert found(".", *ours, cwd=tree) == by_find(".", *finds, cwd=tree), ours
+
+    same(("-bytes", "-1k"), ("-size", "-1024c"))
+    same(("-bytes", "+1M"), ("-size", "+1048576c"))
+    same(("-since", "3d"), ("-mmin", "-4320"))
+    same(("-until", "3d"), ("!", "-mmin", "-4320"))
+    same(("-since", "file:plain"), ("-newer", "plain"))
+    same(("-sparse",), ("-type", "f", "-samefile", "sparse"))
+    same(
+        ("-exclude", "-name", "d", "-name", "a*"),
+        ("-name", "d", "-prune", "-o", "-name", "a*", "-print"),
+    )
+    deep = found(".", "-exclude", "-name", "d", "-depth", cwd=tree)
+    assert deep == by_find(".", "-name", "d", "-prune", "-o", "-print", cwd=tree)
+    blocks = found(".", "-blocks", "+8", "-printf", "%b\\n", cwd=tree)
+    assert blocks
+    assert min(map(int, blocks)) > 8
