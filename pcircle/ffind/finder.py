@@ -19,8 +19,8 @@ from typing import Any
 from pcircle.encoding import text_of
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.entry import Entry
-from pcircle.ffind.evaluator import depth_of
-from pcircle.ffind.small import SmallDirectories
+from pcircle.ffind.evaluating.evaluator import depth_of
+from pcircle.ffind.evaluating.small import SmallDirectories
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import LOOP, Trouble

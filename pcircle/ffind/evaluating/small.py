@@ -9,7 +9,7 @@ from typing import Any
 
 from pcircle.encoding import IS_EXACT, exact, to_scan
 from pcircle.ffind.evaluating.compiling import Compiled
-from pcircle.ffind.evaluator import Evaluator, depth_of
+from pcircle.ffind.evaluating.evaluator import Evaluator, depth_of
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import encoded
 from pcircle.guards import require
