@@ -10,7 +10,7 @@ import msgspec
 
 from pcircle.fsum.items import Difference
 from pcircle.ui.names import show
-from pcircle.ui.report import Document, FailedEntry, RankShare, Signed, plural
+from pcircle.ui.report import Document, ReadReport, Signed, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -33,30 +33,16 @@ class Comparison(Document, frozen=True):
     differences: tuple[Told, ...]
 
 
-class Report(Document, frozen=True):
-    """What was signed. Times in seconds; `entries` counts what has a digest.
+class Report(ReadReport, frozen=True):
+    """What was signed; `entries` counts what has a digest.
 
     `bad_lines` are those of a checksum list that say nothing.
     """
 
     algorithm: str
     signatures: tuple[Signed, ...]
-    entries: int
-    files: int
-    directories: int
-    links: int
-    special: int
-    bytes: int
-    failed: int
-    elapsed_s: float
-    bytes_per_s: float
-    entries_per_s: float
-    reasons: tuple[str, ...]
-    failures: tuple[FailedEntry, ...]
-    ranks: tuple[RankShare, ...]
     differences: tuple[Told, ...] = ()
     bad_lines: int = 0
-    failures_omitted: int = 0
 
 
 class Differences:

@@ -66,6 +66,28 @@ class RankShare(msgspec.Struct, frozen=True):
     work_per_s: dict[str, dict[str, float]] = {}
 
 
+class ReadReport(Document, frozen=True):
+    """The result of a tool that reads files. Times in seconds; `entries` are those that went well.
+
+    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed.
+    """
+
+    entries: int
+    files: int
+    directories: int
+    links: int
+    special: int
+    bytes: int
+    failed: int
+    elapsed_s: float
+    bytes_per_s: float
+    entries_per_s: float
+    reasons: tuple[str, ...]
+    failures: tuple[FailedEntry, ...]
+    failures_omitted: int
+    ranks: tuple[RankShare, ...]
+
+
 def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:
     """What a rank's report has of its search, as it is told."""
     found: dict[str, dict[str, float]] = {}

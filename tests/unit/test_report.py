@@ -89,6 +89,7 @@ def make_report(**changes: object) -> Report:
         entries_per_s=6.0,
         reasons=(),
         failures=(),
+        failures_omitted=0,
         ranks=(share(rank_report(0, ONE)), share(rank_report(1, TWO))),
     )
     return msgspec.structs.replace(report, **changes)

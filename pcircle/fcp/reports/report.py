@@ -10,7 +10,7 @@ from pcircle.fcp.items import Remark
 from pcircle.runtime import RankReport
 from pcircle.tool.console import miscounted, unsettled
 from pcircle.ui.names import show
-from pcircle.ui.report import Document, FailedEntry, RankShare, Signed, plural
+from pcircle.ui.report import FailedEntry, ReadReport, Signed, plural
 from pcircle.units import format_count, format_duration, format_rate, format_size
 
 SCHEMA = 1
@@ -18,10 +18,9 @@ SCHEMA = 1
 _NOT_HELD = "destination does not support them"
 
 
-class Report(Document, frozen=True):
-    """A copy's result. Times in seconds; `entries` counts what was copied.
+class Report(ReadReport, frozen=True):
+    """A copy's result; `entries` counts what was copied.
 
-    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed.
     `not_kept` counts entries by what of them could not be kept.
     `special_skipped` are special files, left out without -a, which are not in `skipped`.
     `resumed` counts the entries, copied or skipped, that an earlier run has
@@ -31,27 +30,13 @@ class Report(Document, frozen=True):
     dry_run: bool
     sources: tuple[str, ...]
     target: str
-    entries: int
-    files: int
-    directories: int
-    links: int
-    special: int
-    bytes: int
     found: int
-    failed: int
     not_kept: dict[str, int]
     skipped: int
     special_skipped: int
     resumed: int
     resumed_bytes: int
-    elapsed_s: float
-    bytes_per_s: float
-    entries_per_s: float
-    reasons: tuple[str, ...]
-    failures: tuple[FailedEntry, ...]
-    ranks: tuple[RankShare, ...]
     signatures: tuple[Signed, ...] = ()
-    failures_omitted: int = 0
 
 
 def described(remark: Remark) -> str:
