@@ -10,7 +10,6 @@ fcp may fail entries; it must end as agreed, and touch nothing outside.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -18,15 +17,15 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from random import Random
-from typing import NamedTuple
 
-from tests.fcp.running import HANG_S, Launcher, clean_environment, command
+from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, portrait
+from tests.fcp.running import Launcher, clean_environment, command
 from tests.fcp.trees import content, make_directory, remove_tree, write_file
 
-NOBODY = 65534
 SECRET = b"the content of a file that is nobody's business"
 OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a",),
@@ -38,39 +37,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a", "-s"),
     ("-a", "--sparse=always"),
 )
-_AT_FDCWD, _EXCHANGE = -100, 2
 _ALLOWED_CODES = (0, 1, 3)
-
-
-class Round(NamedTuple):
-    """How a round went: swaps that were made while fcp ran, and what was wrong after it."""
-
-    swaps: int
-    escapes: list[str]
-
-
-# ---- the attacker ------------------------------------------------------------------------------
-
-
-def _attack(place: bytes, seed: int, report: int) -> None:
-    """Swap until killed; tells how often through a pipe of 8 bytes each thousand."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    libc = ctypes.CDLL(None, use_errno=True)
-    rng = Random(seed)
-    pairs = _pairs(place, rng)
-    targets = [os.path.join(place, b"copy", name) for name in (b"", b"d0", b"d1", b"large")]
-    made = 0
-    while True:
-        for first, second in pairs:
-            for _ in range(rng.choice((1, 2, 2, 3))):
-                done = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE) == 0
-                made += done
-                if done and not made % 100:
-                    os.write(report, b"x")
-            if rng.random() < 0.02:
-                _replace_temporaries(place, targets, rng)
 
 
 def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
@@ -104,47 +71,15 @@ def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
-def _replace_temporaries(place: bytes, directories: Sequence[bytes], rng: Random) -> None:
-    for directory in directories:
+def _replace_temporaries(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
+    for inner in (b"", b"d0", b"d1", b"large"):
+        directory = os.path.join(place, b"copy", inner)
         with suppress(OSError):
             for name in os.listdir(directory):
                 if name.startswith(b".fcp-") and not name.startswith(b".fcp-ch"):
                     path = os.path.join(directory, name)
                     os.unlink(path)
                     os.symlink(os.path.join(place, b"victim", b"f5"), path)
-
-
-@contextmanager
-def _attacker(place: bytes, seed: int) -> Iterator[int]:
-    """An attacker at work; gives the pipe that it reports to."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    pid = os.fork()
-    if not pid:
-        try:
-            _attack(place, seed, writing)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    try:
-        deadline = time.monotonic() + HANG_S
-        while not _count(reading):  # it must be at work before the copy begins
-            assert time.monotonic() < deadline, "the attacker does not begin"
-            time.sleep(0.001)
-        yield reading
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(reading)
-
-
-def _count(reading: int) -> int:
-    """Swaps that were reported since this was asked last."""
-    total = 0
-    with suppress(BlockingIOError):
-        while data := os.read(reading, 65536):
-            total += 100 * len(data)
-    return total
 
 
 # ---- the place ---------------------------------------------------------------------------------
@@ -186,30 +121,6 @@ def _build(place: bytes, *, hard_links: bool) -> None:
         os.utime(place + b"/copy/d0/" + name, ns=(0, 0))
 
 
-def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
-    """Everything of everything below a directory, but for what reading changes."""
-    found: dict[bytes, tuple[object, ...]] = {}
-    for directory, directories, files in os.walk(root):
-        for path in (directory, *(os.path.join(directory, name) for name in directories + files)):
-            status = os.lstat(path)
-            text = b""
-            if stat.S_ISREG(status.st_mode):
-                with open(path, "rb") as stream:
-                    text = stream.read()
-            names = os.listxattr(path, follow_symlinks=False)
-            # A name that the attacker has may be replaced, which takes it from the file.
-            linked = os.path.basename(path).startswith(b"hard-")
-            found[path] = (
-                stat.S_IFMT(status.st_mode),
-                stat.S_IMODE(status.st_mode),
-                (status.st_uid, status.st_gid, status.st_nlink * (not linked)),
-                (status.st_mtime_ns, status.st_ctime_ns * (not linked), status.st_ino),
-                tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names),
-                text,
-            )
-    return found
-
-
 def _secrets(place: bytes) -> list[str]:
     """Where the secret has come to."""
     found = []
@@ -242,34 +153,16 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
     arguments = [*options, "--chunksize", "4M", "-q", *checkpoint, "-T"]
     line = command(launcher, [*arguments, place + b"/source", place + b"/copy"])
-    if hook:
-        program = f"{hook}\nimport sys\nfrom pcircle.fcp.cli import main\nsys.exit(main())"
-        at = line.index("-m")
-        line[at : at + 2] = ["-c", program]
-    swaps = 0
-    with _attacker(place, seed) as reading:
-        if interrupted:
-            _begin_and_kill(line, rng.random() * 0.6)
-        finished = subprocess.run(
-            line,
-            check=False,
-            capture_output=True,
-            timeout=HANG_S,
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-        swaps = _count(reading)
+    line = hooked(line, hook, "pcircle.fcp.cli")
+    attack = Attack(seed, partial(_pairs, place), 0.02, partial(_replace_temporaries, place))
+    killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
+    finished, swaps = fought(line, attack, killed)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     if not hook:
         assert finished.returncode in _ALLOWED_CODES, told
     escapes = [f"{told}: {each}" for each in _secrets(place)]
-    after = portrait(place + b"/victim")
-    escapes += [
-        f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
-        for path in sorted(before | after)
-        if before.get(path) != after.get(path)
-    ]
+    escapes += changes(told, before, portrait(place + b"/victim"))
     for name in os.listdir(place):
         path = os.path.join(place, name)
         if os.path.isdir(path) and not os.path.islink(path):
@@ -277,6 +170,10 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
         else:
             os.unlink(path)
     return Round(swaps, escapes)
+
+
+def _nothing() -> None:
+    """The copy is not interrupted."""
 
 
 def _begin_and_kill(line: Sequence[str | bytes], after_s: float) -> None:

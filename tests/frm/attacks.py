@@ -11,21 +11,15 @@ tests.frm.attacks` makes both.
 
 from __future__ import annotations
 
-import argparse
-import ctypes
 import os
-import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from random import Random
-from typing import NamedTuple
 
-from tests.fcp.attacks import NOBODY, portrait
-from tests.fcp.running import FOUR, HANG_S, ONE, TWO, Launcher, clean_environment, command
+from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, main, portrait
+from tests.fcp.running import FOUR, ONE, TWO, Launcher, command
 from tests.fcp.trees import make_directory, remove_tree, write_file
 
 LAUNCHERS = (ONE, TWO, FOUR)
@@ -49,39 +43,8 @@ def opener(*, cross=False):
     return lambda name, fd: os.open(name, flags, dir_fd=fd)
 beneath.opener = opener
 """
-_AT_FDCWD, _EXCHANGE = -100, 2
 _DIRECTORIES, _FILES = 12, 8
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
-
-
-class Round(NamedTuple):
-    """How a round went: swaps that were made while frm ran, and what was wrong after it."""
-
-    swaps: int
-    escapes: list[str]
-
-
-# ---- the attacker ------------------------------------------------------------------------------
-
-
-def _attack(place: bytes, seed: int, report: int) -> None:
-    """Swap until killed; tells how often through a pipe, of a byte for each hundred."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
-    libc = ctypes.CDLL(None, use_errno=True)
-    rng = Random(seed)
-    pairs = _pairs(place, rng)
-    made = 0
-    while True:
-        for first, second in pairs:
-            for _ in range(rng.choice((1, 2, 2, 3))):
-                done = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE) == 0
-                made += done
-                if done and not made % 100:
-                    os.write(report, b"x")
-            if rng.random() < 0.05:
-                _restore(place, first, second, rng)
 
 
 def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
@@ -112,39 +75,6 @@ def _restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
             os.mkdir(first)
             os.mknod(first + b"/f1")
             os.symlink(place + b"/victim", first + b"/inner")
-
-
-@contextmanager
-def _attacker(place: bytes, seed: int) -> Iterator[int]:
-    """An attacker at work; gives the pipe that it reports to."""
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    pid = os.fork()
-    if not pid:
-        try:
-            _attack(place, seed, writing)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    try:
-        deadline = time.monotonic() + HANG_S
-        while not _count(reading):  # it must be at work before the removal begins
-            assert time.monotonic() < deadline, "the attacker does not begin"
-            time.sleep(0.001)
-        yield reading
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(reading)
-
-
-def _count(reading: int) -> int:
-    """Swaps that were reported since this was asked last."""
-    total = 0
-    with suppress(BlockingIOError):
-        while data := os.read(reading, 65536):
-            total += 100 * len(data)
-    return total
 
 
 # ---- a round -----------------------------------------------------------------------------------
@@ -181,78 +111,18 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     top = place + b"/area/top/"
     operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
     line = command(launcher, [*options, "-q", *operands], ("pcircle.frm",))
-    if hook:
-        program = f"{hook}\nimport sys\nfrom pcircle.frm.cli import main\nsys.exit(main())"
-        at = line.index("-m")
-        line[at : at + 2] = ["-c", program]
-    with _attacker(place, seed) as reading:
-        finished = subprocess.run(
-            line,
-            check=False,
-            capture_output=True,
-            timeout=HANG_S,
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-        )
-        swaps = _count(reading)
+    attack = Attack(seed, partial(_pairs, place), 0.05, partial(_restore, place))
+    finished, swaps = fought(hooked(line, hook, "pcircle.frm.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     escapes = []
     if not hook and finished.returncode not in _ALLOWED_CODES:
         escapes.append(told)
-    after = portrait(place + b"/victim")
-    escapes += [
-        f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
-        for path in sorted(before | after)
-        if before.get(path) != after.get(path)
-    ]
+    escapes += changes(told, before, portrait(place + b"/victim"))
     for name in os.listdir(place):
         remove_tree(place + b"/" + name)
     return Round(swaps, escapes)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Rounds until there were so many swaps; with ``--following`` until frm is caught."""
-    parser = argparse.ArgumentParser(prog="python -m tests.frm.attacks")
-    parser.add_argument("--swaps", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--following", action="store_true")
-    parser.add_argument("--room", help=argparse.SUPPRESS)  # where it is in its namespace
-    typed = parser.parse_args(arguments)
-    if os.geteuid() or shutil.which("unshare") is None:
-        print("only root is worth attacking, and unshare is required")
-        return 2
-    if typed.room is None:
-        return _in_namespace(sys.argv[1:] if arguments is None else arguments)
-    room = os.fsencode(typed.room)
-    swaps = rounds = escapes = 0
-    began_s = time.monotonic()
-    while swaps < typed.swaps:
-        played = play(room, typed.seed + rounds, LAUNCHERS, FOLLOWING if typed.following else "")
-        rounds += 1
-        swaps += played.swaps
-        escapes += len(played.escapes)
-        for escape in played.escapes:
-            print(escape, flush=True)
-        if typed.following and escapes:
-            break
-    took_s = time.monotonic() - began_s
-    print(f"{rounds} rounds, {swaps} swaps, {escapes} escapes; {took_s:.0f} s")
-    return 1 if escapes else 0
-
-
-_NAMESPACE = 'mount --make-rprivate / && mount -t tmpfs none "$1" && shift && exec "$@"'
-
-
-def _in_namespace(arguments: Sequence[str]) -> int:
-    """The same program where it may mount, with a room that nobody else sees."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="frm-attack-") as room:
-        again = [sys.executable, "-m", "tests.frm.attacks", *arguments, "--room", room]
-        shell = ["sh", "-c", _NAMESPACE, "sh", room]
-        return subprocess.run(["unshare", "-m", *shell, *again], check=False).returncode
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.frm.attacks", play, LAUNCHERS, FOLLOWING))

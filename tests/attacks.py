@@ -1,0 +1,225 @@
+"""What attacks on the tools share: an attacker process, the run of a round, and what it may change.
+
+The attacker has no rights. It swaps, as fast as it can, directories and files of a tree that it
+owns for links to what is not its own, while root is at work on that tree. What it wants root to
+touch is the *victim*, whose every attribute is looked at before and after a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import NamedTuple
+
+from tests.fcp.running import HANG_S, Launcher, clean_environment
+
+NOBODY = 65534
+_AT_FDCWD, _EXCHANGE = -100, 2
+
+Pairs = Sequence[tuple[bytes, bytes]]
+"""Paths, each with the one that it is swapped for."""
+Line = list[str | bytes]
+
+
+class Round(NamedTuple):
+    """How a round went: swaps that were made while the tool ran, and what was wrong after it."""
+
+    swaps: int
+    escapes: list[str]
+
+
+class Attack(NamedTuple):
+    """What an attacker does: what it swaps, and what else, between two swaps of a share of these.
+
+    `pairs` makes the links; it is called by the attacker, as all of it is.
+    """
+
+    seed: int
+    pairs: Callable[[Random], Pairs]
+    share: float = 0.0
+    meanwhile: Callable[[bytes, bytes, Random], None] = lambda first, second, rng: None
+
+
+def _swap(attack: Attack, report: int) -> None:
+    """Swap until killed; tells how often through a pipe, of a byte for each hundred."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    rng = Random(attack.seed)
+    pairs = attack.pairs(rng)
+    made = 0
+    while True:
+        for first, second in pairs:
+            for _ in range(rng.choice((1, 2, 2, 3))):
+                done = libc.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE) == 0
+                made += done
+                if done and not made % 100:
+                    os.write(report, b"x")
+            if rng.random() < attack.share:
+                attack.meanwhile(first, second, rng)
+
+
+@contextmanager
+def _attacker(attack: Attack) -> Iterator[int]:
+    """An attacker at work; gives the pipe that it reports to."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pid = os.fork()
+    if not pid:
+        try:
+            _swap(attack, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    try:
+        deadline = time.monotonic() + HANG_S
+        while not _count(reading):  # it must be at work before the tool begins
+            assert time.monotonic() < deadline, "the attacker does not begin"
+            time.sleep(0.001)
+        yield reading
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+
+
+def _count(reading: int) -> int:
+    """Swaps that were reported since this was asked last."""
+    total = 0
+    with suppress(BlockingIOError):
+        while data := os.read(reading, 65536):
+            total += 100 * len(data)
+    return total
+
+
+# ---- a round -----------------------------------------------------------------------------------
+
+
+def hooked(line: Line, hook: str, tool: str) -> Line:
+    """The command line of a tool, spoiled by a hook, to be caught."""
+    if not hook:
+        return line
+    at = line.index("-m")
+    program = f"{hook}\nimport sys\nfrom {tool} import main\nsys.exit(main())"
+    return [*line[:at], "-c", program, *line[at + 2 :]]
+
+
+def fought(
+    line: Line, attack: Attack, before: Callable[[], None] = lambda: None
+) -> tuple[subprocess.CompletedProcess[bytes], int]:
+    """Run a command while an attack is made, and something `before` it; the swaps, too."""
+    with _attacker(attack) as reading:
+        before()
+        finished = subprocess.run(
+            line,
+            check=False,
+            capture_output=True,
+            timeout=HANG_S,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+        )
+        return finished, _count(reading)
+
+
+def changes(
+    told: str, before: dict[bytes, tuple[object, ...]], after: dict[bytes, tuple[object, ...]]
+) -> list[str]:
+    """What of the victim is not what it was."""
+    return [
+        f"{told}: {path!r} was {before.get(path)} and is {after.get(path)}"[:3000]
+        for path in sorted(before | after)
+        if before.get(path) != after.get(path)
+    ]
+
+
+def portrait(root: bytes) -> dict[bytes, tuple[object, ...]]:
+    """Everything of everything below a directory, but for what reading changes."""
+    found: dict[bytes, tuple[object, ...]] = {}
+    for directory, directories, files in os.walk(root):
+        for path in (directory, *(os.path.join(directory, name) for name in directories + files)):
+            status = os.lstat(path)
+            text = b""
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as stream:
+                    text = stream.read()
+            names = os.listxattr(path, follow_symlinks=False)
+            # A name that the attacker has may be replaced, which takes it from the file.
+            linked = os.path.basename(path).startswith(b"hard-")
+            found[path] = (
+                stat.S_IFMT(status.st_mode),
+                stat.S_IMODE(status.st_mode),
+                (status.st_uid, status.st_gid, status.st_nlink * (not linked)),
+                (status.st_mtime_ns, status.st_ctime_ns * (not linked), status.st_ino),
+                tuple((name, os.getxattr(path, name, follow_symlinks=False)) for name in names),
+                text,
+            )
+    return found
+
+
+# ---- many rounds, in a room of their own -------------------------------------------------------
+
+Play = Callable[[bytes, int, Sequence[Launcher], str], Round]
+
+
+def main(
+    module: str,
+    play: Play,
+    launchers: Sequence[Launcher],
+    following: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Rounds until there were so many swaps; with ``--following`` until the tool is caught.
+
+    All of it is on a file system in memory, in a mount namespace of its own, which this makes.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("--swaps", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--following", action="store_true")
+    parser.add_argument("--room", help=argparse.SUPPRESS)  # where it is in its namespace
+    typed = parser.parse_args(arguments)
+    if os.geteuid() or shutil.which("unshare") is None:
+        print("only root is worth attacking, and unshare is required")
+        return 2
+    if typed.room is None:
+        return _in_namespace(module, sys.argv[1:] if arguments is None else arguments)
+    room = os.fsencode(typed.room)
+    swaps = rounds = escapes = 0
+    began_s = time.monotonic()
+    while swaps < typed.swaps:
+        hook = following if typed.following else ""
+        played = play(room, typed.seed + rounds, launchers, hook)
+        rounds += 1
+        swaps += played.swaps
+        escapes += len(played.escapes)
+        for escape in played.escapes:
+            print(escape, flush=True)
+        if typed.following and escapes:
+            break
+    took_s = time.monotonic() - began_s
+    print(f"{rounds} rounds, {swaps} swaps, {escapes} escapes; {took_s:.0f} s")
+    return 1 if escapes else 0
+
+
+_NAMESPACE = 'mount --make-rprivate / && mount -t tmpfs none "$1" && shift && exec "$@"'
+
+
+def _in_namespace(module: str, arguments: Sequence[str]) -> int:
+    """The same program where it may mount, with a room that nobody else sees."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="attack-") as room:
+        again = [sys.executable, "-m", module, *arguments, "--room", room]
+        shell = ["sh", "-c", _NAMESPACE, "sh", room]
+        return subprocess.run(["unshare", "-m", *shell, *again], check=False).returncode

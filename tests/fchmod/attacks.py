@@ -1,0 +1,148 @@
+"""Changes of modes and owners by root, in trees that another user owns and keeps changing.
+
+The attacker (`tests.attacks`) swaps directories and files of the tree for links to the *victim*,
+which is root's, and moves directories away while they are changed. It wants root to open the
+victim to everybody, or to give it away. Entries may fail; nothing outside of the tree may change.
+
+All of it is on a file system in memory, in a mount namespace of its own: ``python -m
+tests.fchmod.attacks`` makes both.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, main, portrait
+from tests.fcp.running import FOUR, ONE, TWO, Launcher, clean_environment, command
+from tests.fcp.trees import make_directory, remove_tree, write_file
+
+LAUNCHERS = (ONE, TWO, FOUR)
+OPTIONS: tuple[tuple[str, ...], ...] = (
+    ("--mode", "0777"),
+    ("--mode", "a+rwX", "-v"),
+    ("--mode", "u+s,go=u", "--force"),
+    ("--owner", str(NOBODY), "--mode", "a=rwx"),
+    ("--owner", str(NOBODY), "--group", str(NOBODY), "--force"),
+    ("--usermap", f"*:{NOBODY}"),
+    ("--from", str(NOBODY), "--mode", "a+w"),
+    ("--acl", f"u:{NOBODY}:rwx,d:u:{NOBODY}:rwx"),
+    ("--acl-remove", "--mode", "0777"),
+    ("--mode", "0777", "--min-size", "1", "--exclude", "*7"),
+    ("--apply",),
+)
+# Directories are opened, and modes changed, through links, as by a tool that doesn't mind.
+FOLLOWING = """
+import os
+from pcircle.fs import directories
+from pcircle.fchmod.entries import calls
+_init = directories.Directories.__init__
+def follow(self, *arguments, **options):
+    options["follow"] = True
+    _init(self, *arguments, **options)
+directories.Directories.__init__ = follow
+calls.many = lambda: (None, None)
+calls.by_name = lambda: lambda name, mode, fd: os.chmod(name, mode, dir_fd=fd)
+"""
+_DIRECTORIES, _FILES = 12, 8
+_ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
+
+
+def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
+    """What is swapped for what: each second one is a link, made here."""
+    area = place + b"/area"
+    top, bait = area + b"/top/tree", area + b"/bait"
+    os.symlink(place + b"/victim", bait + b"/top")
+    pairs = [(area + b"/top", bait + b"/top")]
+    for number in range(_DIRECTORIES):
+        for inner in (b"d%d" % number, b"d%d/inner" % number, b"d%d/inner/deep" % number):
+            link = os.path.join(bait, inner.replace(b"/", b"-"))
+            os.symlink(place + rng.choice((b"/victim", b"/victim/inner")), link)
+            pairs.append((os.path.join(top, inner), link))
+        for name in (b"f1", b"inner/f3", b"inner/deep/f5"):
+            link = os.path.join(bait, b"d%d-" % number + name.replace(b"/", b"-"))
+            os.symlink(place + b"/victim/" + name.rpartition(b"/")[2], link)
+            pairs.append((os.path.join(top, b"d%d" % number, name), link))
+    rng.shuffle(pairs)
+    return pairs
+
+
+def _shut(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
+    """Take modes away again, or move a directory out of the tree and back."""
+    with suppress(OSError):
+        if os.path.isdir(first) and not os.path.islink(first):
+            if rng.random() < 0.5:
+                os.chmod(first, rng.choice((0o700, 0o000, 0o777)))
+            else:
+                aside = place + b"/area/aside"
+                os.rename(first, aside)
+                os.rename(aside, first)
+
+
+def _build(place: bytes) -> None:
+    """A victim that is root's, and a tree that is nobody's, with names as the victim has them."""
+    os.chmod(place, 0o755)
+    make_directory(place, b"victim/tree")
+    write_file(place + b"/victim/loose", b"precious", 0o600)
+    for inner in (b"victim", b"victim/inner", b"victim/inner/deep", b"area/top/tree"):
+        os.makedirs(place + b"/" + inner, exist_ok=True)
+        for number in range(_FILES):
+            write_file(place + b"/%b/f%d" % (inner, number), b"precious", 0o640)
+    write_file(place + b"/area/top/loose", b"x")
+    for number in range(_DIRECTORIES):
+        for level in (b"", b"/inner", b"/inner/deep"):
+            inner = make_directory(place, b"area/top/tree/d%d" % number + level)
+            for each in range(_FILES):
+                write_file(inner + b"/f%d" % each, b"x" * (each % 3), 0o600 + each)
+    make_directory(place, b"area/bait")
+    for directory, _, files, fd in os.fwalk(place + b"/area"):
+        os.chown(directory, NOBODY, NOBODY)
+        for name in files:
+            os.chown(name, NOBODY, NOBODY, dir_fd=fd)
+
+
+def _arguments(place: bytes, options: tuple[str, ...], launcher: Launcher) -> list[str | bytes]:
+    """The operands; with --apply, those of a plan that is made here, while nobody attacks."""
+    top = place + b"/area/top/"
+    operands = [top + b"tree", top + b"loose"]
+    if options != ("--apply",):
+        return ["-R", *options, *operands]
+    undo = place + b"/undo"
+    made = command(launcher, ["-q", "-R", "--undo", undo, "--mode", "0", *operands], _PROGRAM)
+    subprocess.run(made, check=True, env=clean_environment(), stdin=subprocess.DEVNULL)
+    return ["--apply", undo]
+
+
+_PROGRAM = ("pcircle.fchmod",)
+
+
+def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
+    """One round in the directory `place`, which is emptied; `hook` spoils fchmod, to be caught."""
+    rng = Random(f"attack {seed}")
+    options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
+    _build(place)
+    before = portrait(place + b"/victim")
+    line = command(launcher, ["-q", *_arguments(place, options, launcher)], _PROGRAM)
+    attack = Attack(seed, partial(_pairs, place), 0.05, partial(_shut, place))
+    finished, swaps = fought(hooked(line, hook, "pcircle.fchmod.cli"), attack)
+    said = finished.stderr.decode(errors="replace")[-2000:]
+    told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
+    escapes = []
+    if not hook and finished.returncode not in _ALLOWED_CODES:
+        escapes.append(told)
+    escapes += changes(told, before, portrait(place + b"/victim"))
+    for name in os.listdir(place):
+        if os.path.isdir(place + b"/" + name):
+            remove_tree(place + b"/" + name)
+        else:
+            os.unlink(place + b"/" + name)
+    return Round(swaps, escapes)
+
+
+if __name__ == "__main__":
+    sys.exit(main("tests.fchmod.attacks", play, LAUNCHERS, FOLLOWING))
