@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from urllib.parse import quote_from_bytes
 
 from pcircle.acls import ACCESS, DEFAULT, read_list, short_form
 from pcircle.encoding import attributes
@@ -52,18 +51,22 @@ class Decor:
     def extra(self, looked: Looked, modes: list[int]) -> Extra:
         """What takes calls of its own, of entries that have it, by their places."""
         found: Extra = {}
-        if self._links and any(map(stat.S_ISLNK, set(modes))):
-            for place, mode in enumerate(modes):
-                if stat.S_ISLNK(mode) and place not in looked.failed:
-                    found[place] = self._link(looked, place)
-        if self._asks:
-            for place, name in enumerate(looked.names):
-                if place not in looked.failed:
-                    more = self._attributes(
-                        b"/proc/self/fd/%d/%b" % (looked.fd, name), modes[place]
-                    )
-                    if more:
-                        found[place] = found.get(place, {}) | more
+        has_links = self._links and any(map(stat.S_ISLNK, set(modes)))
+
+        def ask(start: int, stop: int) -> None:
+            for place in range(start, stop):
+                is_link = has_links and stat.S_ISLNK(modes[place])
+                if place in looked.failed or not (self._asks or is_link):
+                    continue
+                more = self._link(looked, place) if is_link else {}
+                if self._asks:
+                    path = b"/proc/self/fd/%d/%b" % (looked.fd, looked.names[place])
+                    more |= self._attributes(path, modes[place])
+                if more:
+                    found[place] = more
+
+        if has_links or self._asks:
+            require(looked.stats).beside(ask, 0, len(modes))
         return found
 
     def _link(self, looked: Looked, place: int) -> dict[str, bytes]:
@@ -170,6 +173,8 @@ def _is_color(code: bytes | None) -> bool:
 
 
 def _linked(name: bytes, host: str, path: bytes) -> bytes:
+    from urllib.parse import quote_from_bytes  # few want it
+
     address = f"file://{host}{quote_from_bytes(path)}".encode()
     return b"\x1b]8;;%b\x07%b\x1b]8;;\x07" % (address, name)
 

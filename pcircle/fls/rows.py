@@ -97,20 +97,32 @@ class Rows:
         ]
         columns += [stats.devices(0, count), stats.devices(0, count, "rdev")]
         columns += [stats.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime")]
+        more: list[dict[str, Any]] = [{} for _ in range(count)]
         self.failed = []
+
+        def ask(start: int, stop: int) -> None:
+            for place in range(start, stop):
+                if place not in looked.failed:
+                    try:
+                        name = looked.names[place]
+                        more[place] = self._more(looked, name, columns[0][place], columns[8][place])
+                    except OSError as error:
+                        self.failed.append((place, error))
+
+        if self._form.digest:
+            ask(0, count)  # one file after the other
+        else:
+            stats.beside(ask, 0, count)
+        without = {*looked.failed, *(place for place, _ in self.failed)}
         return [
-            b"" if place in looked.failed else self._row(looked, place, values)
+            b"" if place in without else self._row(looked, place, values, more[place])
             for place, values in enumerate(zip(*columns, strict=True))
         ]
 
-    def _row(self, looked: Looked, place: int, values: Sequence[int]) -> bytes:
+    def _row(
+        self, looked: Looked, place: int, values: Sequence[int], more: dict[str, Any]
+    ) -> bytes:
         mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, *times = values
-        name = looked.names[place]
-        try:
-            more = self._more(looked, name, mode, device)
-        except OSError as error:
-            self.failed.append((place, error))
-            return b""
         path = os.path.join(looked.shown, looked.typed[place])
         owner, group = self._users[uid], self._groups[gid]
         text, in_base64 = coded(path)

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from pcircle.fs.directories import affordable_threads
 from pcircle.fs.status import Calls, calls
-from pcircle.workers.overlap import Overlap
+from pcircle.workers.overlap import Overlap, Part
 
 CAPACITY: Final = 512
 """Names that are looked up at a time: what is known of them stays in the processor's cache."""
@@ -112,6 +112,13 @@ class Stats:
             self._slow = min(self._slow + 1, 2 * _SLOW_BLOCKS)
         else:
             self._slow = max(self._slow - 1, 0)
+
+    def beside(self, function: Part, start: int, stop: int) -> None:
+        """Call a function for a range of names, for parts of it at once if look-ups take long."""
+        if self._slow >= _SLOW_BLOCKS:
+            self._overlap.run(function, start, stop)
+        else:
+            function(start, stop)
 
     def column(self, name: str, start: int, stop: int) -> list[int]:
         """A column of the names from `start` to before `stop`."""

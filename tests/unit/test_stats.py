@@ -152,3 +152,30 @@ def test_an_error_of_a_part_is_the_callers() -> None:
     overlap.close()
     with pytest.raises(ValueError, match="at least 1"):
         Overlap(0)
+
+
+@every_call
+def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Calls) -> None:
+    names = [b"file", b"sparse", b"fifo", b"directory"]
+    stats = Stats(looked_up_by=looked_up_by)
+    stats.look(tree, names)
+    want = [os.stat(name, dir_fd=tree, follow_symlinks=False) for name in names]
+    for name in ("atime", "mtime", "ctime"):
+        assert stats.times_ns(name, 0, 4) == [getattr(each, f"st_{name}_ns") for each in want]
+    assert stats.column("block_size", 0, 4) == [each.st_blksize for each in want]
+    assert stats.devices(0, 4, "rdev") == [each.st_rdev for each in want]
+    null = os.open("/dev", os.O_RDONLY)
+    stats.look(null, [b"null"])
+    assert stats.devices(0, 1, "rdev") == [os.makedev(1, 3)]
+    os.close(null)
+
+
+def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
+    """One after the other, and side by side where look-ups take long."""
+    stats = Stats(threads=4)
+    for slow in (0, 9):
+        stats._slow = slow
+        made: list[int] = []
+        stats.beside(lambda start, stop, to=made: to.extend(range(start, stop)), 3, 40)  # type: ignore[misc]
+        assert sorted(made) == list(range(3, 40))
+    stats.close()
