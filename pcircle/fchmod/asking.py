@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.fchmod.entries.lists import Edit, read_edits
+from pcircle.fchmod.entries.wish import Wish
 from pcircle.fchmod.ids import Owner, group_of, number_of, read_map, read_owner, user_of
-from pcircle.fchmod.lists import Edit, read_edits
-from pcircle.fchmod.plan import Wish
 from pcircle.modes import parse_mode
 from pcircle.ui.names import show
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pcircle.errors import UsageError
-from pcircle.fchmod.plan import Rule
+from pcircle.fchmod.entries.wish import Rule
 
 _MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
 _WILD = frozenset("*?[")

@@ -2,55 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-from pcircle.fchmod.lists import Edit
+from pcircle.fchmod.entries.wish import Wish
 from pcircle.tool.changing import ChangeCounters, ChangePlan
-
-
-class Rule(msgspec.Struct, frozen=True, array_like=True):
-    """Ids from `low` to `high` become `to`; with a `pattern`, those whose name it matches."""
-
-    low: int
-    high: int
-    to: int
-    pattern: str = ""
-
-
-class Wish(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry is to be, apart from what it was.
-
-    `directory_mode` and `other_mode` are modes as they were typed, None where they are to stay, and
-    `umask` counts for them. `uid` and `gid` are set unless they are None; `users` and `groups` map
-    what is there. Only entries of `from_uid` and `from_gid` are meant. `edits` are of access
-    control lists; `no_lists`: all of these go. `set_id` tells what becomes of the set-id bits of a
-    file that gets another owner: they are cleared, kept, or cleared of all files.
-    """
-
-    directory_mode: str | None = None
-    other_mode: str | None = None
-    umask: int = 0
-    uid: int | None = None
-    gid: int | None = None
-    from_uid: int | None = None
-    from_gid: int | None = None
-    users: tuple[Rule, ...] = ()
-    groups: tuple[Rule, ...] = ()
-    edits: tuple[Edit, ...] = ()
-    no_lists: bool = False
-    set_id: Literal["clear", "keep", "none"] = "clear"
-
-    @property
-    def owns(self) -> bool:
-        """Whether owners or groups may change."""
-        return self.uid is not None or self.gid is not None or bool(self.users or self.groups)
-
-    @property
-    def lists(self) -> bool:
-        """Whether access control lists may change."""
-        return bool(self.edits) or self.no_lists
 
 
 class ModePlan(ChangePlan, frozen=True, kw_only=True):

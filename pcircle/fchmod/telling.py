@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import stat
 
-from pcircle.fchmod.plan import ModePlan
-from pcircle.fchmod.state import State
+from pcircle.fchmod.entries.state import State
+from pcircle.fchmod.entries.wish import Wish
 from pcircle.ui.listing import groups, users
 from pcircle.ui.names import show
 
@@ -22,10 +22,9 @@ def group(gid: int) -> str:
     return show(_GROUPS[gid])
 
 
-def lines(plan: ModePlan, path: bytes, old: State, new: State, *, is_link: bool) -> bytes:
+def lines(wish: Wish, path: bytes, old: State, new: State, *, is_link: bool, dry: bool) -> bytes:
     """What has become of an entry, in a line for each thing that was asked for."""
     name, said = f"'{show(path)}'", []
-    wish, dry = plan.wish, plan.dry
     with_user = wish.uid is not None or bool(wish.users) or new.uid != old.uid
     with_group = wish.gid is not None or bool(wish.groups) or new.gid != old.gid
     if with_user or with_group:

@@ -18,19 +18,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.encoding import text_of
-from pcircle.fchmod import telling
-from pcircle.fchmod.calls import Target, access_of, by_name, held, ignores_modes, target_of
-from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
-from pcircle.fchmod.state import State, apply, mark_of, read_mark, state_of
-from pcircle.fchmod.wishing import Wisher
+from pcircle.fchmod.changing import Changing, restored
+from pcircle.fchmod.entries.calls import Target, access_of, held, ignores_modes, target_of
+from pcircle.fchmod.entries.quick import CAPACITY, Quick
+from pcircle.fchmod.entries.state import State, state_of
+from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.registry import home_of
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
-from pcircle.tool.planned import entry, mark_in, parted, sorted_out
-from pcircle.tool.trees import EntryVisitor
+from pcircle.tool.planned import mark_in, parted, sorted_out
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
 from pcircle.walk.items import Batch
@@ -38,16 +37,16 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import batches
 
-_FEW, _MANY = 4, 256  # names between two looks at the clock, more if they take no longer than
-_QUICK_S = 0.001
+_FEW = 4  # names between two looks at the clock, more if they take no longer than
+_QUICK_S = 0.002
+_SMALL = 256  # files in a directory that is done at once
 _PARTS = 4  # that what is left of a slow directory is handed back in
 _BATCH_S = 0.1
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 _ENTER = 5  # to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
-_SET_ID = stat.S_ISUID | stat.S_ISGID
 _OTHERS_EXCHANGE = stat.S_IWGRP | stat.S_IWOTH
-_OTHER = "it is no longer what was planned"
 
 
 class _Due:
@@ -66,41 +65,25 @@ class _Due:
         self.error: OSError | None = None
 
 
-class Changer(EntryVisitor):
+class Changer(Changing):
     """The walk's view of a change."""
 
     def __init__(self, task: Any, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
-        plan: ModePlan = task.plan
-        self._plan = plan
-        self._acts = task.acts
-        self._wisher = Wisher(plan.wish, telling.user, telling.group, force=plan.force)
+        plan = self._plan
         self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
         self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
-        self._chmod = by_name()
         self._lists = plan.wish.lists
         self._depends = self._wisher.depends or plan.applies
-        self._owns = plan.wish.owns or plan.applies
-        modes = (plan.wish.directory_mode, plan.wish.other_mode) != (None, None)
-        self._forces_owner, self._forces_mode = plan.force and plan.wish.owns, plan.force and modes
-        self._fast = not (
-            plan.dry or self._owns or self._depends or plan.force or plan.acts.any or
-            plan.operations_per_s is not None
-        )  # fmt: skip
         self._enters_all = ignores_modes()
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _Due] | None = None
-        self._denied: dict[int, int] = {}
-        self._is_stopping = task.never
+        self._quick = Quick(self._wisher.mode)
+        others = plan.dry or self._owns or self._depends or plan.force or plan.acts.any
+        self._fast = self._quick.is_able and not others and plan.operations_per_s is None
+        self.does_bare = self._fast and plan.recursive and not plan.listed
+        self._some = _FEW
         task.unlock = self.unlock
-
-    def begin(self, item: Any, context: Any) -> None:
-        """See `Visitor`."""
-        self._is_stopping = context.is_stopping
-
-    def resume(self, base: Open[int], context: Any) -> None:
-        """See `Visitor`."""
-        self._is_stopping = context.is_stopping
 
     # ---- directories -----------------------------------------------------------
 
@@ -133,6 +116,7 @@ class Changer(EntryVisitor):
         """See `Visitor`."""
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
+        self._quick.enter(status.st_dev)
         opened.entered = opened.entered and (plan.recursive or plan.listed)
         self._entering = None
         if self._unlocked is not None and self._unlocked[0] == (status.st_dev, status.st_ino):
@@ -149,7 +133,7 @@ class Changer(EntryVisitor):
         if self._plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             old = state_of(status, target)
-            return _Due(status, old, _restored(mark, status, old) if mark else None)
+            return _Due(status, old, restored(mark, status, old) if mark else None)
         old = state_of(status, target if self._lists else None)
         if not self._is_meant(opened, status):
             return _Due(status, old, None)
@@ -183,6 +167,60 @@ class Changer(EntryVisitor):
         except OSError as error:
             due.error = error
         due.done = True
+
+    def bare(
+        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`: of some files. What is anything else is walked."""
+        rest = []
+        for name in names:
+            try:
+                fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
+            except OSError:
+                rest.append(name)
+                continue
+            try:
+                if not self._bare(above, name, fd, context):
+                    rest.append(name)
+            except OSError:  # before anything was changed
+                rest.append(name)
+            finally:
+                os.close(fd)
+        return rest
+
+    def _bare(self, above: Open[int], name: bytes, fd: int, context: Gathering[int]) -> bool:
+        """Do an open directory of a few plain files; whether it was one. OSError."""
+        status = os.fstat(fd)
+        mode = status.st_mode
+        new = self._wisher.mode(mode)
+        if self._exchangeable(mode) or not self._enters_all:
+            old = access_of(status.st_uid, status.st_gid, mode)
+            if self._exchangeable(mode) or (old != access_of(status.st_uid, status.st_gid, new)):
+                return False
+        files = self._quick.names(fd, status, _SMALL)
+        if files is None or (files and not self._quick.look(fd, files)):
+            return False
+        counters = self.counters
+        changed, failed = self._quick.change(fd, files) if files else (0, [])
+        done = len(files) - len(failed)
+        counters.found += len(files)
+        counters.files += done
+        counters.sized += done + 1
+        counters.changed += changed
+        counters.scans_done += 1
+        counters.weight += above.weight
+        path = joined(above.path, name)
+        if failed:
+            where: Open[int] = Open(above.root, path, 0, None, 0)
+            self._each(where, failed, fd, context)
+        try:
+            if new != mode & 0o7777:
+                os.fchmod(fd, new)
+                counters.changed += 1
+            counters.directories += 1
+        except OSError as error:
+            self._refused(above.root, path, error, status, context)
+        return True
 
     def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:
         """See `Visitor`."""
@@ -261,12 +299,13 @@ class Changer(EntryVisitor):
         fd = fds[0]
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
-        every, at, some = names.all(), 0, _FEW
+        every, at = names.all(), 0
         do = self._quickly if self._fast and not self._may_exchange(where, fd) else self._each
         begun_s = last_s = time.monotonic()
         while at < len(every) and not (at and context.stopping):
-            do(where, every[at : at + some], fd, context)
-            at += some
+            some = every[at : at + self._some]
+            do(where, some, fd, context)
+            at += len(some)
             now_s = time.monotonic()
             took_s = now_s - begun_s
             if where.place is not None and (
@@ -275,8 +314,10 @@ class Changer(EntryVisitor):
                 rest = Names([], [], every[at:])
                 context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))
                 return
-            if now_s - last_s < _QUICK_S:
-                some = min(2 * some, _MANY)
+            if now_s - last_s > _QUICK_S:
+                self._some = max(_FEW, self._some // 2)
+            elif len(some) == self._some:
+                self._some = min(2 * self._some, CAPACITY)
             last_s = now_s
 
     def _chosen(self, where: Where, names: Names, fd: int) -> Names:
@@ -295,37 +336,27 @@ class Changer(EntryVisitor):
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
         """Whether others may put one file in the place of another one of somebody else."""
-        mode = os.fstat(fd).st_mode
+        return self._exchangeable(os.fstat(fd).st_mode)
+
+    @staticmethod
+    def _exchangeable(mode: int) -> bool:
         return bool(mode & _OTHERS_EXCHANGE) and not mode & stat.S_ISVTX
 
     def _quickly(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
     ) -> None:
         """Change the modes of names, where nobody is told and what they are is not exchanged."""
-        look, change, mode_of, counters = os.stat, self._chmod, self._wisher.mode, self.counters
-        files = changed = 0
-        slow = []
-        for name in names:
-            try:
-                status = look(name, dir_fd=fd, follow_symlinks=False)
-                whole = status.st_mode
-                if status.st_nlink > 1 or not stat.S_ISREG(whole):
-                    slow.append(name)
-                    continue
-                new = mode_of(whole)
-                if new != whole & 0o7777:
-                    change(name, new, fd)
-                    changed += 1
-                files += 1
-            except OSError:
-                slow.append(name)  # where it may fail again, and is told
-        done = len(names) - len(slow)
+        if not self._quick.look(fd, names):
+            self._each(where, names, fd, context)
+            return
+        changed, failed = self._quick.change(fd, names)
+        counters, done = self.counters, len(names) - len(failed)
         counters.weight += where.weight * done
         counters.sized += done
-        counters.files += files
+        counters.files += done
         counters.changed += changed
-        if slow:
-            self._each(where, slow, fd, context)
+        if failed:
+            self._each(where, failed, fd, context)
 
     def _each(self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]) -> None:
         careful = self._depends or self._may_exchange(where, fd)
@@ -401,175 +432,9 @@ class Changer(EntryVisitor):
         self, where: Where, mark: bytes, status: os.stat_result, old: State
     ) -> State | None:
         if self._plan.applies:
-            return _restored(mark or self._plan.marks[where.root], status, old)
+            return restored(mark or self._plan.marks[where.root], status, old)
         if not self._wisher.is_meant(status.st_uid, status.st_gid):
             return None
         if stat.S_ISLNK(status.st_mode) and not self._owns:
             return None  # a link has no mode, and what it leads to is not meant
         return self._wisher.of(stat.S_IFMT(status.st_mode), old)
-
-    # ---- the change ------------------------------------------------------------
-
-    def _begin(self, root: int, path: bytes, status: os.stat_result, old: State) -> None:
-        self.counters.changed += 1
-        if self._plan.dry:
-            return
-        self.task.due(1, self._is_stopping)
-        if self._plan.undo and self._acts is not None:
-            path = b"" if self._plan.roots[root].name else path
-            self._acts.planned(entry(root, path, mark_of(status, old)))
-
-    def _bring(
-        self,
-        root: int,
-        path: bytes,
-        status: os.stat_result,
-        target: Target,
-        old: State,
-        new: State,
-    ) -> None:
-        """Have an entry that is open be what it is to be, unless it is. OSError."""
-        if new == old and not self._plan.force:
-            return
-        self._begin(root, path, status, old)
-        if self._plan.dry:
-            return
-        try:
-            if stat.S_ISLNK(status.st_mode):
-                os.chown(target, new.uid, new.gid)
-            else:
-                apply(target, old, new, owner=self._forces_owner, bits=self._forces_mode)
-        except OSError:
-            self.counters.changed -= 1
-            raise
-
-    def _bring_by_name(
-        self,
-        root: int,
-        path: bytes,
-        status: os.stat_result,
-        name: bytes,
-        fd: int,
-        old: State,
-        new: State,
-    ) -> None:
-        """The same by name, where what an entry was decides nothing. OSError."""
-        force = self._plan.force
-        if new == old and not force:
-            return
-        is_link = stat.S_ISLNK(status.st_mode)
-        owns = (new.uid, new.gid) != (old.uid, old.gid) or self._forces_owner
-        sets = new.mode != old.mode or self._forces_mode
-        if owns and (sets or old.mode & _SET_ID) and not (is_link or self._plan.dry):
-            with held(name, fd) as (target, now):
-                if stat.S_ISLNK(now.st_mode):
-                    raise Changed("it is a symbolic link now")
-                self._bring(root, path, now, target, state_of(now), new)
-            return
-        self._begin(root, path, status, old)
-        if self._plan.dry:
-            return
-        try:
-            if owns:
-                os.chown(name, new.uid, new.gid, dir_fd=fd, follow_symlinks=False)
-            elif not is_link:
-                self._chmod(name, new.mode, fd)
-        except OSError:
-            self.counters.changed -= 1
-            raise
-
-    # ---- reports ----------------------------------------------------------
-
-    def _told(
-        self,
-        root: int,
-        path: bytes,
-        status: os.stat_result,
-        old: State,
-        new: State,
-        context: Any,
-    ) -> None:
-        acts, plan = self._acts, self._plan
-        if acts is None:
-            return
-        changes = new != old
-        shown = plan.roots[root].shown
-        path = b"" if plan.roots[root].name else path
-        kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
-        said = b""
-        if plan.says > (not changes):
-            whole = os.path.join(shown, path) if path else shown
-            said = telling.lines(plan, whole, old, new, is_link=kind == "l")
-        if changes:
-            owns = (new.uid, new.gid) != (old.uid, old.gid)
-            action = "chown" if owns and new.mode == old.mode else "chmod"
-            acts.done(action, root, path, kind, said=said)
-        elif plan.acts.lines or said:
-            acts.skipped(root, path, kind, said=said)
-        if acts.is_full:
-            acts.tell(context)
-
-    def _vanished(self, root: int, path: bytes, kind: str) -> None:
-        if self._acts is not None:
-            path = b"" if self._plan.roots[root].name else path
-            self._acts.vanished(self.task.action, root, path, kind)
-
-    def _refused(
-        self,
-        root: int,
-        path: bytes,
-        error: OSError,
-        status: os.stat_result | None,
-        context: Any,
-    ) -> None:
-        """An entry could not be changed; of those of others it is counted whose they are."""
-        if error.errno == errno.EPERM and status is not None:
-            self._denied[status.st_uid] = self._denied.get(status.st_uid, 0) + 1
-            if self._plan.silent > 1:
-                self.counters.denied += 1
-                return
-        self.fail(root, path, self.task.tries, error, context)
-
-    def fail(self, root: int, path: bytes, doing: str, error: OSError, context: Any) -> None:
-        """See `EntryVisitor`."""
-        super().fail(root, path, doing, error, context)
-        if self._acts is not None:
-            path = b"" if self._plan.roots[root].name else path
-            self._acts.failed(self.task.action, root, path, error.errno)
-
-    def unreached(self, where: Where, name: bytes, error: OSError, context: Any) -> None:
-        """See `Visitor`."""
-        name = parted(name)[0] if self._plan.applies else name
-        if error.errno == errno.ENOENT:
-            self.counters.sized += 1
-            self.counters.vanished += 1
-            self._vanished(where.root, joined(where.path, name), "")
-        else:
-            super().unreached(where, name, error, context)
-
-    def end(self, context: Any, opens: Sequence[Open[int]]) -> None:
-        """See `Visitor`."""
-        if self._acts is not None:
-            self._acts.tell(context)
-        told: list[Any] = [Denied(uid, count) for uid, count in self._denied.items()]
-        self._denied.clear()
-        for is_group, ids in ((False, self._wisher.users), (True, self._wisher.groups)):
-            told += [Unmapped(is_group, *each) for each in ids.unmapped.items()]
-            ids.unmapped.clear()
-        if told:
-            context.note(told)
-
-
-def _restored(mark: bytes, status: os.stat_result, old: State) -> State:
-    """The state that a plan has for an entry. Changed if the entry is another one."""
-    try:
-        planned = read_mark(mark)
-    except ValueError:
-        raise Changed(_OTHER) from None
-    kind = LETTERS.get(stat.S_IFMT(status.st_mode), "?")
-    if (planned.kind, planned.inode) != (kind, status.st_ino):
-        raise Changed(_OTHER)
-    state = planned.state
-    if state.with_lists:
-        return state
-    return state._replace(access=old.access, default=old.default, with_lists=old.with_lists)

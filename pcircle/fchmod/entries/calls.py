@@ -14,14 +14,15 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from pcircle.fs.trouble import Changed
 
 Target = int | bytes
 """An open file, or the path of `/proc/self/fd` of one that is open for its path alone."""
 
-_FCHMODAT2 = 452  # on all machines that Linux runs Python on
-_NO_FOLLOW = 0x100
+FCHMODAT2 = 452  # on all machines that Linux runs Python on
+NO_FOLLOW = 0x100
 _AT_FDCWD = -100
 _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _IS_LINK = "it is a symbolic link now"
@@ -48,22 +49,35 @@ def by_name() -> Callable[[bytes, int, int], None]:
 
     It takes the name, the mode and the directory's descriptor.
     """
+    _, call = many()
+    if call is None:
+        return _by_path
     import ctypes  # no other tool needs it
 
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    number, flag = ctypes.c_long(_FCHMODAT2), ctypes.c_int(_NO_FOLLOW)
-    call(number, _AT_FDCWD, b"", 0, flag)
-    if ctypes.get_errno() != errno.ENOENT:
-        return _by_path
-
     def change(name: bytes, mode: int, directory_fd: int) -> None:
-        if call(number, directory_fd, name, mode, flag):
+        if call(FCHMODAT2, directory_fd, name, mode, NO_FOLLOW):
             code = ctypes.get_errno()
             if code == errno.EOPNOTSUPP:
                 raise Changed(_IS_LINK)
             raise OSError(code, os.strerror(code))
 
     return change
+
+
+@cache
+def many() -> tuple[Callable[..., int] | None, Callable[..., int] | None]:
+    """What makes the call, keeping and giving up the interpreter's lock.
+
+    Takes `FCHMODAT2`, the directory, the name, the mode and `NO_FOLLOW`, and returns something else
+    than 0 if it fails. None where the kernel has it not.
+    """
+    import ctypes
+
+    keeping, giving = (
+        library(None, use_errno=True).syscall for library in (ctypes.PyDLL, ctypes.CDLL)
+    )
+    giving(FCHMODAT2, _AT_FDCWD, b"", 0, NO_FOLLOW)
+    return (keeping, giving) if ctypes.get_errno() == errno.ENOENT else (None, None)
 
 
 def _by_path(name: bytes, mode: int, directory_fd: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from pcircle.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
-from pcircle.fchmod.lists import (
+from pcircle.fchmod.entries.lists import (
     Edit,
     Entries,
     as_access,
@@ -22,8 +22,8 @@ from pcircle.fchmod.lists import (
     entries,
     without_names,
 )
-from pcircle.fchmod.plan import Rule, Wish
-from pcircle.fchmod.state import State, with_set_id_cleared
+from pcircle.fchmod.entries.state import State, with_set_id_cleared
+from pcircle.fchmod.entries.wish import Rule, Wish
 from pcircle.fs.trouble import Trouble
 from pcircle.modes import ModeChange, parse_mode
 

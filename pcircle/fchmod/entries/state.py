@@ -12,7 +12,7 @@ import stat
 from typing import NamedTuple
 
 from pcircle.acls import ACCESS, DEFAULT, drop_default, mode_with, read_list, replace_list
-from pcircle.fchmod.calls import Target
+from pcircle.fchmod.entries.calls import Target
 from pcircle.walk.attributes import LETTERS
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID

@@ -1,0 +1,87 @@
+"""Modes of many files of one directory, looked up and changed by few lines of Python a block.
+
+`os.stat` and a call for each name take as long in Python as in the kernel. As in `fs/stats.py`,
+which looks the names up, the calls are made by an iterator over their arguments. It is for plain
+files alone, of which nothing else is to be known: the others, and those that fail, are left to who
+looks at one entry after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from itertools import repeat, starmap
+from typing import Any
+
+from pcircle.fchmod.entries.calls import FCHMODAT2, NO_FOLLOW, many
+from pcircle.fs.scan import Listings, few_files
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+
+_NO_SUBDIRECTORY = 2  # links of a directory, where these count subdirectories
+
+__all__ = ["CAPACITY", "Quick"]
+
+
+class Quick:
+    """Changes modes of files, for one thread; `mode_of` finds the new bits of a whole mode."""
+
+    def __init__(self, mode_of: Callable[[int], int]) -> None:
+        self._mode_of = mode_of
+        self._stats = Stats(threads=1)
+        self._systems = Listings()
+        self._keeping, self._giving = many()
+        self.is_able = self._giving is not None
+
+    def enter(self, device: int) -> None:
+        """What comes next is on the file system of this number."""
+        self._stats.waits = self._systems.of(device).waits
+
+    def names(self, directory_fd: int, status: os.stat_result, most: int) -> list[bytes] | None:
+        """All names in a directory, if it seems to hold at `most` so many, and files alone."""
+        if status.st_nlink > _NO_SUBDIRECTORY:
+            return None
+        found = self._systems.whole(directory_fd, status, self._systems.of(status.st_dev))
+        if found is None:
+            return few_files(directory_fd, most)
+        return found if len(found) <= most else None
+
+    def look(self, directory_fd: int, names: Sequence[bytes]) -> bool:
+        """Look up at most `CAPACITY` names; whether all are files that have one name each."""
+        try:
+            self._stats.look(directory_fd, names)
+        except Failed:
+            return False
+        count = len(names)
+        if not self._stats.has_single_names(0, count):
+            return False
+        return self._stats.are_files(count) or all(
+            map(stat.S_ISREG, self._stats.column("mode", 0, count))
+        )
+
+    def change(self, directory_fd: int, names: Sequence[bytes]) -> tuple[int, list[bytes]]:
+        """Change those that were looked up: how many, and those that could not be changed."""
+        count = len(names)
+        if count and self._stats.are_files(count):
+            return self._set(directory_fd, names, self._stats.column("mode", 0, 1)[0])
+        by_mode: dict[int, list[bytes]] = {}
+        for name, mode in zip(names, self._stats.column("mode", 0, count), strict=True):
+            by_mode.setdefault(mode, []).append(name)
+        changed, failed = 0, []
+        for mode, some in by_mode.items():
+            number, rest = self._set(directory_fd, some, mode)
+            changed += number
+            failed += rest
+        return changed, failed
+
+    def _set(self, fd: int, names: Sequence[bytes], mode: int) -> tuple[int, list[bytes]]:
+        new = self._mode_of(mode)
+        if new == mode & 0o7777:
+            return 0, []
+        call: Any = self._giving if self._stats.waits else self._keeping
+        arguments = zip(repeat(FCHMODAT2), repeat(fd), names, repeat(new), repeat(NO_FOLLOW))
+        codes = list(starmap(call, arguments))
+        if not any(codes):
+            return len(names), []
+        failed = [name for name, code in zip(names, codes, strict=True) if code]
+        return len(names) - len(failed), failed

@@ -1,0 +1,138 @@
+"""How many calls a change takes, none where nothing changes, and what kernels before 6.6 need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+from tests.fcp.running import ONE, TWO
+from tests.frm.running import grow
+
+from .running import build, changed, differences, run_tool, snapshot
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+NAMES = "f?chmod|fchmodat2?|f?chown|lchown|fchownat|f?setxattr|lsetxattr|syscall_0x1c4"
+# But for the one that asks whether the kernel has the call, of no file.
+CHANGING = re.compile(rf"^\d+ +({NAMES})\((?!0x\w+9c)", re.MULTILINE)
+LOOKING = re.compile(r"^\d+ +((?:new)?fstatat\w*|stat|lstat|statx)\(.*(?:file|four)", re.MULTILINE)
+# As on a kernel without fchmodat2.
+OLD = """
+import sys
+from pcircle.fchmod.entries import calls
+calls.FCHMODAT2 = 1 << 20
+from pcircle.fchmod.cli import main
+sys.exit(main())
+"""
+
+
+def traced(run: Run, log: Path, *arguments: str | bytes) -> tuple[Counter[str], int]:
+    """Calls of a run that change something, and look-ups of the tree's files."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    tool = [sys.executable, "-m", "pcircle.fchmod", "-q", "-j1", "-R"]
+    done = run(["strace", "-f", "-o", log, "-e", "signal=none", *tool, *arguments])
+    assert done.returncode == 0, done.stderr
+    text = log.read_text(errors="replace")
+    return Counter(CHANGING.findall(text)), len(LOOKING.findall(text))
+
+
+def test_nothing_is_called_where_nothing_changes(run: Run, place: bytes, tmp_path: Path) -> None:
+    """And one call for each entry where something does; each is looked up once or twice."""
+    log = tmp_path / "calls"
+    top = grow(
+        place + b"/tree", [f"{number}/file{each}" for number in range(50) for each in "abcd"]
+    )
+    entries = 50 * 5 + 1
+    for arguments, calls in (
+        (["u=rw,go=,u+X"], 1),
+        (["--mode", "a+r", "--owner", "5"], 2),
+        (["--owner", "6", "--group", "7"], 1),
+        (["--acl", "u:1001:rX"], 1),
+        (["--acl", "u:1001:rwX,d:u:1001:r", "--mode", "o+t"], 2),
+    ):
+        counts, looks = traced(run, log, *arguments, top)
+        assert entries <= counts.total() <= entries * calls + 51, (arguments, counts)
+        assert 200 <= looks <= 400
+        counts, looks = traced(run, log, *arguments, top)
+        assert counts.total() == 0, (arguments, counts)
+        assert 200 <= looks <= 400
+    counts, _ = traced(run, log, "--force", "--owner", "6", top)
+    assert counts.total() == entries
+
+
+def test_without_the_call_of_new_kernels(run: Run, place: bytes) -> None:
+    ours = build(place + b"/ours")
+    theirs = place + b"/theirs"
+    subprocess.run(["cp", "-a", ours, theirs], check=True)
+    program: list[str | bytes] = [
+        sys.executable,
+        "-c",
+        OLD,
+        "-q",
+        "-j1",
+        "-R",
+        "--",
+        "u+s,go-w,o=u",
+        ours,
+    ]
+    done = run(program)
+    assert done.returncode == 0, done.stderr
+    subprocess.run(["chmod", "-R", "--", "u+s,go-w,o=u", theirs], check=True)
+    assert differences(ours, theirs) == []
+
+
+@pytest.mark.parametrize("arguments", [["0"], ["--acl", "u:5:r"], ["--owner", "5"]])
+def test_times_stay(place: bytes, arguments: list[str]) -> None:
+    top = grow(place + b"/tree", ["d/e", "f"])
+    for directory, directories, files in os.walk(top):
+        for name in (*directories, *files):
+            os.utime(os.path.join(directory, name), ns=(10**18, 10**18))
+    before = {path: entry.mtime_ns for path, entry in snapshot(top).items()}
+    changed("fchmod", TWO, "-R", *arguments, top)
+    assert {path: entry.mtime_ns for path, entry in snapshot(top).items()} == before
+
+
+def test_where_others_may_exchange_names_each_file_is_opened(
+    run: Run, place: bytes, tmp_path: Path
+) -> None:
+    """What was looked up is what is changed then, whatever has its name."""
+    top = grow(place + b"/tree", ["four"])
+    log = tmp_path / "calls"
+    for bits, opened in ((0o777, True), (0o1777, False), (0o755, False), (0o775, True)):
+        os.chmod(top, bits)
+        traced(run, log, "--files", "o=r", top)
+        text = log.read_text(errors="replace")
+        is_opened = re.search(r'openat\(\d+, "four", O_RDONLY\|.*O_PATH', text) is not None
+        assert is_opened == opened, oct(bits)
+        os.chmod(top + b"/four", 0o600)
+
+
+def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) -> None:
+    """Between the look-up and the change."""
+    grow(place, ["tree/file", "outside"])
+    before = snapshot(place)
+    hook = f"""
+import os, sys
+from pcircle.fchmod.entries import quick
+change = quick.Quick.change
+def late(self, fd, names):
+    os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
+    os.symlink("../outside", {place + b"/tree/file"!r})
+    return change(self, fd, names)
+quick.Quick.change = late
+from pcircle.fchmod.cli import main
+sys.exit(main())
+"""
+    done = run([sys.executable, "-c", hook, "-q", "-j1", "-R", "--files", "0777", place + b"/tree"])
+    assert done.returncode == 0, done.stderr  # it is looked up again, and links have no mode
+    assert snapshot(place)[b"outside"] == before[b"outside"]
+    assert run_tool("fchmod", ONE, "-R", "--files", "0700", place + b"/tree").code == 0
+    assert snapshot(place)[b"outside"] == before[b"outside"]
