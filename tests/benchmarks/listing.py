@@ -17,11 +17,13 @@ from . import datasets, measure, tools
 from .removing import Tree, table, trees
 
 _TIMEOUT_S = 3600.0
+_FIELDS = "%M %n %u %g %s %TY-%Tm-%Td %TT %Tz %p\\n"
+"""What fls -l shows, for find -printf."""
 
 
 def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
     """The commands, by what they are called."""
-    found = {"find -ls": ["find"], "ls -lR": ["ls", "-lR"]}
+    found = {"find -ls": ["find"], "find -printf": ["find"], "ls -lR": ["ls", "-lR"]}
     if shutil.which("bfs"):
         found["bfs -ls"] = ["bfs"]
     fls = [sys.executable, "-m", "pcircle.fls", "-q", "-R"]
@@ -42,7 +44,8 @@ def measured(
     names = list(commands)
     for turn in range(runs + 1):
         for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-            argv = [*commands[name], top, *["-ls"] * name.endswith(" -ls")]
+            argv = [*commands[name], top]
+            argv += {"-ls": ["-ls"], "-printf": ["-printf", _FIELDS]}.get(name.split()[-1], [])
             cost = measure.run(argv, tools.environment(), log, _TIMEOUT_S)
             if cost.exit_code:
                 raise SystemExit(f"{name}: {measure.last_words(log)}")

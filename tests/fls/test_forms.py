@@ -8,10 +8,12 @@ import pty
 import random
 import re
 import shlex
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from functools import cmp_to_key
 from operator import itemgetter
 from typing import Any
@@ -23,11 +25,11 @@ from hypothesis import strategies as st
 from pcircle.fls.keys import Keys, turned
 from pcircle.fls.shapes import in_columns
 from tests.fcp import trees
-from tests.fcp.running import TWO, Launcher
+from tests.fcp.running import TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
-from .running import every_launcher, listed, ls, rows, run_fls
+from .running import FLS, every_launcher, listed, ls, rows, run_fls
 from .test_listing import odd
 
 __all__ = ["odd"]
@@ -200,6 +202,24 @@ def test_what_fails_is_named_and_the_rest_listed(fuse: Mount) -> None:
     lines = finished.out.splitlines()
     assert any(line.startswith(b"-?????????") and line.endswith(b" b") for line in lines)
     assert any(line.endswith(b" x") for line in lines)
+
+
+def test_an_interrupted_listing_prints_nothing(fuse: Mount) -> None:
+    """And says how to run it again."""
+    mounted = fuse()
+    for number in range(30):
+        os.makedirs(os.path.join(mounted.backing, b"%d/%d" % (number, number)))
+    mounted.rules(Rule(("getattr", "lookup"), "1*", delay_s=3600))
+    with Run(TWO, "-lR", mounted.path, program=FLS) as run:
+        while not mounted.state().delayed:
+            time.sleep(0.01)
+        run.signal(signal.SIGINT)
+        time.sleep(0.1)
+        mounted.rules()
+        mounted.release()
+        ended = run.finish()
+    assert (ended.code, ended.out) == (130, b"")
+    assert "fls: to run it again: fls -j 2 -lR " in ended.said
 
 
 def make_flat(top: bytes, files: int) -> None:
