@@ -173,6 +173,7 @@ class Changer(Changing):
     ) -> list[bytes]:
         """See `Visitor`: of some files. What is anything else is walked."""
         rest = []
+        device = os.fstat(directory_fd).st_dev
         for name in names:
             try:
                 fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
@@ -180,7 +181,7 @@ class Changer(Changing):
                 rest.append(name)
                 continue
             try:
-                if not self._bare(above, name, fd, context):
+                if not self._bare(above, name, fd, device, context):
                     rest.append(name)
             except OSError:  # before anything was changed
                 rest.append(name)
@@ -188,9 +189,16 @@ class Changer(Changing):
                 os.close(fd)
         return rest
 
-    def _bare(self, above: Open[int], name: bytes, fd: int, context: Gathering[int]) -> bool:
-        """Do an open directory of a few plain files; whether it was one. OSError."""
+    def _bare(
+        self, above: Open[int], name: bytes, fd: int, device: int, context: Gathering[int]
+    ) -> bool:
+        """Do an open directory of a few plain files; whether it was one. OSError.
+
+        What is on another `device` than the directory above may be no files at all.
+        """
         status = os.fstat(fd)
+        if status.st_dev != device:
+            return False
         mode = status.st_mode
         new = self._wisher.mode(mode)
         if self._exchangeable(mode) or not self._enters_all:

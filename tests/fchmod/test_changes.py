@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from pcircle.errors import UsageError
 from pcircle.fchmod import change
+from pcircle.fchmod.cli import FCHGRP, FCHOWN
+from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.frm.running import grow, paths
 
@@ -359,3 +362,74 @@ def test_what_is_refused(place: bytes, tool: str, arguments: list[str], reason: 
     done = run_tool(tool, ONE, *arguments, cwd=place)
     assert (done.code, done.said.startswith(f"{tool}: {reason}")) == (2, True), done.said
     assert snapshot(place) == before
+
+
+@pytest.mark.parametrize("tool", ["fchown", "fchgrp"])
+def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are held to the rules that `tests/test_english.py` has for fchmod's."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shell = {"fchown": FCHOWN, "fchgrp": FCHGRP}[tool]
+    text = shell.parser().format_help()
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    examples = text.partition("\nExamples:\n")[2].splitlines()
+    assert len(examples) == 4
+    for line in examples:
+        words = shlex.split(line)
+        words = words[3:] if words[0] == "mpirun" else words
+        assert words[0] == tool
+        typed = shell.parser().parse(words[1:], {})
+        assert typed.operands or typed.apply
+
+
+@root_only
+def test_mount_points_are_crossed_unless_x_is_there(place: bytes) -> None:
+    """The directory itself is changed, and what is mounted on it is not entered."""
+    top = grow(place + b"/tree", ["d/hidden", "on/"])
+    command: list[str | bytes] = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", top + b"/on"]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        grow(top + b"/on", ["file"])
+        changed("fchmod", TWO, "-R", "-x", "0700", top)
+        assert (mode(top + b"/on"), mode(top + b"/on/file")) == (0o700, 0o644)
+        changed("fchmod", TWO, "-R", "0750", top)
+        assert (mode(top + b"/on"), mode(top + b"/on/file")) == (0o750, 0o750)
+    finally:
+        subprocess.run(["umount", top + b"/on"], check=True)
+    # Of plain files alone, as directories that are done at once are, which all may be read.
+    bind: list[str | bytes] = ["mount", "--bind", "/proc/sys/kernel/random", top + b"/on"]
+    subprocess.run(bind, check=True)
+    try:
+        done = run_tool("fchmod", ONE, "-R", "u+r", top)
+        assert (done.code, done.said.count("are not accepted")) == (1, 1)
+    finally:
+        subprocess.run(["umount", top + b"/on"], check=True)
+    done = run_tool("fchmod", ONE, "-R", "u+r", "/proc/self/fdinfo")
+    assert done.code in (1, 2)
+    assert "names in /proc, /sys and /dev are not accepted" in done.said
+
+
+@every_launcher
+def test_many_levels_and_many_files(place: bytes, launcher: Launcher) -> None:
+    """Enough that it is divided; and a directory of more names than are read at a time."""
+    trees.build_deep_tree(place + b"/deep", 1500)
+    os.mkdir(place + b"/flat")
+    for number in range(70_000):
+        os.mknod(place + b"/flat/%d" % number, 0o640)
+    counts = changed("fchmod", launcher, "-R", "0750", place + b"/deep", place + b"/flat")
+    assert counts["files"] > 70_000
+    assert counts["directories"] >= 1500
+    assert counts["changed"] == counts["files"] + counts["directories"]
+    judge: list[str | bytes] = [
+        "find",
+        place,
+        "-mindepth",
+        "1",
+        "!",
+        "-type",
+        "l",
+        "!",
+        "-perm",
+        "0750",
+    ]
+    assert subprocess.run(judge, check=True, capture_output=True).stdout == b""
