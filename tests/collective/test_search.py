@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from pcircle.collective import Member, Op
 from pcircle.collective.gathering import Gathering, Shares
 from pcircle.collective.messages import Done, Prepare
 from tests.collective.playing import play
+from tests.sim.seeds import ONE_IN
 
-_SEEDS = 2000 // int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1"))
+_SEEDS = 2000 // ONE_IN
 _BLOCKS = 4
 
 

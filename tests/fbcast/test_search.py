@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -19,9 +18,9 @@ from pcircle.fbcast.node import READER, Node, Then
 from pcircle.fbcast.spread import Chain, Exchange
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.fbcast.playing import Play, Types, draw, moments, play, play_case, simple
+from tests.sim.seeds import ONE_IN
 
-_ONE_IN = int(os.environ.get("PCIRCLE_SIM_ONE_IN", "1"))
-_SEEDS = 2000 // _ONE_IN
+_SEEDS = 2000 // ONE_IN
 _BLOCKS = 4
 
 
@@ -52,12 +51,12 @@ def _kill_everywhere(
 def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
     """So at each chunk, at each vote, and on both sides of the decision."""
     ends = set()
-    for played in _kill_everywhere(way, partial, one_in=_ONE_IN):
+    for played in _kill_everywhere(way, partial, one_in=ONE_IN):
         if 0 in played.dead:
             ends.add("shown" if played.shown - {0} else "not shown")
         elif played.conductor is not None:
             ends.add(str(played.conductor.decided))
-    if _ONE_IN == 1:
+    if ONE_IN <= 2:
         expected = {"True", "shown", "not shown"}
         assert ends == expected | (set() if partial else {"False"})
 
@@ -65,7 +64,7 @@ def test_each_node_may_die_at_each_step(way: Way, partial: bool) -> None:
 def test_a_bad_node_that_hands_on_and_then_leaves() -> None:
     """Its disk is stuck, and then the reader is, for so long that all others give it up."""
     case = simple("chain", True, 4, 30)
-    for time_s in moments(case)[:: 6 * _ONE_IN]:
+    for time_s in moments(case)[:: 6 * ONE_IN]:
         kills = (Kill(3, time_s + 1e-9),)
         stalls = (Stall(0, time_s + 0.0007, time_s + 8.0),)
         conditions = Conditions(stalls=stalls, kills=kills, detect_s=0.0001)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SOAK
 from tests.fcp import kills
 from tests.fcp.edited import Edited, text_of
 from tests.fcp.interrupts import committed, interrupt, is_committed
@@ -280,14 +281,14 @@ def test_a_large_file_that_changes_when_it_is_resumed(place: bytes) -> None:
 # ---- all the time --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if SOAK else 2))
 def test_kills_while_the_source_is_edited(seed: int, place: bytes) -> None:
     """``python -m tests.fcp.soak`` plays hundreds of these rounds."""
     kills.play_edited(place, 7000 + seed, kills.LOCAL)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if SOAK else 1))
 def test_kills_under_mpi_while_the_source_is_edited(seed: int, place: bytes) -> None:
     kills.play_edited(place, 7100 + seed, kills.LAUNCHERS[-2:])
 

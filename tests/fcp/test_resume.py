@@ -28,6 +28,7 @@ from pcircle.checkpoint.journal import (
     read_records,
 )
 from pcircle.checkpoint.store import Checkpoint
+from tests.conftest import SOAK
 from tests.fcp import kills
 from tests.fcp.interrupts import (
     SLOWLY,
@@ -64,13 +65,13 @@ def flat(shared_place: bytes) -> bytes:
     return build_flat_tree(shared_place + b"/flat", 8, 250, 1000)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(6 if SOAK else 4))
 def test_killed_and_resumed(seed: int, sources: tuple[bytes, bytes], place: bytes) -> None:
     kills.play(place, sources, 1000 + seed, kills.LOCAL)
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if SOAK else 2))
 def test_killed_and_resumed_under_mpi(
     seed: int, sources: tuple[bytes, bytes], place: bytes
 ) -> None:

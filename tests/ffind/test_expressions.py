@@ -15,7 +15,8 @@ from pcircle.errors import UsageError
 from pcircle.ffind import find
 from tests.ffind.expressions import Answer, Words, answer, by_find, searches
 
-COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "300"))
+FEW = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
+COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "300"))
 
 
 def by_ffind(words: Words, *, acting: bool) -> Answer | None:
@@ -34,7 +35,6 @@ def _here(tree: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_ALL", "C")
 
 
-@pytest.mark.slow
 @settings(max_examples=COUNT)
 @given(data=st.data())
 def test_generated_expressions_find_what_find_does(tree: bytes, data: st.DataObject) -> None:

@@ -130,13 +130,15 @@ def test_the_estimate_is_as_right_as_it_says(compressible: bytes) -> None:
 
 
 def test_a_sample_of_all_has_no_error_and_is_the_same_for_all_ranks(compressible: bytes) -> None:
-    one = profiled(ONE, "--compress=100000", compressible)
-    four = profiled(Launcher(jobs=4), "--compress=100000", compressible)
+    part = compressible + b"/0"  # of more than the 1,024 pieces that are taken by default
+    one = profiled(ONE, "--compress=100000", part)
+    four = profiled(Launcher(jobs=4), "--compress=100000", part)
     assert one["compression"] == four["compression"]
     assert one["compression"]["error"] == 0
     assert one["compression"]["of_pieces"] == one["compression"]["pieces"]
-    some = profiled(ONE, "--compress", compressible)["compression"]
-    assert some == profiled(Launcher(jobs=4), "--compress", compressible)["compression"]
+    assert one["compression"]["pieces"] > 1024
+    some = profiled(ONE, "--compress", part)["compression"]
+    assert some == profiled(Launcher(jobs=4), "--compress", part)["compression"]
     assert some["pieces"] == 1024
 
 
