@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pcircle.ffind.evaluating.actions import Actions
+from pcircle.ffind.evaluating.ahead import Ahead
 from pcircle.ffind.evaluating.checks import Surroundings
 from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.output import Found, Links, Output, Records
@@ -34,7 +35,8 @@ from pcircle.tool.failures import Failure
 from pcircle.tool.trees import Phase
 from pcircle.walk.items import Batch, Portion, Tree
 
-_HELPERS = 16
+_HELPERS, _FEW_HELPERS = 16, 4  # of each of the first threads, and of later ones
+_WITH_HELPERS = 4
 
 
 class Whole(msgspec.Struct, frozen=True, array_like=True, tag="w"):
@@ -80,8 +82,12 @@ class FindTask(
         self.around = Surroundings(plan.now_ns, plan.midnight_ns, plan.wide, plan.settings.follow)
         self.context: Context[Any] | None = None
         # One thread's look-ups overlap; where that is not enough, there are more threads.
-        helpers = _HELPERS if self.first is None and plan.threads is None else 1
+        number = 0 if self.first is None else len(self.first.parts)
+        helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
+        if plan.threads is not None:
+            helpers = max(1, min(helpers, plan.threads))
         self.stats = Stats(helpers)
+        self.ahead = Ahead(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush
         self.actions = Actions(
             self.output,
@@ -119,6 +125,7 @@ class FindTask(
         super().close()
         for part in self.parts:
             part.stats.close()
+            part.ahead.close()
 
     def flush(self, *, all_: bool = False) -> None:
         """Send what there is to be sent."""

@@ -61,6 +61,7 @@ def main() -> int:
         _build(backing + b"/tree", 50, 20)
         _build(backing + b"/flat", 1, 1000)
         _build(backing + b"/wide", 50, 99)
+        _build(backing + b"/few", 30, 9)
         target = place + b"/copy"
 
         def clear() -> None:
@@ -82,6 +83,13 @@ def main() -> int:
             rows.append(["fprof, find -size +1G: 5,000 entries, 50 directories", *cells, "8 x"])
             cells = _compare([*_tool("fls"), "-lR", source], ["find", source, "-ls"], typed.rounds)
             rows.append(["fls -lR, find -ls: 5,000 entries, 50 directories", *cells, "15 x"])
+            for name, what, asked in (
+                (b"/wide", "5,000 entries, 50 directories", "15 x"),
+                (b"/few", "300 entries, 30 directories", "6 x"),
+            ):
+                words: list[str | bytes] = [place + name, "-size", "+1G"]
+                cells = _compare([*_tool("ffind"), *words], ["find", *words], typed.rounds)
+                rows.append([f"ffind, find -size +1G: {what}", *cells, asked])
             source = place + b"/tree"
             command = b'find "$0" -type f -print0 | xargs -0 md5sum'
             cells = _compare([*_tool("fsum"), source], ["sh", "-c", command, source], typed.rounds)

@@ -85,6 +85,9 @@ def _of_names() -> list[st.SearchStrategy[Words]]:
         *(_one(name, _FOLDED) for name in (b"-iname", b"-ipath", b"-ilname")),
         regexes,
         regexes,
+        regexes,
+        regexes,
+        regexes,
     ]
 
 

@@ -6,15 +6,17 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pcircle.ffind import find
-from tests.fcp.running import ONE, TWO, Launcher
+from tests.fcp.running import ONE, TWO, Launcher, Run
 
 from .running import by_find, found, run_ffind
 
@@ -231,3 +233,63 @@ def test_tests_that_find_does_not_have(tree: bytes) -> None:
     blocks = found(".", "-blocks", "+8", "-printf", "%b\\n", cwd=tree)
     assert blocks
     assert min(map(int, blocks)) > 8
+
+
+def test_what_an_entry_is_by_its_own_name(tree: bytes) -> None:
+    for words in (
+        ("-L", "links/to dir", "-maxdepth", "0", "-xtype", "l"),
+        ("-H", "links/to dir", "-maxdepth", "0", "-type", "d"),
+    ):
+        assert found(*words, cwd=tree) == by_find(*words, cwd=tree), words
+
+
+def test_an_interrupted_search_says_so(tmp_path: Path) -> None:
+    """And what was written are whole lines."""
+    for number in range(200):
+        (tmp_path / f"file{number}").touch()
+    words = (".", "-type", "f", "-exec", "sleep", "0.05", ";", "-print")
+    with Run(TWO, *words, cwd=bytes(tmp_path), program=("pcircle.ffind",)) as run:
+        time.sleep(1.5)
+        run.signal(signal.SIGINT)
+        finished = run.finish()
+    assert finished.code == 130
+    lines = finished.out.split(b"\n")
+    assert lines.pop() == b""
+    assert set(lines) < {b"./file%d" % number for number in range(200)}
+    assert "to run it again: ffind" in finished.said
+
+
+def test_directories_that_are_swapped_for_links_lead_nowhere(tmp_path: Path) -> None:
+    """While they are, all the time, by somebody else: nothing outside is removed."""
+    outside = grow(tmp_path / "outside")
+    before = below(outside)
+    top = tmp_path / "tree"
+    for number in range(60):
+        (top / f"{number}" / "a").mkdir(parents=True)
+        for name in "xyz":
+            (top / f"{number}" / "a" / name).touch()
+    swaps = (
+        "import itertools, os, sys\n"
+        "for turn in itertools.count():\n"
+        "    for number in range(60):\n"
+        "        at = f'{number}/a'\n"
+        "        try:\n"
+        "            os.rename(at, at + '.was')\n"
+        "            os.symlink(sys.argv[1], at)\n"
+        "            os.unlink(at)\n"
+        "            os.rename(at + '.was', at)\n"
+        "        except OSError:\n"
+        "            pass\n"
+    )
+    command = [sys.executable, "-c", swaps, str(outside / "a")]
+    with subprocess.Popen(command, cwd=top) as attacker:
+        try:
+            for _ in range(4):
+                for number in range(60):
+                    place = top / f"{number}"
+                    place.mkdir(exist_ok=True)
+                    (place / f"more{number}").touch()
+                run_ffind(TWO, "tree", "-depth", "-mindepth", "1", "-delete", cwd=bytes(tmp_path))
+        finally:
+            attacker.kill()
+    assert below(outside) == before

@@ -284,7 +284,10 @@ def _xtype(around: Surroundings, letters: str) -> Test:
         if status is False:
             return False
         try:
-            other = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=not entry.follow)
+            if entry.fixed and entry.follow:  # by its name it is a link, if it is one
+                other = os.lstat(entry.fixed)
+            else:
+                other = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=not entry.follow)
         except OSError as error:
             if not entry.follow and isinstance(error, FileNotFoundError | NotADirectoryError):
                 other = status  # a link that leads nowhere

@@ -42,8 +42,8 @@ class Compiled(NamedTuple):
 
     Names that the `filters` leave, and then the `columns` of their status, are handed to `each`; if
     there is an `end` they are printed, each with that, and if `counts` counted. None of these:
-    nothing is done. `heavy`: entries are looked up, or more. What can't be looked up as a column
-    is handed to `slow`, behind the filters.
+    nothing is done. `heavy`: entries are looked up, or more; with `looks` all that `each` gets.
+    What can't be looked up as a column is handed to `slow`, behind the filters.
     """
 
     filters: Sequence[Filter] = ()
@@ -53,6 +53,7 @@ class Compiled(NamedTuple):
     counts: bool = False
     heavy: bool = False
     slow: Test | None = None
+    looks: bool = False
 
 
 def compiled(
@@ -82,7 +83,14 @@ def compiled(
         return found._replace(end=b"\n" if rest.name == "print" else b"\0")
     if in_bulk and rest.name == "count":
         return found._replace(counts=True)
-    return found._replace(each=function(rest, around, acting))
+    return found._replace(each=function(rest, around, acting), looks=_looks(rest))
+
+
+def _looks(node: Node) -> bool:
+    """Whether what is evaluated first, and so for every entry, looks it up."""
+    while node.children:
+        node = node.children[0]
+    return needs_status(node)
 
 
 def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:

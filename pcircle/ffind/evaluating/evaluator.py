@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
@@ -17,7 +17,8 @@ from pcircle.tool.trees import EntryVisitor, TreeCounters
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where
 
-_SOME = 16  # names between two looks at the clock
+_FIRST = 8  # names
+_SOME = 32  # names between two looks at the clock
 _PRUNE = Node("prune")
 
 
@@ -53,7 +54,7 @@ class Evaluator(EntryVisitor):
 
         self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
         self._whole = function(node, task.around, actions)
-        overlaps = self._of_kind["f"].columns and task.first is None
+        overlaps = bool(self._of_kind["f"].columns)
         self._some = CAPACITY if overlaps else _SOME
         self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
         # Directories whose status is needed are opened for that, as they will be anyway.
@@ -185,7 +186,7 @@ class Evaluator(EntryVisitor):
         elif plan.counts:
             self.counters.matched += len(names)
         elif plan.each is not None:
-            return self._each(self._entry_in(where, fd, kind), plan.each, names)
+            return self._each(self._entry_in(where, fd, kind), plan.each, names, looks=plan.looks)
         return 0
 
     def _by_columns(
@@ -212,18 +213,34 @@ class Evaluator(EntryVisitor):
                 break
         return lost
 
-    def _each(self, entry: Entry, test: Test, names: Iterable[bytes]) -> int:
-        """Evaluate names one by one; how many of them failed or were gone."""
-        lost, kind = 0, entry.kind
-        for name in names:
+    def _each(
+        self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
+    ) -> int:
+        """Evaluate names one by one; how many of them failed or were gone.
+
+        With `looks` all of them are looked up for it.
+        """
+        if looks and len(names) > 2 * _FIRST and not self.task.ahead.is_known:
+            # How long it takes is seen by a few.
+            lost = self._each(entry, test, names[:_FIRST], looks=True)
+            return lost + self._each(entry, test, names[_FIRST:], looks=True)
+        lost, kind, status = 0, entry.kind, None
+        ahead = self.task.ahead.look(entry.fd, names) if looks else None
+        for place, name in enumerate(names):
             entry.kind = kind
             entry.begin(name)
+            if ahead is not None:
+                status = ahead[place]
+                if status is not None:
+                    entry.st = status
             self._evaluate(test, entry)
             if entry.bad or entry.gone:
                 lost += 1
                 self._settle(entry)
             if self._halted():
                 break
+        if ahead is not None:
+            self.task.ahead.done(len(names))
         if self._gathers:
             self.task.commands.end(dirs_only=True)  # while the directory is open
         return lost

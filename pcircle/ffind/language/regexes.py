@@ -72,7 +72,7 @@ SYNTAXES = {
     "posix-minimal-basic": _COMMON | LIMITED,
     "sed": _BASIC,
 }
-DEFAULT = "findutils-default"
+DEFAULT = "emacs"
 _MAX_REPEATS = 0x7FFF
 _WORDS = {
     "<": r"\b(?=\w)",
