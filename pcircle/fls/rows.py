@@ -21,7 +21,7 @@ from pcircle.fs import lustre
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
 from pcircle.mounts import type_of_device
-from pcircle.ui.listing import groups, users
+from pcircle.ui.listing import Owners, groups, users
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LUSTRE = b"lustre"
@@ -76,12 +76,24 @@ def coded(name: bytes) -> tuple[str | None, str | None]:
         return None, b64encode(name).decode()
 
 
+class _Texts(dict[int, str]):
+    """Names of owners as text."""
+
+    def __init__(self, owners: Owners) -> None:
+        super().__init__()
+        self._owners = owners
+
+    def __missing__(self, number: int) -> str:
+        text = self[number] = self._owners[number].decode(errors="replace")
+        return text
+
+
 class Rows:
     """Makes rows of one form, each with its end. An entry that can't be read is `failed`."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
-        self._users, self._groups = users(), groups()
+        self._users, self._groups = _Texts(users()), _Texts(groups())
         self._encode = msgspec.json.Encoder().encode if form.shape == "json" else csv_line
         self._lustre: dict[int, bool] = {}
         self.failed: list[tuple[int, OSError]] = []
@@ -113,25 +125,21 @@ class Rows:
             ask(0, count)  # one file after the other
         else:
             stats.beside(ask, 0, count)
+        above = os.path.join(looked.shown, b"")
         without = {*looked.failed, *(place for place, _ in self.failed)}
         return [
-            b"" if place in without else self._row(looked, place, values, more[place])
+            b"" if place in without else self._row(above + looked.typed[place], values, more[place])
             for place, values in enumerate(zip(*columns, strict=True))
         ]
 
-    def _row(
-        self, looked: Looked, place: int, values: Sequence[int], more: dict[str, Any]
-    ) -> bytes:
+    def _row(self, path: bytes, values: Sequence[int], more: dict[str, Any]) -> bytes:
         mode, links, uid, gid, size, blocks, block_size, inode, device, rdev, *times = values
-        path = os.path.join(looked.shown, looked.typed[place])
-        owner, group = self._users[uid], self._groups[gid]
         text, in_base64 = coded(path)
         row = Row(
             text,
             kind_of(mode).decode(),
             *(mode, links, uid, gid),
-            owner.decode(errors="replace"),
-            group.decode(errors="replace"),
+            *(self._users[uid], self._groups[gid]),
             *(size, blocks, block_size, inode, device, rdev),
             *(times[0], times[1], times[2]),
             in_base64,
@@ -145,8 +153,11 @@ class Rows:
         path = b"/proc/self/fd/%d/%b" % (looked.fd, name)
         if stat.S_ISLNK(mode):
             more["target"], more["target_b64"] = coded(os.readlink(name, dir_fd=looked.fd))
-        with suppress(OSError):  # where there are none
+        try:
             names = attributes(path, follow=False)
+        except OSError:  # there are none here
+            names = []
+        if names:
             more["xattrs"] = tuple(sorted(map(_text, names)))
         if form.acl and not stat.S_ISLNK(mode):
             with suppress(OSError):

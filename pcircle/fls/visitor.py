@@ -103,7 +103,7 @@ class ListVisitor(EntryVisitor):
             return None
         names, below = found
         count = len(names)
-        self.counters.files -= len(below)  # see `_count`
+        known = len(below)
         self.counters.found += count
         opened.weight = weight / max(1, count)
         itself = _ITSELF if self._form.hidden > 1 else ()
@@ -119,6 +119,7 @@ class ListVisitor(EntryVisitor):
             keys += batch.keys
             rows += batch.rows
             widths.add(batch.widths)
+        self.counters.files -= known  # see `_count`
         if not self._plan.recursive:
             self.counters.directories += len(below)
             below = []
