@@ -53,6 +53,10 @@ class FindProgram(ChangeProgram):
         self.sink: Callable[[bytes], object] | None = None
         self.first_task: Any = None  # of this process
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What ranks that are programs of their own are told: all but what is this one's."""
+        return {**vars(self), "sink": None, "first_task": None}
+
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
         parsed = self.parsed

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pcircle.ffind.evaluating.compiling import needs_status
 from pcircle.ffind.evaluating.entry import Entry, Quit, Test
 from pcircle.ffind.evaluating.output import QUIT, Output
 from pcircle.ffind.evaluating.printing import csv_line, json_line, long_line, printf
@@ -68,7 +69,8 @@ class Actions:
         if node.name in ("print", "print0"):
             return self._print(args[0], b"\n" if node.name == "print" else b"\0")
         if node.name in _LINES:
-            return self._line(args[0], _LINES[node.name](self, *args[1:]))
+            write = self._line(args[0], _LINES[node.name](self, *args[1:]))
+            return _of_known(write) if needs_status(node) else write
         if node.name in ("exec", "execplus"):
             return self._command(node, bool(args[0]), args[1:])
         kinds: dict[str, Callable[[], Test]] = {
@@ -190,6 +192,16 @@ _LINES: dict[str, Callable[..., Callable[[Entry], bytes]]] = {
     "json": lambda self: json_line(),
     "csv": lambda self: csv_line(),
 }
+
+
+def _of_known(write: Test) -> Test:
+    """What writes of an entry, for those alone that can be looked up."""
+
+    def run(entry: Entry) -> object:
+        status = entry.look() if entry.st is None else entry.st
+        return status is not False and write(entry)
+
+    return run
 
 
 def _prune(entry: Entry) -> bool:

@@ -18,6 +18,7 @@ from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where
 
 _FIRST = 8  # names
+_UNSEEN = 16  # blocks between two looks at how many are left by columns
 _SOME = 32  # names between two looks at the clock
 _PRUNE = Node("prune")
 
@@ -63,6 +64,7 @@ class Evaluator(EntryVisitor):
             self._light or bool(self._of_kind["f"].columns)
         )
         self._entry = Entry(self._report, follow=self._follows)
+        self._most_are_left = 0  # for so many blocks
         self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
         self._context: Any = None
 
@@ -196,6 +198,12 @@ class Evaluator(EntryVisitor):
         stats, lost = self.task.stats, 0
         for at in range(0, len(names), CAPACITY):
             some = names[at : at + CAPACITY]
+            if plan.looks and self._most_are_left:
+                # All would be looked up twice. Now and then it is seen whether that is still so.
+                self._most_are_left -= 1
+                entry = self._entry_in(where, fd, kind)
+                lost += self._each(entry, require(plan.slow), some, looks=True)
+                continue
             try:
                 stats.look(fd, some)
             except Failed:  # one by one, each with its error
@@ -206,6 +214,8 @@ class Evaluator(EntryVisitor):
                 places = choose(stats, places)
                 if not places:
                     break
+            if len(places) > len(some) // 2:
+                self._most_are_left = _UNSEEN
             if places:
                 left = [some[place] for place in places]
                 lost += self._done(where, plan, left, kind, fd)

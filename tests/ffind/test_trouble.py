@@ -1,0 +1,90 @@
+"""File systems that fail, other file systems, and programs with threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from pcircle.ffind import find
+from tests.fcp.running import ONE, TWO
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+
+from .running import by_find, found, run_ffind
+
+
+def grow(top: bytes) -> bytes:
+    for path in (b"a/x", b"a/y", b"b/c/x", b"z"):
+        os.makedirs(os.path.dirname(top + b"/" + path), exist_ok=True)
+        with open(top + b"/" + path, "wb") as file:
+            file.write(b"x" * 2000)
+    return top
+
+
+def test_what_cannot_be_looked_up_fails_and_the_rest_goes_on(fuse: Mount) -> None:
+    mounted = fuse()
+    top = grow(mounted.path)
+    mounted.rules(Rule(ops=("lookup", "getattr"), path="a/x", errno="EIO"))
+    for launcher in (ONE, TWO):
+        for words in (("-size", "+1"), ("!", "-size", "+1"), ("-printf", "%s %p\\n")):
+            finished = run_ffind(launcher, ".", *words, cwd=top)
+            assert finished.code == 1
+            assert finished.said.count("cannot look up './a/x'") == 1
+            # What can't be told of it is false, as with find.
+            assert (b"a/x" in finished.out) == (words[0] == "!")
+        # By its name alone there is nothing wrong with it.
+        assert found(".", "-name", "x", launcher=launcher, cwd=top) == [b"./a/x", b"./b/c/x"]
+
+
+def test_what_has_vanished_is_silent(fuse: Mount) -> None:
+    mounted = fuse()
+    top = grow(mounted.path)
+    mounted.rules(Rule(ops=("lookup", "getattr"), path="a/x", errno="ENOENT"))
+    finished = run_ffind(TWO, ".", "-type", "f", "-size", "+1", cwd=top)
+    assert (finished.code, finished.said) == (0, "")
+    assert sorted(finished.out.split()) == [b"./a/y", b"./b/c/x", b"./z"]
+    told = run_ffind(TWO, ".", "-noignore_readdir_race", "-size", "+1", cwd=top)
+    assert told.code == 1
+
+
+def test_a_directory_that_cannot_be_read(fuse: Mount) -> None:
+    mounted = fuse()
+    top = grow(mounted.path)
+    mounted.rules(Rule(ops=("opendir", "readdir", "readdirplus"), path="a", errno="EIO"))
+    for words in ((".",), (".", "-depth"), (".", "-name", "a", "-prune", "-o", "-print")):
+        expected = by_find(*words, cwd=top, code="-prune" not in words)
+        assert found(*words, launcher=TWO, cwd=top, code="-prune" not in words) == expected
+
+
+def test_other_file_systems(place: bytes, mount_tmpfs: Callable[[str], bytes]) -> None:
+    mount = grow(mount_tmpfs("size=1m"))
+    os.symlink(mount + b"/a", place + b"/link")
+    for words in (
+        (".", "-xdev"),
+        (".", "-mount", "-depth"),
+        ("-L", ".", "-xdev", "-type", "f"),
+        (".", "-fstype", "tmpfs", "-printf", "%F %p\\n"),
+        (".", "-xdev", "-size", "+1"),
+        (mount, "-xdev"),
+    ):
+        expected = by_find(*words, cwd=place)
+        for launcher in (ONE, TWO):
+            assert found(*words, launcher=launcher, cwd=place) == expected, words
+
+
+def test_in_a_process_with_threads(place: bytes) -> None:
+    """The other processes are fresh ones then, and know nothing of this one's functions."""
+    top = grow(place + b"/tree")
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    pieces: list[bytes] = []
+    try:
+        result = find(top, "-name", "x", "-print0", output=lambda text: pieces.append(text), jobs=2)
+    finally:
+        done.set()
+        other.join()
+    assert result is not None
+    assert result.report.exit_code == 0
+    assert sorted(b"".join(pieces).split(b"\0")[:-1]) == [top + b"/a/x", top + b"/b/c/x"]
