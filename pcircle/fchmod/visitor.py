@@ -78,8 +78,16 @@ class Changer(Changing):
         self._enters_all = ignores_modes()
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _Due] | None = None
-        self._quick = Quick(self._wisher.mode)
-        others = plan.dry or self._owns or self._depends or plan.force or plan.acts.any
+        wish = plan.wish
+        self._gives = wish.sets_owner_alone and not plan.applies
+        self._quick = Quick(self._wisher.mode, (wish.uid, wish.gid) if self._gives else None)
+        others = (
+            (self._owns and not self._gives)
+            or plan.dry
+            or self._depends
+            or plan.force
+            or plan.acts.any
+        )
         self._fast = self._quick.is_able and not others and plan.operations_per_s is None
         self.does_bare = self._fast and plan.recursive and not plan.listed
         self._some = _FEW
@@ -201,6 +209,8 @@ class Changer(Changing):
             return False
         mode = status.st_mode
         new = self._wisher.mode(mode)
+        if self._gives and not self._enters_all:
+            return False
         if self._exchangeable(mode) or not self._enters_all:
             old = access_of(status.st_uid, status.st_gid, mode)
             if self._exchangeable(mode) or (old != access_of(status.st_uid, status.st_gid, new)):
@@ -222,12 +232,24 @@ class Changer(Changing):
             where: Open[int] = Open(above.root, path, 0, None, 0)
             self._each(where, failed, fd, context)
         try:
-            if new != mode & 0o7777:
-                os.fchmod(fd, new)
-                counters.changed += 1
+            counters.changed += self._bare_itself(fd, status, new)
             counters.directories += 1
         except OSError as error:
             self._refused(above.root, path, error, status, context)
+        return True
+
+    def _bare_itself(self, fd: int, status: os.stat_result, mode: int) -> bool:
+        """Change a directory whose files are done; whether there was something to. OSError."""
+        if self._gives:
+            old = state_of(status)
+            new = self._wisher.of(stat.S_IFDIR, old)
+            if new == old:
+                return False
+            os.fchown(fd, new.uid, new.gid)
+            return True
+        if mode == status.st_mode & 0o7777:
+            return False
+        os.fchmod(fd, mode)
         return True
 
     def meant(self, opened: Open[int], blocks: Any, source: Lease) -> Any:

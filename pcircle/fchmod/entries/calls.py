@@ -80,6 +80,17 @@ def many() -> tuple[Callable[..., int] | None, Callable[..., int] | None]:
     return (keeping, giving) if ctypes.get_errno() == errno.ENOENT else (None, None)
 
 
+@cache
+def chown_calls() -> tuple[Callable[..., int], Callable[..., int]]:
+    """fchownat(2), keeping and giving up the interpreter's lock: of a directory and a name.
+
+    Then come user, group and `NO_FOLLOW`; -1 leaves what is there.
+    """
+    import ctypes
+
+    return ctypes.PyDLL(None).fchownat, ctypes.CDLL(None).fchownat
+
+
 def _by_path(name: bytes, mode: int, directory_fd: int) -> None:
     with held(name, directory_fd) as (target, status):
         if stat.S_ISLNK(status.st_mode):

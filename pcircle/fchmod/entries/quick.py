@@ -1,4 +1,4 @@
-"""Modes of many files of one directory, looked up and changed by few lines of Python a block.
+"""Modes or owners of many files of a directory, looked up and changed a block at a time.
 
 `os.stat` and a call for each name take as long in Python as in the kernel. As in `fs/stats.py`,
 which looks the names up, the calls are made by an iterator over their arguments. It is for plain
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import repeat, starmap
 from typing import Any
 
-from pcircle.fchmod.entries.calls import FCHMODAT2, NO_FOLLOW, many
+from pcircle.fchmod.entries.calls import FCHMODAT2, NO_FOLLOW, chown_calls, many
 from pcircle.fs.scan import Listings, few_files
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 
@@ -24,14 +24,22 @@ __all__ = ["CAPACITY", "Quick"]
 
 
 class Quick:
-    """Changes modes of files, for one thread; `mode_of` finds the new bits of a whole mode."""
+    """Changes files, for one thread; `mode_of` finds the new bits of a whole mode.
 
-    def __init__(self, mode_of: Callable[[int], int]) -> None:
+    With an `owner` and group, of which one may be None, they get these, and their modes are what
+    the kernel leaves of them.
+    """
+
+    def __init__(
+        self, mode_of: Callable[[int], int], owner: tuple[int | None, int | None] | None = None
+    ) -> None:
         self._mode_of = mode_of
+        self._owner = owner
         self._stats = Stats(threads=1)
         self._systems = Listings()
         self._keeping, self._giving = many()
-        self.is_able = self._giving is not None
+        self.is_able = self._giving is not None or owner is not None
+        self._chown = chown_calls()
 
     def enter(self, device: int) -> None:
         """What comes next is on the file system of this number."""
@@ -62,6 +70,8 @@ class Quick:
     def change(self, directory_fd: int, names: Sequence[bytes]) -> tuple[int, list[bytes]]:
         """Change those that were looked up: how many, and those that could not be changed."""
         count = len(names)
+        if self._owner is not None:
+            return self._give(directory_fd, names, *self._owner)
         if count and self._stats.are_files(count):
             return self._set(directory_fd, names, self._stats.column("mode", 0, 1)[0])
         by_mode: dict[int, list[bytes]] = {}
@@ -80,8 +90,31 @@ class Quick:
             return 0, []
         call: Any = self._giving if self._stats.waits else self._keeping
         arguments = zip(repeat(FCHMODAT2), repeat(fd), names, repeat(new), repeat(NO_FOLLOW))
-        codes = list(starmap(call, arguments))
-        if not any(codes):
-            return len(names), []
-        failed = [name for name, code in zip(names, codes, strict=True) if code]
-        return len(names) - len(failed), failed
+        return _counted(names, list(starmap(call, arguments)))
+
+    def _give(
+        self, fd: int, names: Sequence[bytes], uid: int | None, gid: int | None
+    ) -> tuple[int, list[bytes]]:
+        """The same of owners."""
+        count = len(names)
+        uids, gids = self._stats.column("uid", 0, count), self._stats.column("gid", 0, count)
+        others = [
+            name
+            for name, user, group in zip(names, uids, gids, strict=True)
+            if uid not in (None, user) or gid not in (None, group)
+        ]
+        if not others:
+            return 0, []
+        keeping, giving = self._chown
+        call: Any = giving if self._stats.waits else keeping
+        numbers = repeat(-1 if uid is None else uid), repeat(-1 if gid is None else gid)
+        arguments = zip(repeat(fd), others, *numbers, repeat(NO_FOLLOW))
+        return _counted(others, list(starmap(call, arguments)))
+
+
+def _counted(names: Sequence[bytes], codes: Sequence[int]) -> tuple[int, list[bytes]]:
+    """How many calls have succeeded, and the names of the others."""
+    if not any(codes):
+        return len(names), []
+    failed = [name for name, code in zip(names, codes, strict=True) if code]
+    return len(names) - len(failed), failed

@@ -47,6 +47,14 @@ class Wish(msgspec.Struct, frozen=True, array_like=True):
         return self.uid is not None or self.gid is not None or bool(self.users or self.groups)
 
     @property
+    def sets_owner_alone(self) -> bool:
+        """Whether each entry gets the same owner or group, and nothing else."""
+        modes = self.directory_mode is not None or self.other_mode is not None
+        fixed = self.uid is not None or self.gid is not None
+        maps = bool(self.users or self.groups)
+        return fixed and not (modes or maps or self.lists) and self.set_id == "clear"
+
+    @property
     def lists(self) -> bool:
         """Whether access control lists may change."""
         return bool(self.edits) or self.no_lists
