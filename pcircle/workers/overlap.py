@@ -13,12 +13,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 
-from pcircle.workers.starting import begin
+from pcircle.workers.starting import HELPER, begin
 
 Part = Callable[[int, int], None]
 """A function of a range: its start, and its stop (exclusive)."""
 
-_NAME = "overlap-"
+_NAME = HELPER
 
 
 def is_helper(thread: threading.Thread) -> bool:

@@ -9,14 +9,21 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+HELPER = "overlap-"
+"""How the names of helpers begin: of a worker, who waits for them."""
+
 
 class _Worker(threading.Thread):
     """A thread that was begun here."""
 
 
 def are_alive() -> bool:
-    """Whether any worker of this process has not ended."""
-    return any(isinstance(thread, _Worker) for thread in threading.enumerate())
+    """Whether any worker of this process has not ended.
+
+    Helpers count by the worker that they help: without one they wait for nothing but their end.
+    """
+    workers = (each for each in threading.enumerate() if isinstance(each, _Worker))
+    return any(not worker.name.startswith(HELPER) for worker in workers)
 
 
 def begin(

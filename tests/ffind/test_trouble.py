@@ -6,7 +6,11 @@ import os
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from pcircle.ffind import find
+from pcircle.ffind.evaluating import ahead
+from pcircle.fs import stats
 from tests.fcp.running import ONE, TWO
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
@@ -88,3 +92,18 @@ def test_in_a_process_with_threads(place: bytes) -> None:
     assert result is not None
     assert result.report.exit_code == 0
     assert sorted(b"".join(pieces).split(b"\0")[:-1]) == [top + b"/a/x", top + b"/b/c/x"]
+
+
+def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those who look names up at once, where that takes long; tests.conftest looks for them."""
+    top = place + b"/wide"
+    for directory in range(8):
+        os.makedirs(top + b"/%d" % directory)
+        for number in range(100):
+            os.mknod(top + b"/%d/%d" % (directory, number))
+    monkeypatch.setattr(stats, "_SLOW_S", 0.0)
+    monkeypatch.setattr(ahead, "_SLOW_S", 0.0)
+    for words in (("-size", "-1"), ("-printf", "%s %p\\n")):
+        result = find(top, "-type", "f", *words, jobs=1)
+        assert result is not None
+        assert result.text.count(b"\n") == 800
