@@ -1,6 +1,7 @@
 """Generated expressions: ffind finds what find does, byte for byte but for the order.
 
-`FFIND_EXPRESSIONS` says how many are tried, 300 unless it is set.
+300 of them, 2,000 with PCIRCLE_SOAK=1, or as many as `FFIND_EXPRESSIONS` says; new ones each time
+with HYPOTHESIS_PROFILE=explore.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from pcircle.errors import UsageError
 from pcircle.ffind import find
+from tests.conftest import SOAK
 from tests.ffind.expressions import Answer, Words, answer, by_find, searches
 
 FEW = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
-COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "300"))
+COUNT = int(os.environ.get("FFIND_EXPRESSIONS", "20" if FEW else "2000" if SOAK else "300"))
 
 
 def by_ffind(words: Words, *, acting: bool) -> Answer | None:
