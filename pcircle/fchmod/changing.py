@@ -103,7 +103,10 @@ class Changing(EntryVisitor):
             with held(name, fd) as (target, now):
                 if stat.S_ISLNK(now.st_mode):
                     raise Changed("it is a symbolic link now")
-                self._bring(root, path, now, target, state_of(now), new)
+                # Somebody may have put another file there since it was looked at.
+                old = state_of(now)
+                new = self._wisher.of(stat.S_IFMT(now.st_mode), old)
+                self._bring(root, path, now, target, old, new)
             return
         self._begin(root, path, status, old)
         if self._plan.dry:

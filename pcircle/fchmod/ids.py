@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from pcircle.errors import UsageError
 from pcircle.fchmod.entries.wish import Rule
+from pcircle.ui.names import show
 
 _MAX_ID = (1 << 32) - 2  # the last one means "as it is" to the kernel
+_MAX_DIGITS = 10
 _WILD = frozenset("*?[")
 
 
@@ -31,10 +34,22 @@ def number_of(kind: str, name: str) -> int:
             return grp.getgrnam(name).gr_gid
         except (KeyError, UnicodeEncodeError):
             pass
-    digits = name.removeprefix("+")
-    if digits.isascii() and digits.isdecimal() and int(digits[:20]) <= _MAX_ID:
-        return int(digits)
-    raise ValueError(f"unknown {'user' if kind == 'u' else 'group'} '{name}'")
+    number = _number(name.removeprefix("+"))
+    if number is not None and number <= _MAX_ID:
+        return number
+    raise ValueError(f"unknown {'user' if kind == 'u' else 'group'} '{_shown(name)}'")
+
+
+def _number(digits: str) -> int | None:
+    """What digits say, more than all ids if they are very many; None if they are none."""
+    if not (digits.isascii() and digits.isdecimal()):
+        return None
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MAX_DIGITS else _MAX_ID + 1
+
+
+def _shown(text: str) -> str:
+    return show(os.fsencode(text))
 
 
 def user_of(option: str, name: str) -> int:
@@ -67,7 +82,9 @@ def read_owner(option: str, text: str, *, login: bool = True) -> Owner:
     try:
         return Owner(uid, pwd.getpwnam(user).pw_gid)
     except KeyError:
-        raise UsageError(f"{option}: '{user}' has no login group: write OWNER:GROUP") from None
+        raise UsageError(
+            f"{option}: '{_shown(user)}' has no login group: write OWNER:GROUP"
+        ) from None
 
 
 def read_map(option: str, text: str) -> tuple[Rule, ...]:
@@ -83,18 +100,19 @@ def read_map(option: str, text: str) -> tuple[Rule, ...]:
 def _rule(option: str, kind: str, text: str) -> Rule:
     origin, colon, target = text.partition(":")
     if not colon or not target:
-        raise UsageError(f"{option}: invalid value '{text}': must be FROM:TO")
+        raise UsageError(f"{option}: invalid value '{_shown(text)}': must be FROM:TO")
     to = _known(option, kind, target)
     if origin == "*":
         return Rule(0, _MAX_ID, to)
     if not origin:
         return Rule(0, 0, to, "[0-9]*")  # a number stands in place of a name
     low, dash, high = origin.partition("-")
-    if low.isdecimal() and (not dash or high.isdecimal()):
-        last = int(high) if dash else int(low)
-        if not int(low) <= last <= _MAX_ID:
-            raise UsageError(f"{option}: invalid value '{text}': not a range of numbers")
-        return Rule(int(low), last, to)
+    first, last = _number(low), _number(high if dash else low)
+    if first is not None and last is not None:
+        if not first <= last <= _MAX_ID:
+            shown = _shown(text)
+            raise UsageError(f"{option}: invalid value '{shown}': not a range of numbers")
+        return Rule(first, last, to)
     if _WILD.isdisjoint(origin):
         number = _known(option, kind, origin)
         return Rule(number, number, to)

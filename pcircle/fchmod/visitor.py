@@ -76,6 +76,9 @@ class Changer(Changing):
         self._lists = plan.wish.lists
         self._depends = self._wisher.depends or plan.applies
         self._enters_all = ignores_modes()
+        # In their directories nobody else exchanges names; where all get one mode, anybody may.
+        self._trusted = 0, os.geteuid()
+        self._is_one = self._wisher.is_one and not self._depends
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _Due] | None = None
         wish = plan.wish
@@ -209,11 +212,11 @@ class Changer(Changing):
             return False
         mode = status.st_mode
         new = self._wisher.mode(mode)
-        if self._gives and not self._enters_all:
+        if self._exchangeable(status) or (self._gives and not self._enters_all):
             return False
-        if self._exchangeable(mode) or not self._enters_all:
+        if not self._enters_all:
             old = access_of(status.st_uid, status.st_gid, mode)
-            if self._exchangeable(mode) or (old != access_of(status.st_uid, status.st_gid, new)):
+            if old != access_of(status.st_uid, status.st_gid, new):
                 return False
         files = self._quick.names(fd, status, _SMALL)
         if files is None or (files and not self._quick.look(fd, files)):
@@ -365,12 +368,13 @@ class Changer(Changing):
         return chosen
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
-        """Whether others may put one file in the place of another one of somebody else."""
-        return self._exchangeable(os.fstat(fd).st_mode)
+        """Whether others may put another file in the place of one, and that would matter."""
+        return self._exchangeable(os.fstat(fd))
 
-    @staticmethod
-    def _exchangeable(mode: int) -> bool:
-        return bool(mode & _OTHERS_EXCHANGE) and not mode & stat.S_ISVTX
+    def _exchangeable(self, status: os.stat_result) -> bool:
+        # Where a sticky bit keeps others off a file, its own owner may still put another one there.
+        others = status.st_mode & _OTHERS_EXCHANGE or status.st_uid not in self._trusted
+        return bool(others) and not self._is_one
 
     def _quickly(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]

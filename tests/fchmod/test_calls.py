@@ -106,12 +106,14 @@ def test_where_others_may_exchange_names_each_file_is_opened(
     """What was looked up is what is changed then, whatever has its name."""
     top = grow(place + b"/tree", ["four"])
     log = tmp_path / "calls"
-    for bits, opened in ((0o777, True), (0o1777, False), (0o755, False), (0o775, True)):
+    everybodys, mine, theirs = (0o777, 0, True), (0o755, 0, False), (0o755, 65534, True)
+    for bits, owner, opened in (everybodys, mine, theirs, (0o1777, 0, True), (0o775, 0, True)):
         os.chmod(top, bits)
+        os.chown(top, owner, 0)
         traced(run, log, "--files", "o=r", top)
         text = log.read_text(errors="replace")
         is_opened = re.search(r'openat\(\d+, "four", O_RDONLY\|.*O_PATH', text) is not None
-        assert is_opened == opened, oct(bits)
+        assert is_opened == opened, (oct(bits), owner)
         os.chmod(top + b"/four", 0o600)
 
 
@@ -136,3 +138,42 @@ sys.exit(main())
     assert snapshot(place)[b"outside"] == before[b"outside"]
     assert run_tool("fchmod", ONE, "-R", "--files", "0700", place + b"/tree").code == 0
     assert snapshot(place)[b"outside"] == before[b"outside"]
+
+
+def test_the_owner_of_a_directory_gets_no_mode_onto_files_of_root(run: Run, place: bytes) -> None:
+    """Files are exchanged after they were looked up, also in directories that are done at once."""
+    top = grow(place + b"/tree", ["evil", "good", "small/evil", "small/good", "small/else"])
+    trees = [top, top + b"/small"]
+    for tree in trees:
+        os.chown(tree, 65534, 65534)
+        os.chown(tree + b"/evil", 65534, 65534)
+        os.chmod(tree + b"/evil", 0o4755)
+        os.chmod(tree + b"/good", 0o700)
+    hook = """
+import os, sys
+from pcircle.fchmod import changing, visitor
+from pcircle.fchmod.entries import quick
+def exchange(fd):
+    for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
+        os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
+change, one, done = quick.Quick.change, visitor.Changer._one, set()
+def late(self, fd, names):
+    exchange(fd)
+    return change(self, fd, names)
+def later(self, where, name, path, mark, status, fd, *more):
+    if name in (b"evil", b"good") and where.path not in done:
+        done.add(where.path)
+        exchange(fd)
+    return one(self, where, name, path, mark, status, fd, *more)
+quick.Quick.change, visitor.Changer._one = late, later
+from pcircle.fchmod.cli import main
+sys.exit(main())
+"""
+    for options in (["--files", "g+w"], ["--mode", "g+w", "--owner", "0", "--no-setid"]):
+        done = run([sys.executable, "-c", hook, "-q", "-j1", "-R", *options, top])
+        assert done.returncode == 0, done.stderr
+        for tree in trees:
+            for name in (b"/evil", b"/good"):
+                status = os.stat(tree + name)
+                assert not (status.st_uid == 0 and status.st_mode & 0o4000), options
+                assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775), options

@@ -364,6 +364,41 @@ def test_what_is_refused(place: bytes, tool: str, arguments: list[str], reason: 
     assert snapshot(place) == before
 
 
+MANY = "9" * 5000  # more digits than Python turns into a number
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"owner": "0" * 20 + MANY[:13]}, "--owner: unknown user '0000"),
+        ({"group": MANY}, "--group: unknown group '9999"),
+        ({"owner": "4294967295"}, "--owner: unknown user '4294967295'"),  # nobody, to the kernel
+        ({"owner": "a\n\udcff"}, r"--owner: unknown user 'a\x0a\xff'"),
+        ({"usermap": f"{MANY}:0"}, "--usermap: invalid value '9999"),
+        ({"groupmap": f"0-{MANY}:0"}, "--groupmap: invalid value '0-9999"),
+        ({"usermap": "9-8:0"}, "--usermap: invalid value '9-8:0': not a range of numbers"),
+        ({"usermap": "\u0663:0"}, "--usermap: unknown user '\u0663'"),
+        ({"acl": f"u:{MANY}:r"}, "--acl: unknown user '9999"),
+        ({"acl": "u:\n"}, r"--acl: invalid entry 'u:'"),
+        ({"acl": "\x1b\udcff"}, r"--acl: invalid entry '\x1b\xff'"),
+    ],
+)
+def test_numbers_and_names_that_nobody_has(
+    place: bytes, options: dict[str, str], reason: str
+) -> None:
+    grow(place, ["x"])
+    with pytest.raises(UsageError) as caught:
+        change(place + b"/x", **options, jobs=1)
+    assert str(caught.value).startswith(reason)
+
+
+def test_numbers_of_owners_may_begin_with_zeros(place: bytes) -> None:
+    grow(place, ["x"])
+    change(place + b"/x", owner="0" * 30 + "1234", jobs=1)
+    change(place + b"/x", groupmap="+0:1", usermap="0001234-1235:0000000000004294967294", jobs=1)
+    assert os.stat(place + b"/x").st_uid == 4294967294
+
+
 @pytest.mark.parametrize("tool", ["fchown", "fchgrp"])
 def test_help_of_the_other_names(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are held to the rules that `tests/test_english.py` has for fchmod's."""

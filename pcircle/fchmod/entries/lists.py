@@ -8,12 +8,14 @@ entries that it limits have together, unless it was given itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from pcircle.acls import GROUP, MASK, NOBODY, OTHER, OWNER, OWNING_GROUP, USER, entries_of, packed
+from pcircle.ui.names import show
 
 _TAGS = {"u": (OWNER, USER), "g": (OWNING_GROUP, GROUP), "m": (MASK, 0), "o": (OTHER, 0)}
 _WORDS = {"user": "u", "group": "g", "mask": "m", "other": "o"}
@@ -63,7 +65,7 @@ def _edit(text: str, number_of: Callable[[str, str], int], removes: bool, defaul
     if kind not in _TAGS and not removes and len(fields) == 2:
         kind, fields = "u", ["u", *fields]  # a name alone is a user's
     if kind not in _TAGS or len(fields) < 2 - removes:
-        raise ValueError(f"invalid entry '{text}'")
+        raise _invalid(text)
     of_all, of_one = _TAGS[kind]
     if of_one and len(fields) > 1:
         name, rights = fields[1], fields[2:]
@@ -71,7 +73,7 @@ def _edit(text: str, number_of: Callable[[str, str], int], removes: bool, defaul
         name, rights = "", fields[2:] if len(fields) > 2 and not fields[1] else fields[1:]
         rights = [right for right in rights if right] if removes else rights
     if bool(rights) == removes or len(rights) > 1:
-        raise ValueError(f"invalid entry '{text}'")
+        raise _invalid(text)
     tag, number = (of_one, number_of(kind, name)) if name else (of_all, NOBODY)
     if removes:
         return Edit(tag, number, 0, False, True, default)
@@ -79,11 +81,15 @@ def _edit(text: str, number_of: Callable[[str, str], int], removes: bool, defaul
     return Edit(tag, number, value, searches, False, default)
 
 
+def _invalid(text: str) -> ValueError:
+    return ValueError(f"invalid entry '{show(os.fsencode(text))}'")
+
+
 def _rights(text: str, whole: str) -> tuple[int, bool]:
     if len(text) == 1 and text in "01234567":
         return int(text), False
     if not text or set(text) - set(_RIGHTS):
-        raise ValueError(f"invalid entry '{whole}'")
+        raise _invalid(whole)
     value = 0
     for letter in text:
         value |= _RIGHTS[letter]

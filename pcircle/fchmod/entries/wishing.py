@@ -79,6 +79,8 @@ class Wisher:
             wish.from_gid is not None
         )  # fmt: skip
 
+        self.is_one = _is_one(wish)
+
     def is_meant(self, uid: int, gid: int) -> bool:
         """Whether `--from` wants an entry."""
         wish = self._wish
@@ -137,6 +139,14 @@ class Wisher:
             access=as_access(found),
             default=None if default is None else as_default(default),
         )
+
+
+def _is_one(wish: Wish) -> bool:
+    """Whether all entries get the same mode, or keep theirs, whatever it was."""
+    mode = wish.other_mode
+    if mode != wish.directory_mode:
+        return False
+    return wish.set_id != "none" if mode is None else mode.isdecimal()
 
 
 def _only_removes(edits: Sequence[Edit]) -> bool:
