@@ -50,6 +50,8 @@ class FindConsole(ChangeConsole):
         """See `TreeConsole`."""
         texts: list[bytes] = []
         others: list[Any] = []
+        if self._ended:
+            self._halt()
         for value in values:
             if isinstance(value, Found):
                 if self._ended:
@@ -76,6 +78,13 @@ class FindConsole(ChangeConsole):
             self.sink(text)
         elif not self._find.options.silent:
             self.results.text([text])
+            if self.results.is_broken:
+                self._halt()  # nobody reads what is found
+
+    def _halt(self) -> None:
+        self._ended = True
+        if self._find.first_task is not None:
+            self._find.first_task.halted = True
 
     def _happened(self, event: int) -> None:
         """The search ends here, or goes on until a limit is reached."""
@@ -84,8 +93,8 @@ class FindConsole(ChangeConsole):
         else:
             self._left[event] -= 1
             self._ended = self._left[event] <= 0
-        if self._ended and self._find.first_task is not None:
-            self._find.first_task.halted = True
+        if self._ended:
+            self._halt()
 
     def _elsewhere(self, stream: int, text: bytes) -> None:
         """Write to standard error or a file of -fprint."""

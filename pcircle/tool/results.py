@@ -28,6 +28,12 @@ class Results:
         self._json = json
         self._note = note
         self.failed = False
+        self._broken = False
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether text can't be written any more."""
+        return self._broken
 
     @property
     def code(self) -> int:
@@ -57,9 +63,15 @@ class Results:
             self.write(self._json, partial(jsonout.write, document, self._json, stdout))
 
     def text(self, pieces: Iterable[bytes]) -> None:
-        """Write results as text, which may be long: some pieces at a time."""
-        stream = self.stream
-        self.write(_STREAMS[self._json == "-"], partial(_write_pieces, stream, iter(pieces)))
+        """Write results as text, which may be long: some pieces at a time.
+
+        Where some could not be written, as to a pipe that is closed, what follows is not tried.
+        """
+        if not self._broken:
+            stream, failed, self.failed = self.stream, self.failed, False
+            self.write(_STREAMS[self._json == "-"], partial(_write_pieces, stream, iter(pieces)))
+            self._broken = self.failed
+            self.failed = self.failed or failed
 
 
 def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:

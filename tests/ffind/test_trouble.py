@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from pcircle.ffind import find
 from pcircle.ffind.evaluating import ahead
 from pcircle.fs import stats
-from tests.fcp.running import ONE, TWO
+from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
-from .running import by_find, found, run_ffind
+from .running import FFIND, by_find, found, run_ffind
 
 
 def grow(top: bytes) -> bytes:
@@ -107,3 +109,25 @@ def test_nothing_is_left_of_helpers(place: bytes, monkeypatch: pytest.MonkeyPatc
         result = find(top, "-type", "f", *words, jobs=1)
         assert result is not None
         assert result.text.count(b"\n") == 800
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_a_reader_that_leaves_ends_the_search(tmp_path: Path, launcher: Launcher) -> None:
+    """That is said once, whatever was still to be written."""
+    top = tmp_path / "tree"
+    for number in range(600):
+        (top / str(number % 60)).mkdir(parents=True, exist_ok=True)
+        (top / str(number % 60) / str(number)).touch()
+    script = {"pipe": '"$@" | head -n 1 >&2; exit "${PIPESTATUS[0]}"', "full": '"$@" >/dev/full'}
+    for where, line in script.items():
+        report = tmp_path / "report"
+        arguments = ["--json", str(report), str(top), "-printf", "%9999p\\n"]
+        prefix = ("bash", "-c", line, "bash")
+        environment = {"LC_ALL": "C"}
+        with Run(
+            launcher, *arguments, prefix=prefix, environment=environment, program=FFIND
+        ) as run:
+            finished = run.finish()
+        assert (finished.code, finished.said.count("cannot write")) == (1, 1), finished.said[:500]
+        counts = json.loads(report.read_text())["counts"]
+        assert counts["files"] < 600, (where, counts)
