@@ -100,8 +100,12 @@ class ModeProgram(ChangeProgram):
         super().__init__(typed, paths, tool=tool, **more)
         if typed.undo is not None:
             others = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
+            shown = show(os.fsencode(typed.undo))
             if typed.undo in others:
-                raise UsageError(f"'{show(os.fsencode(typed.undo))}' is used by two options")
+                raise UsageError(f"'{shown}' is used by two options")
+            if _holds_something(typed.undo):
+                reason = "may hold what an earlier run has changed; name another file"
+                raise UsageError(f"--undo: '{shown}' {reason}")
 
     @property
     def lists_whole(self) -> bool:
@@ -154,6 +158,14 @@ class ModeProgram(ChangeProgram):
         if self.typed.undo is not None:
             self.planned = LogFile(open_log(self.typed.undo, "--undo"))
             self.planned.append(head("fchmod", roots, self.directory()))
+
+
+def _holds_something(name: str) -> bool:
+    """Whether a file is there and not empty. What cannot be looked up is not decided here."""
+    try:
+        return os.stat(os.fsencode(name)).st_size > 0
+    except (OSError, ValueError):
+        return False
 
 
 def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:

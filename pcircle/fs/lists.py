@@ -76,6 +76,12 @@ class Lists:
         digest.update(self._text)
         self.digest = digest.digest()
 
+    def close(self) -> None:
+        """Give the space of the lists back; nothing more is read of them."""
+        if isinstance(self._text, mmap.mmap):
+            self._text.close()
+            self._text = b""
+
     def records(self, listed: Listed) -> Iterator[bytes]:
         """The records of a range, in order, as `record_of` makes them."""
         at = listed.begin

@@ -123,6 +123,8 @@ def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
                         break
                     number, text, mark = _ENTRY.decode(line)
                     count += 1
+                    if not 0 <= number < len(roots):
+                        raise ValueError(f"it has no PATH {number}")
                     if roots[number].name:
                         marks[number] = mark.encode()
                     else:
@@ -134,7 +136,7 @@ def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"--apply: cannot read '{shown}': {reason}") from None
-    except (ValueError, IndexError, msgspec.MsgspecError) as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"--apply: '{shown}' is not a plan of {tool}: {error}") from None
     return Planned(roots, decode(first.directory), tuple(marks), lists, last)
 

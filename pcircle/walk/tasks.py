@@ -39,9 +39,11 @@ class WalkTask(PartedTask[I, R]):
         return self.counters
 
     def close(self) -> None:
-        """The job has ended: let the directories go."""
+        """The job has ended: let the directories go, and the lists."""
         for part in self.parts:
             part.directories.close()
+        if self.lists is not None:
+            self.lists.close()
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
         """Whose item it is, of several walks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import stat
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.errors import UsageError
+from pcircle.fchmod import change
 from tests.fcp.access import drawn_seed
 from tests.fcp.running import ONE, TWO, Launcher, Run, without_rights
 from tests.frm.running import grow
@@ -100,6 +103,7 @@ def test_all_is_restored(place: bytes, tmp_path: Path, launcher: Launcher) -> No
         assert len(lines) == counts["changed"] + 2
         changed("fchown" if few else "fchmod", launcher, "--apply", undo)
         assert snapshot(top) == before, arguments
+        os.unlink(undo)
     assert getfacl(top) == judged
 
 
@@ -145,6 +149,43 @@ def test_what_is_no_such_file_is_refused(place: bytes, tmp_path: Path) -> None:
     assert done.said.startswith("fchmod: --apply cannot be combined with what else")
 
 
+def test_a_spoiled_state_changes_nothing(place: bytes, tmp_path: Path) -> None:
+    """Nothing is set that no entry could have been, as all set-id bits by a mode of -1."""
+    top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
+    change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
+    text, before = undo.read_bytes(), snapshot(top)
+    many = b"9" * 5000
+    for uid, mode, lists in (
+        (b"-1", b"644", b"-,-"),
+        (b"4294967295", b"644", b"-,-"),
+        (many, b"644", b"-,-"),
+        (b"0", b"-1", b"-,-"),
+        (b"0", b"10000", b"-,-"),
+        (b"0", many, b"-,-"),
+        (b"0", b"0o644", b"-,-"),
+        (b"0", b"644", b"z,0"),
+    ):
+        undo.write_bytes(re.sub(rb",0,0,\d+,-,-", b",%b,0,%b,%b" % (uid, mode, lists), text))
+        result = change(apply=str(undo), jobs=1)
+        assert result is not None
+        assert (result.exit_code, snapshot(top)) == (1, before), (uid, mode, lists)
+    for number in (b"-1", b"1"):
+        undo.write_bytes(text.replace(b"[0,", b"[%b," % number))
+        with pytest.raises(UsageError, match="is not a plan of fchmod: it has no PATH"):
+            change(apply=str(undo), jobs=1)
+
+
+def test_what_can_be_undone_is_not_overwritten(place: bytes, tmp_path: Path) -> None:
+    """A run that is repeated finds most entries changed, and would keep nothing of them."""
+    top, undo = grow(place + b"/tree", ["a"]), tmp_path / "undo"
+    undo.touch()
+    change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
+    text = undo.read_bytes()
+    with pytest.raises(UsageError, match="name another file"):
+        change(top, mode="0700", recursive=True, undo=str(undo), jobs=1)
+    assert undo.read_bytes() == text
+
+
 def test_an_interrupted_change_can_be_undone_and_gone_on_with(
     place: bytes, fuse: Mount, tmp_path: Path
 ) -> None:
@@ -161,6 +202,7 @@ def test_an_interrupted_change_can_be_undone_and_gone_on_with(
     mounted.rules()
     assert snapshot(mounted.backing) != before
     assert run_tool("fchmod", ONE, "--apply", undo).code == 0
+    os.unlink(undo)
     assert snapshot(mounted.backing) == before
     mounted.rules(Rule(("setattr",), "tree/*", skip=60, delay_s=3600))
     with Run(TWO, "-R", "--undo", undo, "0", top, program=PROGRAMS["fchmod"]) as started:

@@ -18,6 +18,7 @@ from pcircle.walk.attributes import LETTERS
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _UNTOUCHED, _NONE = b"-", b"0"
 _FIELDS = 7
+_MAX_ID, _MAX_MODE = (1 << 32) - 2, 0o7777
 
 
 class State(NamedTuple):
@@ -102,6 +103,12 @@ def mark_of(status: os.stat_result, old: State) -> bytes:
     return b",".join([kind, numbers, *lists])
 
 
+def _number(digits: bytes) -> int:
+    if not digits.isdigit():
+        raise ValueError("not a number")
+    return int(digits)
+
+
 class Restored(NamedTuple):
     """A mark that was read: the kind and inode that an entry must have, and what it was."""
 
@@ -115,8 +122,10 @@ def read_mark(mark: bytes) -> Restored:
     fields = mark.split(b",")
     if len(fields) != _FIELDS:
         raise ValueError("not a state")
-    inode, uid, gid = map(int, fields[1:4])
-    mode = int(fields[4], 8)
+    inode, uid, gid = map(_number, fields[1:4])
+    mode = int(fields[4], 8) if fields[4].isdigit() else -1
+    if max(uid, gid) > _MAX_ID or not 0 <= mode <= _MAX_MODE:
+        raise ValueError("not a state")
     with_lists = _UNTOUCHED not in fields[5:]
     access, default = (
         None if not with_lists or each == _NONE else bytes.fromhex(each.decode())
