@@ -81,7 +81,13 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
         """Whether more of an entry is wanted than its name, and whether it is a directory."""
         form = self.form
         asked = form.has_total or form.inode or form.classify or form.colors or form.acl
-        others = form.xattr or form.context or form.shape != "lines" or self.directories_first
+        others = (
+            form.host
+            or form.xattr
+            or form.context
+            or form.shape != "lines"
+            or self.directories_first
+        )
         return bool(asked or others) or any(key != "name" for key, _ in self.keys)
 
 

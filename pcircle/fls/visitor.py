@@ -76,7 +76,7 @@ class ListVisitor(EntryVisitor):
         shown = self._plan.roots[where.root].shown
         if not where.path:
             return shown
-        return (shown.rstrip(b"/") or b"/"[: len(shown)]) + b"/" + where.path
+        return shown.rstrip(b"/") + b"/" + where.path
 
     # ---- directories -----------------------------------------------------------
 

@@ -240,3 +240,17 @@ def test_memory_for_a_million_entries(place: bytes) -> None:
     peaks = re.findall(r" ([\d.]+) MiB$", finished.said, re.MULTILINE)
     assert len(peaks) == TWO.size
     assert max(map(float, peaks)) < MAX_RANK_BYTES >> 20
+
+
+def test_links_for_terminals_without_the_long_form(odd: bytes) -> None:
+    top = odd + b"/hard"
+    count = len(os.listdir(top))
+    for options in ([], ["-1"], ["-U"], ["-l"]):
+        text = listed(None, "--hyperlink=always", *options, top)
+        assert text.count(b"\x1b]8;;file://") == count > 0, options
+
+
+def test_what_is_below_the_root_has_one_slash_before_it() -> None:
+    only = ["--include", "/etc/", "--exclude", "/*", "--exclude", "/etc/*"]
+    assert listed(None, "-R", *only, "/") == b"/:\netc\n\n/etc:\n"
+    assert [row["path"] for row in rows(None, "-R", *only, "/")][-1:] == ["/etc"]
