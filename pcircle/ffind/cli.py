@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from pcircle.ffind.language.words import split
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import (
     Bare,
-    Filter,
     Parser,
     add_output,
+    add_patterns,
     add_performance,
     add_stop,
     notes,
@@ -82,23 +81,7 @@ def parser() -> FindParser:
     add("--dry-run", action="store_true", help="show what would be removed and run")
     add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
-    for kind in ("exclude", "include"):
-        add(
-            f"--{kind}",
-            dest="filters",
-            action="append",
-            metavar="GLOB",
-            type=partial(Filter, kind),
-            help=f"{kind} entries that match GLOB",
-        )
-        add(
-            f"--{kind}-from",
-            dest="filters",
-            action="append",
-            metavar="FILE",
-            type=partial(Filter, f"{kind}-from"),
-            help=f"read {kind} patterns from FILE",
-        )
+    add_patterns(add)
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="removals per second, all processes together")

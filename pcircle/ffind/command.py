@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +22,7 @@ from pcircle.ffind.task import FindTask
 from pcircle.runtime import Task
 from pcircle.tool.changing import ChangeProgram
 from pcircle.tool.filters import now_ns
-from pcircle.trusted import writing
-from pcircle.ui.errorlog import LogFile
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
@@ -102,19 +100,7 @@ class FindProgram(ChangeProgram):
         """See `TreeProgram`."""
         super().begin(roots)
         for path in self.parsed.files:
-            self.files.append(LogFile(_written(path)))
-
-
-def _written(path: str) -> int:
-    """A file of -fprint and its kin, empty. UsageError."""
-    try:
-        fd = writing(os.fsencode(path), os.O_APPEND)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            os.ftruncate(fd, 0)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"cannot write '{show(os.fsencode(path))}': {reason}") from None
-    return fd
+            self.files.append(LogFile(open_log(path, "-fprint")))
 
 
 def _midnight_ns(now: int) -> int:

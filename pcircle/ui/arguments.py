@@ -178,6 +178,19 @@ def add_filters(
     """
     group = p.add_argument_group("Filters", FILTERS.format(root=root))
     add = group.add_argument
+    add_patterns(add)
+    add(
+        "--files-from",
+        metavar="FILE",
+        help=f"only paths below {root} that FILE lists (-: stdin)",
+    )
+    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    _add_attributes(add, root, owners, groups)
+    return group
+
+
+def add_patterns(add: Callable[..., object]) -> None:
+    """The filters by rsync's patterns, in the order in which they are given."""
     for kind in ("exclude", "include"):
         add(
             f"--{kind}",
@@ -195,14 +208,6 @@ def add_filters(
             type=partial(Filter, f"{kind}-from"),
             help=f"read {kind} patterns from FILE",
         )
-    add(
-        "--files-from",
-        metavar="FILE",
-        help=f"only paths below {root} that FILE lists (-: stdin)",
-    )
-    add("-0", "--null", action="store_true", help="lists are NUL-terminated")
-    _add_attributes(add, root, owners, groups)
-    return group
 
 
 def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: str) -> None:

@@ -67,7 +67,7 @@ class LogFile:
 
 
 def open_log(path: str, option: str = "--error-log") -> int:
-    """Open FILE for a new log; UsageError if it can't be written."""
+    """Open FILE for a new log; UsageError, which names the option, if it can't be written."""
     try:
         fd = writing(os.fsencode(path), os.O_APPEND)
         if stat.S_ISREG(os.fstat(fd).st_mode):
