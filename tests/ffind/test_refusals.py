@@ -77,6 +77,20 @@ def test_what_is_wrong_is_said_and_underlined(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("relative", ["", ".", "bin"])
+def test_commands_that_lie_in_directories_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: str
+) -> None:
+    """Another user may have put one there; GNU find refuses it, too."""
+    (tmp_path / "ls").write_text("#!/bin/sh\ntouch run\n")
+    (tmp_path / "ls").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{relative}:{os.environ['PATH']}")
+    for end in (";", "+"):
+        with pytest.raises(UsageError, match="in PATH would run what"):
+            find(str(tmp_path), "-execdir", "ls", "{}", end, jobs=1)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_command_says_so_too(tmp_path: Path) -> None:
     refused = run_ffind(None, ".", "-type", "f", "-nmae", "x", cwd=bytes(tmp_path))
     assert refused.code == 2

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.ffind.evaluating.entry import Entry
+from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output
 _ROOM_BYTES = 128 << 10  # of names for one command
@@ -86,8 +87,6 @@ class Commands:
 
     def _run(self, line: Sequence[bytes], where: bytes | None) -> bool:
         if self._dry:
-            from pcircle.ui.names import show  # for this alone
-
             self._say(0, f"would run: {' '.join(map(show, line))}\n".encode())
             return True
         pipe = subprocess.PIPE
@@ -98,8 +97,7 @@ class Commands:
                 self._hand_on(process)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            name = os.fsdecode(line[0])
-            self._say(-1, f"ffind: cannot run '{name}': {reason}\n".encode(errors="replace"))
+            self._say(-1, f"ffind: cannot run '{show(line[0])}': {reason}\n".encode())
             return False
         return process.returncode == 0
 

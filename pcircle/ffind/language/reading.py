@@ -222,6 +222,8 @@ class Reader:
         is_dir = name == "execdir"
         if is_dir and "{}" in words_[0]:
             raise ValueError("-execdir: the command itself cannot have {}")
+        if is_dir:
+            _refuse_commands_of_others()
         if end == "+" and sum("{}" in word for word in words_) > 1:
             raise ValueError(f"-{name} with '+' takes one {{}}")
         if end == "+":
@@ -240,6 +242,17 @@ class Reader:
     def _delete(self, name: str) -> Node:
         self.settings["depth"] = True
         return Node("delete")
+
+
+def _refuse_commands_of_others() -> None:
+    """ValueError if commands are looked for in the directory in which they are run, as by find."""
+    places = os.environ.get("PATH", os.defpath).split(":")
+    relative = next((place for place in places if not place.startswith("/")), None)
+    if relative is not None:
+        shown = show(os.fsencode(relative))
+        raise ValueError(
+            f"-execdir: '{shown}' in PATH would run what lies in the directories; remove it there"
+        )
 
 
 def permissions(text: str) -> tuple[int, int]:
