@@ -155,6 +155,8 @@ class Changer(Changing):
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # few runs have a list
 
+            if not (opened.path or opened.only.is_range):
+                return False  # the list is empty
             if not names_itself(opened.only, self.task.lists):
                 return False
         if kinds is not None and "d" not in kinds:

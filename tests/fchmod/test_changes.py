@@ -364,6 +364,29 @@ def test_what_is_refused(place: bytes, tool: str, arguments: list[str], reason: 
     assert snapshot(place) == before
 
 
+def test_an_empty_list_changes_nothing(place: bytes, tmp_path: Path) -> None:
+    """Not the PATH itself, which a list can name as well."""
+    top, names = grow(place + b"/tree", ["d/a"]), tmp_path / "names"
+    for text, recursive, changed_there in (
+        ("", False, 0),
+        ("\n\n", True, 0),
+        ("# none\n", False, 0),
+        (".\n", False, 1),
+        ("d\n", False, 1),
+        ("d\n", True, 2),
+        (".\nd/a\n", False, 2),
+    ):
+        names.write_text(text)
+        before = snapshot(top)
+        result = change(
+            top, mode="0710", recursive=recursive, files_from=str(names), jobs=1, quiet=True
+        )
+        assert result is not None
+        assert result.counts["changed"] == changed_there, text
+        assert (snapshot(top) == before) == (not changed_there), text
+        change(top, mode="0755", recursive=True, jobs=1)
+
+
 MANY = "9" * 5000  # more digits than Python turns into a number
 
 
