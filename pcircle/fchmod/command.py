@@ -108,9 +108,9 @@ class ModeProgram(ChangeProgram):
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
     @property
-    def lists_whole(self) -> bool:
-        """See `TreeProgram`."""
-        return bool(self.typed.recursive)
+    def lists_whole(self) -> bool | None:
+        """See `TreeProgram`. Without -R, a slash behind a directory is no leave to go into it."""
+        return True if self.typed.recursive else None
 
     def read_plan(self) -> Planned:
         """See `ChangeProgram`. All three tools undo what one of them did."""

@@ -71,9 +71,9 @@ class RemoveProgram(ChangeProgram):
         self._known: tuple[tuple[int, int], ...] = ()
 
     @property
-    def lists_whole(self) -> bool:
-        """See `TreeProgram`."""
-        return bool(self.typed.recursive)
+    def lists_whole(self) -> bool | None:
+        """See `TreeProgram`. Without -r, a slash behind a directory is no leave to go into it."""
+        return True if self.typed.recursive else None
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""

@@ -38,10 +38,11 @@ _PORTION_NAMES = 512
 _SLASH, _NUL = b"/", b"\0"
 
 
-def record_of(path: bytes, *, whole: bool = False) -> bytes:
+def record_of(path: bytes, *, whole: bool | None = False) -> bytes:
     """The record of a path below a root.
 
-    With `whole`, or a slash at its end, it is of its whole subtree. ValueError if it is not below.
+    With `whole`, or a slash at its end unless that is None, it is of its whole subtree. ValueError
+    if it is not below.
     """
     if path.startswith(_SLASH):
         raise ValueError("it is absolute; expected a relative path")
@@ -50,8 +51,9 @@ def record_of(path: bytes, *, whole: bool = False) -> bytes:
     parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
     if b".." in parts:
         raise ValueError("it contains '..'")
-    whole = whole or path.endswith((_SLASH, b"/."))
-    return _NUL.join(parts) + _NUL * whole
+    if whole is not None:
+        whole = whole or path.endswith((_SLASH, b"/."))
+    return _NUL.join(parts) + _NUL * bool(whole)
 
 
 class Part(NamedTuple):

@@ -30,7 +30,7 @@ def read_paths(
     name: str,
     *,
     null: bool,
-    whole: bool,
+    whole: bool | None,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
@@ -70,11 +70,15 @@ def read_paths(
 
 
 def lists_of(
-    options: Common, roots: Sequence[Root], complain: Callable[[str], None], *, whole: bool = False
+    options: Common,
+    roots: Sequence[Root],
+    complain: Callable[[str], None],
+    *,
+    whole: bool | None = False,
 ) -> Lists:
     """What `--files-from` names below the only root, a directory. UsageError if it is no such.
 
-    `whole`: also what is in directories there.
+    `whole`: also what is in directories there; None: not even with a slash behind them.
     """
     from pcircle.fs.lists import sort  # few runs have a list
 

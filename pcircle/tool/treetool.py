@@ -186,7 +186,7 @@ class TreeProgram(ToolProgram):
         return lists_of(self.options, roots, self.complain, whole=self.lists_whole)
 
     @property
-    def lists_whole(self) -> bool:
+    def lists_whole(self) -> bool | None:
         """Whether a directory that is listed is meant with all that is in it."""
         return False
 

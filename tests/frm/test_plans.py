@@ -231,3 +231,14 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
     assert (done.code, done.out) == (2, b"")
     assert done.said.startswith(f"frm: {said}"), done.said
     assert paths(work) == [b"tree", b"tree-1", b"tree/file"]
+
+
+def test_a_slash_in_a_list_is_no_leave_to_remove_a_tree(place: bytes, tmp_path: Path) -> None:
+    """Without -r a directory must be empty, however it is written."""
+    tree, names = grow(place + b"/tree", ["d/a", "e/b"]), tmp_path / "names"
+    names.write_text("d/\ne/.\n")
+    before = paths(tree)
+    assert run_frm(ONE, "-q", "--files-from", str(names), tree).code in (0, 1)
+    assert paths(tree) == before
+    assert run_frm(ONE, "-q", "-r", "--files-from", str(names), tree).code == 0
+    assert paths(tree) == []
