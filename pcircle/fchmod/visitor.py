@@ -25,7 +25,7 @@ from pcircle.fchmod.entries.state import State, state_of
 from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.registry import home_of
+from pcircle.fs.registry import Key, home_of
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
@@ -400,7 +400,7 @@ class Changer(Changing):
         for name in names:
             bare, mark = parted(name) if self._plan.applies else (name, b"")
             path = joined(where.path, bare)
-            status = None
+            status = key = None
             try:
                 status = os.stat(bare, dir_fd=fd, follow_symlinks=False)
                 if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
@@ -416,15 +416,23 @@ class Changer(Changing):
             except FileNotFoundError:
                 self._settle(where, "vanished")
                 self._vanished(where.root, path, "")
+                self._take_back(key)
             except OSError as error:
                 self._settle(where, "")
                 self._refused(where.root, path, error, status, context)
+                if isinstance(error, Changed):
+                    self._take_back(key)
         for home, some in elsewhere.items():
             packed = b"\0".join(some)
             weight, place, slot = where.weight, where.place, where.slot
             context.wait(slot)
             batch = Batch(where.root, where.path, packed, b"", weight, place, b"", slot)
             context.post(home, [batch])
+
+    def _take_back(self, key: Key | None) -> None:
+        """By that name the file could not be changed, so another one is to be tried."""
+        if key is not None:
+            self.task.firsts.take_back(key)
 
     def _settle(self, where: Where, counter: str) -> None:
         counters = self.counters

@@ -153,6 +153,12 @@ class Firsts:
                 known.forget(key)
         return missing is None
 
+    def take_back(self, key: Key) -> None:
+        """The first name is gone, or another file's now: the next one that comes is the first."""
+        with self._lock:
+            if self._missing.get(key) is not None:
+                self._missing.forget(key)
+
     def close(self) -> None:
         """Give the space back."""
         self._missing.close()

@@ -8,12 +8,14 @@ import shlex
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pcircle.errors import UsageError
 from pcircle.fchmod import change
 from pcircle.fchmod.cli import FCHGRP, FCHOWN
+from pcircle.fchmod.visitor import Changer
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
 from tests.frm.running import grow, paths
@@ -257,6 +259,30 @@ def test_a_hard_linked_file_is_changed_and_counted_once(place: bytes, launcher: 
     assert (counts["files"], counts["linked"]) == (150 + 60, 60 * 12)
     assert counts["changed"] == 150 + 60
     assert {mode(top + b"/%d/first" % number) for number in range(60)} == {0o211}
+
+
+def test_a_name_that_vanishes_leaves_the_file_to_the_others(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first name of a hard-linked file goes between its being looked up and being opened."""
+    top = trees.make_directory(place, b"top")
+    trees.write_file(top + b"/0", b"", 0o600)
+    for name in (b"/1", b"/2"):
+        os.link(top + b"/0", top + name)
+    real, gone = Changer._one, list[bytes]()
+
+    def vanishing(self: Changer, where: Any, name: bytes, *rest: Any) -> None:
+        if not gone:
+            gone.append(name)
+            os.unlink(top + b"/" + name)
+        real(self, where, name, *rest)
+
+    monkeypatch.setattr(Changer, "_one", vanishing)
+    result = change(top, mode="u+x", recursive=True, jobs=1)
+    assert result is not None
+    assert len(gone) == 1
+    assert (result.counts["vanished"], result.counts["linked"]) == (1, 1)
+    assert [mode(top + b"/" + name) for name in sorted(os.listdir(top))] == [0o700, 0o700]
 
 
 def test_filters_choose_what_is_changed(place: bytes) -> None:

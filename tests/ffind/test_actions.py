@@ -136,6 +136,14 @@ def test_lines_of_commands_do_not_mix(tmp_path: Path) -> None:
     assert all(line.split(b" and ")[0] == line.split(b" and ")[1] for line in lines)
 
 
+def test_a_command_may_say_much_without_a_line_end(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    script = "head -c 5000000 /dev/zero | tr '\\0' x; echo; echo end"
+    words = (".", "-type", "f", "-exec", "sh", "-c", script, ";")
+    lines = found(*words, launcher=ONE, cwd=bytes(tmp_path))
+    assert lines == [b"end", b"x" * 5_000_000]
+
+
 def test_dry_run_runs_nothing(tmp_path: Path) -> None:
     top = grow(tmp_path / "tree")
     before = below(top)

@@ -17,6 +17,7 @@ from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output
+_MAX_LINE_BYTES = 1 << 20  # a longer one is handed on in parts
 _ROOM_BYTES = 128 << 10  # of names for one command
 _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
@@ -114,8 +115,11 @@ class Commands:
                         selector.unregister(key.fd)
                     held[key.data] += data
                     if len(held[key.data]) > _TOGETHER_BYTES:
-                        whole, newline, held[key.data] = held[key.data].rpartition(b"\n")
-                        if newline:
+                        whole, newline, rest = held[key.data].rpartition(b"\n")
+                        if not newline and len(rest) > _MAX_LINE_BYTES:
+                            whole, rest = rest, b""
+                        held[key.data] = rest
+                        if whole or newline:
                             self._say(key.data, whole + newline)
         for stream, rest in held.items():
             if rest:
