@@ -32,8 +32,8 @@ EPILOG = notes(
     "ffind",
     """\
 Exit codes: 0 success; 1 something failed, each entry named; 2 refused, as for
-a bad expression; 3 -exists found nothing; 4 stopped early (a lost rank); 70
-internal error; 130 and 143 interrupted.
+a bad expression; 3 nothing was found, if that was asked; 4 stopped early (a
+lost rank); 70 internal error; 130 and 143 interrupted.
 
 Examples:
   ffind /data -name *.h5 -size +1G
