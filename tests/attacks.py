@@ -22,8 +22,10 @@ from random import Random
 from typing import NamedTuple
 
 from tests.fcp.running import HANG_S, Launcher, clean_environment
+from tests.fcp.trees import make_directory, remove_tree, write_file
 
 NOBODY = 65534
+_DIRECTORIES, _FILES = 12, 8
 _AT_FDCWD, _EXCHANGE = -100, 2
 
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -48,6 +50,54 @@ class Attack(NamedTuple):
     pairs: Callable[[Random], Pairs]
     share: float = 0.0
     meanwhile: Callable[[bytes, bytes, Random], None] = lambda first, second, rng: None
+
+
+def build(place: bytes) -> None:
+    """A victim that is root's, and a tree that is nobody's, with names as the victim has them."""
+    os.chmod(place, 0o755)
+    make_directory(place, b"victim/tree")
+    write_file(place + b"/victim/loose", b"precious", 0o600)
+    for inner in (b"victim", b"victim/inner", b"victim/inner/deep", b"area/top/tree"):
+        os.makedirs(place + b"/" + inner, exist_ok=True)
+        for number in range(_FILES):
+            write_file(place + b"/%b/f%d" % (inner, number), b"precious", 0o640)
+    write_file(place + b"/area/top/loose", b"x")
+    for number in range(_DIRECTORIES):
+        for level in (b"", b"/inner", b"/inner/deep"):
+            inner = make_directory(place, b"area/top/tree/d%d" % number + level)
+            for each in range(_FILES):
+                write_file(inner + b"/f%d" % each, b"x" * (each % 3), 0o600 + each)
+    make_directory(place, b"area/bait")
+    for directory, _, files, fd in os.fwalk(place + b"/area"):
+        os.chown(directory, NOBODY, NOBODY)
+        for name in files:
+            os.chown(name, NOBODY, NOBODY, dir_fd=fd)
+
+
+def pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
+    """What is swapped for what: each second one is a link, made here."""
+    area = place + b"/area"
+    top, bait = area + b"/top/tree", area + b"/bait"
+    os.symlink(place + b"/victim", bait + b"/top")
+    found = [(area + b"/top", bait + b"/top")]
+    for number in range(_DIRECTORIES):
+        for inner in (b"d%d" % number, b"d%d/inner" % number, b"d%d/inner/deep" % number):
+            link = os.path.join(bait, inner.replace(b"/", b"-"))
+            os.symlink(place + rng.choice((b"/victim", b"/victim/inner")), link)
+            found.append((os.path.join(top, inner), link))
+        for name in (b"f1", b"inner/f3", b"inner/deep/f5"):
+            link = os.path.join(bait, b"d%d-" % number + name.replace(b"/", b"-"))
+            os.symlink(place + b"/victim/" + name.rpartition(b"/")[2], link)
+            found.append((os.path.join(top, b"d%d" % number, name), link))
+    rng.shuffle(found)
+    return found
+
+
+def cleared(place: bytes) -> None:
+    """Remove all that is in a directory."""
+    for name in os.listdir(place):
+        path = place + b"/" + name
+        remove_tree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def _swap(attack: Attack, report: int) -> None:

@@ -1,26 +1,18 @@
 """``python -m tests.benchmarks.finding DIR``: searches by ffind, find, and bfs and dfind if there.
 
-Each search is run by all in turn, in rounds that are interleaved, so that what else the machine
-does hits all rows alike; one round does not count. CPU seconds stand beside the time, because on a
-machine with other work the time alone says little. The start of each tool, which is the time of a
-tree with one file, is a table of its own: it is the same for trees of any size.
+The start of each tool, which is the time of a tree with one file, is a table of its own: it is the
+same for trees of any size.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import shutil
-import statistics
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import datasets, measure, tools
-from .removing import Tree
-
-_TIMEOUT_S = 3600.0
+from . import datasets, measure
+from .turns import START, Place, Tree, begun, show, trees
 
 
 class Search(NamedTuple):
@@ -38,15 +30,6 @@ SEARCHES = {
 }
 
 
-def trees(entries: int) -> list[Tree]:
-    """The trees, with about as many entries each."""
-    return [
-        Tree("200 files a directory", entries, 200),
-        Tree("4 files a directory", entries * 4 // 5, 4),
-        Tree("one flat directory", entries, entries),
-    ]
-
-
 def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
     """The commands, by what they are called."""
     found = {"find": ["find", top, *search.words]}
@@ -58,62 +41,26 @@ def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
     return found | {f"ffind -j{n}": [*ffind, "-j", str(n), *search.words] for n in jobs}
 
 
-def measured(
-    commands: dict[str, list[str]], place: str, runs: int, news: Callable[[str], None]
-) -> dict[str, list[measure.Cost]]:
-    """What each command took in each round, after one that does not count."""
-    costs: dict[str, list[measure.Cost]] = {name: [] for name in commands}
-    names = list(commands)
-    for turn in range(runs + 1):
-        for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
-            log = f"{place}/log"
-            cost = measure.run(commands[name], tools.environment(), log, _TIMEOUT_S)
-            if cost.exit_code:
-                raise SystemExit(f"{name}: {measure.last_words(log)}")
-            if turn:
-                costs[name].append(cost)
-            news(f"{name}: {cost.wall_s:.2f} s")
-    return costs
+def measured(tree: Tree, jobs: Sequence[int], place: Place) -> None:
+    """Run the searches in a tree, in the smallest only the first; print what they took."""
+    tree.build(place.top)
+    for name, search in SEARCHES.items():
+        commands = rows(search, place.top, jobs)
 
+        def run(row: str, commands: dict[str, list[str]] = commands) -> measure.Cost:
+            return place.run(row, commands[row])
 
-def table(title: str, costs: dict[str, list[measure.Cost]]) -> str:
-    """Medians, and their ratios to those of the first row."""
-    lines = [title, f"{'':14}{'s':>8}{'ratio':>8}{'cpu s':>8}"]
-    first = 0.0
-    for name, some in costs.items():
-        wall_s = statistics.median(cost.wall_s for cost in some)
-        cpu_s = statistics.median(cost.user_s + cost.system_s for cost in some)
-        first = first or wall_s
-        lines.append(f"{name:14}{wall_s:8.2f}{wall_s / first:8.2f}{cpu_s:8.2f}")
-    return "\n".join(lines)
+        show(f"{tree.name}: {name}", place.compare(f"{tree.name}: {name}", list(commands), run))
+        if tree == START:
+            break
+    datasets.remove(place.top)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all; returns the exit code. Leaves nothing in DIR."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.finding")
-    parser.add_argument("dir", metavar="DIR", help="a folder on the file system to measure")
-    parser.add_argument("--entries", type=int, default=500_000, help="of each tree")
-    parser.add_argument("--runs", type=int, default=5, help="counted rounds")
-    parser.add_argument("--jobs", default="1,2", help="of ffind, by comma")
-    typed = parser.parse_args(arguments)
-    jobs = [int(word) for word in typed.jobs.split(",")]
-    place = tempfile.mkdtemp(prefix="finding-", dir=typed.dir)
-
-    def news(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    try:
-        for tree in (Tree("start", 1, 1), *trees(typed.entries)):
-            top = f"{place}/tree"
-            tree.build(top)
-            for name, search in SEARCHES.items():
-                found = measured(rows(search, top, jobs), place, typed.runs, news)
-                print(f"\n{table(f'{tree.name}: {name}', found)}", flush=True)
-                if tree.name == "start":
-                    break
-            shutil.rmtree(os.fsencode(top))
-    finally:
-        datasets.remove(place)
+    """Run it all; returns the exit code."""
+    with begun("finding", arguments, 500_000, "ffind", 5) as (place, files, jobs):
+        for tree in (START, *trees(files)):
+            measured(tree, jobs, place)
     return 0
 
 

@@ -18,9 +18,19 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
-from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, main, portrait
+from tests.attacks import (
+    Attack,
+    Round,
+    build,
+    changes,
+    cleared,
+    fought,
+    hooked,
+    main,
+    pairs,
+    portrait,
+)
 from tests.fcp.running import FOUR, ONE, TWO, Launcher, command
-from tests.fcp.trees import make_directory, remove_tree, write_file
 
 LAUNCHERS = (ONE, TWO, FOUR)
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -43,27 +53,7 @@ def opener(*, cross=False):
     return lambda name, fd: os.open(name, flags, dir_fd=fd)
 beneath.opener = opener
 """
-_DIRECTORIES, _FILES = 12, 8
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
-
-
-def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
-    """What is swapped for what: each second one is a link, made here."""
-    area = place + b"/area"
-    top, bait = area + b"/top/tree", area + b"/bait"
-    os.symlink(place + b"/victim", bait + b"/top")
-    pairs = [(area + b"/top", bait + b"/top")]
-    for number in range(_DIRECTORIES):
-        for inner in (b"d%d" % number, b"d%d/inner" % number, b"d%d/inner/deep" % number):
-            link = os.path.join(bait, inner.replace(b"/", b"-"))
-            os.symlink(place + rng.choice((b"/victim", b"/victim/inner")), link)
-            pairs.append((os.path.join(top, inner), link))
-        for name in (b"f1", b"inner/f3", b"inner/deep/f5"):
-            link = os.path.join(bait, b"d%d-" % number + name.replace(b"/", b"-"))
-            os.symlink(place + b"/victim/" + name.rpartition(b"/")[2], link)
-            pairs.append((os.path.join(top, b"d%d" % number, name), link))
-    rng.shuffle(pairs)
-    return pairs
 
 
 def _restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
@@ -77,41 +67,16 @@ def _restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
             os.symlink(place + b"/victim", first + b"/inner")
 
 
-# ---- a round -----------------------------------------------------------------------------------
-
-
-def _build(place: bytes) -> None:
-    """A victim that is root's, and a tree that is nobody's, with names as the victim has them."""
-    os.chmod(place, 0o755)
-    make_directory(place, b"victim/tree")  # an empty one, and a file, of the names of both PATHs
-    write_file(place + b"/victim/loose", b"precious")
-    for inner in (b"victim", b"victim/inner", b"victim/inner/deep", b"area/top/tree"):
-        os.makedirs(place + b"/" + inner, exist_ok=True)
-        for number in range(_FILES):
-            write_file(place + b"/%b/f%d" % (inner, number), b"precious")
-    write_file(place + b"/area/top/loose", b"x")
-    for number in range(_DIRECTORIES):
-        for level in (b"", b"/inner", b"/inner/deep"):
-            inner = make_directory(place, b"area/top/tree/d%d" % number + level)
-            for each in range(_FILES):
-                write_file(inner + b"/f%d" % each, b"x" * (each % 3))
-    make_directory(place, b"area/bait")
-    for directory, _, files, fd in os.fwalk(place + b"/area"):
-        os.chown(directory, NOBODY, NOBODY)
-        for name in files:
-            os.chown(name, NOBODY, NOBODY, dir_fd=fd)
-
-
 def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
     """One round in the directory `place`, which is emptied; `hook` spoils frm, to be caught."""
     rng = Random(f"attack {seed}")
     options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
-    _build(place)
+    build(place)
     before = portrait(place + b"/victim")
     top = place + b"/area/top/"
     operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
     line = command(launcher, [*options, "-q", *operands], ("pcircle.frm",))
-    attack = Attack(seed, partial(_pairs, place), 0.05, partial(_restore, place))
+    attack = Attack(seed, partial(pairs, place), 0.05, partial(_restore, place))
     finished, swaps = fought(hooked(line, hook, "pcircle.frm.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
@@ -119,8 +84,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     if not hook and finished.returncode not in _ALLOWED_CODES:
         escapes.append(told)
     escapes += changes(told, before, portrait(place + b"/victim"))
-    for name in os.listdir(place):
-        remove_tree(place + b"/" + name)
+    cleared(place)
     return Round(swaps, escapes)
 
 

@@ -1,0 +1,116 @@
+"""Commands that take turns on trees of empty files: what the benchmarks of several tools share.
+
+Rounds are interleaved and rotated, so that what else the machine does hits all rows alike; the
+first round does not count. CPU seconds stand beside the time, because on a machine with other work
+the time alone says little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from . import datasets, measure, tools
+
+_TIMEOUT_S = 3600.0
+
+Costs = dict[str, list[measure.Cost]]
+"""What each command took in each round that counts."""
+
+
+class Tree(NamedTuple):
+    """A tree of empty files, so many to a directory."""
+
+    name: str
+    files: int
+    each: int
+
+    def build(self, top: str) -> None:
+        """Make it: a thousand directories to one above them, as far as there are so many."""
+        for number in range(0, self.files, self.each):
+            index = number // self.each
+            folder = f"{top}/{index // 1000}/{index}"
+            os.makedirs(folder)
+            fd = os.open(folder, os.O_RDONLY)
+            try:
+                for file in range(number, min(self.files, number + self.each)):
+                    os.mknod(f"file{file:07d}", dir_fd=fd)
+            finally:
+                os.close(fd)
+
+
+START = Tree("start", 1, 1)
+
+
+def trees(files: int) -> list[Tree]:
+    """The trees: with as many entries each."""
+    return [
+        Tree("200 files a directory", files, 200),
+        Tree("4 files a directory", files * 4 // 5, 4),
+        Tree("one flat directory", files, files),
+    ]
+
+
+class Place(NamedTuple):
+    """Where the commands work, and how often."""
+
+    top: str  # of the tree
+    log: str
+    runs: int
+
+    def run(self, name: str, argv: Sequence[str]) -> measure.Cost:
+        """Run a command. SystemExit if it fails."""
+        cost = measure.run(argv, tools.environment(), self.log, _TIMEOUT_S)
+        if cost.exit_code:
+            raise SystemExit(f"{name}: {measure.last_words(self.log)}")
+        return cost
+
+    def compare(
+        self, title: str, names: Sequence[str], run: Callable[[str], measure.Cost]
+    ) -> Costs:
+        """What each command took, of which `run` does one."""
+        costs: Costs = {name: [] for name in names}
+        for turn in range(self.runs + 1):
+            for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
+                cost = run(name)
+                if turn:
+                    costs[name].append(cost)
+                print(f"{title}: {name}: {cost.wall_s:.2f} s", file=sys.stderr, flush=True)
+        return costs
+
+
+def show(title: str, costs: Costs) -> None:
+    """Print medians, and their ratios to those of the first row."""
+    width = max(14, *(len(name) + 1 for name in costs))
+    print(f"\n{title}\n{'':{width}}{'s':>8}{'ratio':>8}{'cpu s':>8}")
+    first = 0.0
+    for name, some in costs.items():
+        wall_s = statistics.median(cost.wall_s for cost in some)
+        cpu_s = statistics.median(cost.user_s + cost.system_s for cost in some)
+        first = first or wall_s
+        print(f"{name:{width}}{wall_s:8.2f}{wall_s / first:8.2f}{cpu_s:8.2f}", flush=True)
+
+
+@contextmanager
+def begun(
+    name: str, arguments: Sequence[str] | None, files: int, ours: str, runs: int = 3
+) -> Iterator[tuple[Place, int, list[int]]]:
+    """The place in DIR of the command line, which is left empty; files of a tree, and jobs."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.benchmarks.{name}")
+    parser.add_argument("dir", metavar="DIR", help="a folder on the file system to measure")
+    parser.add_argument("--files", type=int, default=files, help="of each tree")
+    parser.add_argument("--runs", type=int, default=runs, help="counted rounds")
+    parser.add_argument("--jobs", default="1,2", help=f"of {ours}, by comma")
+    typed: Any = parser.parse_args(arguments)
+    folder = tempfile.mkdtemp(prefix=f"{name}-", dir=typed.dir)
+    try:
+        place = Place(f"{folder}/tree", f"{folder}/log", typed.runs)
+        yield place, typed.files, [int(word) for word in typed.jobs.split(",")]
+    finally:
+        datasets.remove(folder)
