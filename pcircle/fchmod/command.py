@@ -107,11 +107,6 @@ class ModeProgram(ChangeProgram):
                 reason = "may hold what an earlier run has changed; name another file"
                 raise UsageError(f"--undo: '{shown}' {reason}")
 
-    @property
-    def lists_whole(self) -> bool | None:
-        """See `TreeProgram`. Without -R, a slash behind a directory is no leave to go into it."""
-        return True if self.typed.recursive else None
-
     def read_plan(self) -> Planned:
         """See `ChangeProgram`. All three tools undo what one of them did."""
         self.applied = read_plan(self.typed.apply, "fchmod", is_whole=False)

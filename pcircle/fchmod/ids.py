@@ -33,7 +33,7 @@ def number_of(kind: str, name: str) -> int:
 
             return grp.getgrnam(name).gr_gid
         except (KeyError, UnicodeEncodeError):
-            pass
+            pass  # nobody's name: then it is a number, or refused
     number = _number(name.removeprefix("+"))
     if number is not None and number <= _MAX_ID:
         return number

@@ -70,11 +70,6 @@ class RemoveProgram(ChangeProgram):
             self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def lists_whole(self) -> bool | None:
-        """See `TreeProgram`. Without -r, a slash behind a directory is no leave to go into it."""
-        return True if self.typed.recursive else None
-
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
         typed = self.typed

@@ -245,6 +245,11 @@ class ChangeProgram(TreeProgram):
         """See `TreeProgram`."""
         return super().listing(roots) if self.applied is None else self.applied.lists
 
+    @property
+    def lists_whole(self) -> bool | None:
+        """See `TreeProgram`. Without -r a slash behind a directory is no leave to go into it."""
+        return True if self.typed.recursive else None
+
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
         typed, applied = self.typed, self.applied
