@@ -115,9 +115,25 @@ MAY_IMPORT: dict[str, set[str]] = {
         "ui",
         "walk",
     },
+    "transfer": {
+        "checkpoint",
+        "circle",
+        "copying",
+        "encoding",
+        "errors",
+        "fs",
+        "guards",
+        "runtime",
+        "signature",
+        "tool",
+        "trusted",
+        "ui",
+        "units",
+        "walk",
+    },
     "walk": {"fs", "guards", "runtime", "trusted", "writing"},
     "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
-    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"removing", "tool"}),
+    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"removing", "tool", "transfer"}),
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

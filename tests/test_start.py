@@ -36,7 +36,7 @@ NEVER = {
     "multiprocessing",
     "numpy",
     "pathlib",
-    "pcircle.fcp.dry",
+    "pcircle.transfer.dry",
     "pcircle.optional",
     "pcircle.transport._fork",
     "pcircle.transport._mpi",

@@ -6,42 +6,16 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
-from pcircle.checkpoint.resume import Kept, Wish
+from pcircle.checkpoint.resume import Wish
 from pcircle.copying.existing import Existing
-from pcircle.copying.settings import CHUNK_UNIT_BYTES
-from pcircle.errors import StoppedEarly, UsageError
-from pcircle.fcp.destination import resolve
-from pcircle.fcp.layouts import demand, striping_of
-from pcircle.fcp.plan import (
-    DEFAULT_LARGE_BYTES,
-    DIRECTORY,
-    Plan,
-    Root,
-)
-from pcircle.fcp.reports.console import Console
-from pcircle.fcp.reports.report import described
-from pcircle.fcp.resume import has_checkpoint, is_worth_it, keep, left_behind, none_found, reached
-from pcircle.fcp.work.journaled import JournaledCopy
-from pcircle.fcp.work.task import CopyTask
-from pcircle.fs.data import When
-from pcircle.fs.directories import working_directory
+from pcircle.errors import UsageError
 from pcircle.fs.metadata import Keep
-from pcircle.guards import require
-from pcircle.runtime import Observer, Task
-from pcircle.tool.actions import Wanted
-from pcircle.tool.filters import now_ns
-from pcircle.tool.inputs import read_paths, rules_of
-from pcircle.tool.options import Common, common
-from pcircle.tool.program import ToolProgram, run_tool
-from pcircle.tool.times import Stop, limit_of, stop_of
-from pcircle.ui.errorlog import LogFile, open_log
-from pcircle.ui.names import show
+from pcircle.tool.options import common
+from pcircle.tool.times import stop_of
+from pcircle.transfer.program import Options, run_copy
 from pcircle.ui.values import (
     chunk_bytes,
     interval_s,
@@ -50,11 +24,9 @@ from pcircle.ui.values import (
     parse_number,
 )
 from pcircle.units import parse_size
-from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
-    from pcircle.fcp.reports.errorlog import Failed
-    from pcircle.fs.lists import Lists
+    pass
 
 _WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
 _ALL = (*_WORDS[:-1], "flags")
@@ -66,375 +38,9 @@ _DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
 Links = Literal["all", "operands", "none"]
 
 
-class Options(Common, frozen=True, kw_only=True):
-    """A copy, as asked for: every option with its meaning.
-
-    `target` None means that it is `target_directory`. Sizes in bytes, times
-    in seconds. With `files_from` and `deep` what is in
-    directories listed there is meant as well. `links` are the symbolic links to follow: all, those
-    that are sources ("operands") or none. `stripe` is what `--stripe` says. `unjoined` are options
-    with operands that may be meant as their values, `words` the arguments as typed.
-    """
-
-    sources: tuple[bytes, ...]
-    target: bytes
-    into: bool = False
-    exact: bool = False
-    keep: Keep = Keep()
-    chunk_bytes: int | None = None
-    dry: bool = False
-    links: Links = "none"
-    bytes_per_s: float | None = None
-    operations_per_s: float | None = None
-    reflink: When = "auto"
-    sparse: When = "auto"
-    existing: Existing = Existing()
-    retry_from: str | None = None
-    deep: bool = False
-    checkpoint: Wish = Wish()
-    verify: bool = False
-    sign: str | None = None
-    stripe: str | None = None
-    json_lines: str | None = None
-    list_out: str | None = None
-    stop: Stop = Stop()
-    unjoined: tuple[tuple[str, str], ...] = ()
-    words: tuple[str, ...] = ()
-
-
-class CopyProgram(ToolProgram):
-    """fcp, for the runtime."""
-
-    name = "fcp"
-
-    def __init__(self, options: Options, umask: int) -> None:
-        super().__init__()
-        self._options = options
-        self._umask = umask
-        self._actions: LogFile | None = None
-        self._list: LogFile | None = None
-        self._wish = options.checkpoint
-        self._kept: Kept | None = None
-        self._lists: Lists | None = None  # on rank 0
-        self.limit = limit_of(options.stop)
-
-    def prepare(self, nodes: Sequence[int]) -> bytes:
-        options = self._options
-        _refuse_unusable(options)
-        rules = rules_of(options.filters, null=options.null)
-        here = working_directory()
-        self._wish = reached(options.checkpoint)
-        log = options.retry_from
-        entries: Iterator[Failed] = iter(())
-        if log is not None:
-            from pcircle.fcp.reports.errorlog import read_log, select
-
-            entries = read_log(log)
-        failed = list(islice(entries, 1))
-        try:
-            roots = self._meant(self._roots(failed, here), here)
-        except UsageError as error:
-            raise _explained(error, options.unjoined) from None
-        if log is not None:
-            self._lists = select(chain(failed, entries), roots, here)
-        elif options.files_from is not None:
-            note = None if options.quiet else self.complain
-            self._lists = _listed(options, options.files_from, roots, note)
-        chunk = options.chunk_bytes
-        kept = demand(options.stripe, options.keep)
-        plan = Plan(
-            roots=roots,
-            keep=kept,
-            large_bytes=_large_bytes(options),
-            chunk_bytes=chunk,
-            token=os.urandom(4).hex().encode(),
-            umask=self._umask,
-            directory=here,
-            one_node=len(set(nodes)) == 1,
-            dry=options.dry,
-            say_each=options.dry and options.verbose > 0,
-            reflink=options.reflink,
-            sparse=options.sparse,
-            existing=options.existing,
-            listed=None if self._lists is None else self._lists.digest,
-            rules=rules,
-            follow=options.links == "all",
-            one_file_system=options.one_file_system,
-            bytes_per_s=options.bytes_per_s,
-            operations_per_s=options.operations_per_s,
-            verify=options.verify,
-            sign=options.sign,
-            striping=striping_of(options.stripe, kept, roots),
-            threads=options.threads,
-            wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
-            now_ns=now_ns(),
-            acts=self._acts(roots),
-        )
-        plan = self._with_checkpoint(plan)
-        self._open_logs()  # last of all: a refused run leaves the old ones alone
-        return msgspec.msgpack.encode(plan)
-
-    def _open_logs(self) -> None:
-        options = self._options
-        self.begin_log(options.error_log)
-        if options.json_lines is not None:
-            self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
-        if options.list_out is not None:
-            self._list = LogFile(open_log(options.list_out, "--list-out"))
-
-    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
-        """What is to be told of each action. UsageError if there can be no list."""
-        options = self._options
-        end = b""
-        if options.list_out is not None:
-            if len(roots) != 1 or roots[0].kind != DIRECTORY:
-                raise UsageError("--list-out requires one SRC, a directory")
-            end = b"\0" if options.null else b"\n"
-        return Wanted(options.json_lines is not None, end)
-
-    def _with_checkpoint(self, plan: Plan) -> Plan:
-        """The plan of a copy that keeps a checkpoint, if it is to keep one."""
-        if not self._wish.never and is_worth_it(plan):
-            self._kept = keep(plan, self._wish)
-            if self._kept is not None:
-                plan = _resumed(plan, self._kept)
-        if not self._options.quiet:
-            self._say_what_is_found(plan.roots)
-        return plan
-
-    def _say_what_is_found(self, roots: Sequence[Root]) -> None:
-        """Say whether --resume has found nothing, and which checkpoints are of other copies."""
-        kept = self._kept
-        if kept is None or (kept.plan.run == 1 and not kept.plan.stale):
-            if self._wish.resume:
-                shown = self._options.target
-                exact = self._options.into or self._options.exact
-                self.complain(none_found(roots, roots[0].target_shown if exact else shown))
-            for remark in () if kept is None else left_behind(kept):
-                self.complain(described(remark))
-
-    def withdraw(self) -> None:
-        if self._kept is not None:
-            self._kept.withdraw()
-
-    def _roots(self, failed: Sequence[Failed], here: bytes) -> tuple[Root, ...]:
-        """Where each SRC goes.
-
-        To do again what failed, DST means what it meant then, although it exists by now.
-        """
-        options = self._options
-        sources, target = options.sources, options.target
-        follow, force = options.links != "none", options.existing.force
-        into, exact = options.into, options.exact
-        roots = resolve(sources, target, into=into, exact=exact, follow=follow, force=force)
-        if failed and len(sources) == 1 and not (into or exact):
-            from pcircle.fcp.reports.errorlog import sides
-
-            wanted = (failed[0].source, failed[0].target)
-            if sides(roots[0], here) != wanted:
-                exactly = resolve(sources, target, exact=True, follow=follow, force=force)
-                if sides(exactly[0], here) == wanted:
-                    return exactly
-        return roots
-
-    def _meant(self, roots: tuple[Root, ...], here: bytes) -> tuple[Root, ...]:
-        """The roots; those of an interrupted copy if DST exists only since that has made it."""
-        options = self._options
-        wish = self._wish
-        if len(roots) > 1 or options.into or options.exact or wish.never:
-            return roots
-        if roots[0].target_shown == options.target:  # as it is meant then, too
-            return roots
-        if has_checkpoint(roots, here, wish):
-            return roots
-        follow, force = options.links != "none", options.existing.force
-        operands = options.sources, options.target
-        try:
-            exactly = resolve(*operands, exact=True, follow=follow, force=force)
-        except UsageError:
-            return roots
-        return exactly if has_checkpoint(exactly, here, wish) else roots
-
-    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        decided = msgspec.msgpack.decode(plan, type=Plan)
-        lists = self._lists if rank == 0 else None
-        if decided.sign is not None:
-            from pcircle.signature.algorithms import ensure_usable
-
-            ensure_usable(decided.sign, rank)
-        if decided.dry:
-            from pcircle.fcp.dry import DryTask
-
-            dry = DryTask(decided, rank, size, lists)
-            self.close, dry.line_of = dry.close, self._line_of(decided)
-            return dry
-        if decided.journal is not None:
-            task = _journaled(decided, rank, size, self._kept, lists)
-        else:
-            task = CopyTask(decided, rank, size, lists)
-        self.close, task.line_of = task.close, self._line_of(decided)
-        return task
-
-    def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
-        """What makes the lines of the error log, if one is wanted."""
-        if self._options.error_log is None:
-            return None
-        from pcircle.fcp.reports.errorlog import Lines
-
-        return Lines(plan.roots, plan.directory).of
-
-    def observer(self, plan: bytes) -> Observer[Any]:
-        options = self._options
-        signatures = None
-        roots = msgspec.msgpack.decode(plan, type=Plan).roots
-        if options.sign is not None:
-            from pcircle.fcp.reports.signing import Signatures
-
-            signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
-        return Console(
-            options,
-            self.log,
-            dry=options.dry,
-            sources=options.sources,
-            target=options.target,
-            roots=roots,
-            kept=self._kept,
-            signatures=signatures,
-            words=options.words,
-            actions=self._actions,
-            listed=self._list,
-        )
-
-
-def _of_retry(wanted: Attributes) -> Attributes:
-    """What entries must be that have failed: their times were right then, and may not be now."""
-    return msgspec.structs.replace(wanted, newer=None, older=None)
-
-
 def copy_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
-    return _run(_options(typed))
-
-
-def _run(options: Options) -> int:
-    if options.reflink == "always" and options.sparse != "auto":
-        raise UsageError("--reflink=always requires --sparse=auto")
-    if options.reflink == "always" and options.verify:
-        raise UsageError("--reflink=always cannot be combined with --verify")
-    if options.sign is not None:
-        _check_signature(options)
-    if options.retry_from is not None and options.files_from is not None:
-        raise UsageError("--retry-from cannot be combined with --files-from")
-    if options.list_out is not None and options.list_out in (
-        options.json_lines,
-        options.files_from,
-    ):
-        raise UsageError(f"--list-out: '{options.list_out}' is used by another option")
-    if options.list_out is not None and options.verify:
-        raise UsageError("--list-out cannot be combined with --verify")
-    if options.wanted.by_time == "atime" and options.checkpoint.resume:
-        raise UsageError(
-            "--resume cannot be combined with --by-time=atime: the copy has changed the access "
-            "times that it goes by; to start over, --restart"
-        )
-    demand(options.stripe, options.keep)  # that it makes sense
-    _import_ahead(options)
-    # Directories must be entered and files reopened before they get their final modes.
-    umask = os.umask(0o077)
-    os.umask(umask & ~0o700)
-    program = CopyProgram(options, umask)
-    try:
-        return run_tool(program, options)
-    finally:
-        os.umask(umask)
-
-
-def _refuse_unusable(options: Options) -> None:
-    """UsageError if the signature's algorithm can't be used here, or the file for the result."""
-    if options.sign is not None:
-        from pcircle.signature.algorithms import algorithm  # few copies are signed
-
-        try:
-            algorithm(options.sign)
-        except ValueError as error:
-            raise UsageError(f"--signature: {error}") from None
-    if options.json is not None:
-        from pcircle.ui import jsonout
-
-        jsonout.check(options.json)
-
-
-def _import_ahead(options: Options) -> None:
-    """Import what only this job needs, before ranks are forked: each would do so by itself."""
-    if options.verify:
-        import pcircle.fcp.work.verify
-    if options.dry:
-        import pcircle.fcp.dry  # noqa: F401
-    if options.sign is not None:
-        from pcircle.signature.algorithms import import_ahead
-
-        import_ahead(options.sign)
-
-
-def _resumed(plan: Plan, kept: Kept) -> Plan:
-    """The plan of a copy that keeps this checkpoint."""
-    journal = kept.plan
-    return msgspec.structs.replace(
-        plan,
-        journal=journal,
-        large_bytes=kept.large_bytes,
-        since_ns=journal.since_ns if journal.stale else None,
-        now_ns=journal.now_ns,
-    )
-
-
-def _journaled(
-    plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
-) -> CopyTask:
-    """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
-    try:
-        return JournaledCopy(plan, rank, size, kept, lists)
-    except OSError as error:
-        shown = show(require(plan.journal).path)
-        text = f"rank {rank} cannot use the checkpoint '{shown}'"
-        reason = f"{text}, which must be visible to all ranks: {error.strerror}"
-        raise StoppedEarly(reason) from error
-
-
-def _listed(
-    options: Options, name: str, roots: tuple[Root, ...], note: Callable[[str], None] | None
-) -> Lists:
-    """What --files-from names. UsageError if it can't be read, or is of no directory."""
-    if len(roots) != 1 or roots[0].kind != DIRECTORY:
-        raise UsageError("--files-from requires one SRC, a directory")
-    paths = read_paths(name, null=options.null, whole=options.deep, note=note)
-    from pcircle.fs.lists import sort  # few runs have a list
-
-    return sort([(0, paths)])
-
-
-def _explained(error: UsageError, unjoined: Sequence[tuple[str, str]]) -> UsageError:
-    """The error, or what is wrong with the command line if a source was meant as a value."""
-    for option, word in unjoined:
-        if f"source '{word}': " in str(error):
-            return UsageError(f"{option} takes its value with '=': {option}={word}")
-    return error
-
-
-def _check_signature(options: Options) -> None:
-    """UsageError if there is no such signature, or none of such a copy."""
-    from pcircle.signature.algorithms import check_name
-
-    try:
-        check_name(require(options.sign))
-    except ValueError as error:
-        raise UsageError(f"--signature: {error}") from None
-    if options.reflink == "always":
-        raise UsageError("--signature cannot be combined with --reflink=always")
-    if options.dry:
-        raise UsageError("--signature cannot be combined with --dry-run")
-    if options.retry_from is not None:
-        raise UsageError("--signature cannot be combined with --retry-from")
+    return run_copy(_options(typed))
 
 
 def _options(typed: argparse.Namespace) -> Options:
@@ -455,6 +61,7 @@ def _options(typed: argparse.Namespace) -> Options:
         raise UsageError("empty file name")
     return Options(
         **common(typed),
+        tool="fcp",
         sources=tuple(operands),
         target=target,
         into=into,
@@ -535,15 +142,6 @@ def _wish(typed: argparse.Namespace) -> Wish:
     )
 
 
-def _large_bytes(options: Options) -> int:
-    """Above which size files are copied in chunks."""
-    most = min(DEFAULT_LARGE_BYTES, options.chunk_bytes or DEFAULT_LARGE_BYTES)
-    if options.bytes_per_s is None:
-        return most
-    # One rank has a share of the rate, all of them have all of it.
-    return min(most, max(CHUNK_UNIT_BYTES, int(options.bytes_per_s)))
-
-
 def _limit(option: str, text: str | None, parse: Any) -> float | None:
     if text is None:
         return None
@@ -561,7 +159,7 @@ def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) ->
     on this rank.
     """
     options = Options(
-        sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
+        tool="fcp", sources=tuple(map(os.fsencode, sources)), target=os.fsencode(target), **choices
     )
     sys.stdout.flush()
-    return _run(options)
+    return run_copy(options)

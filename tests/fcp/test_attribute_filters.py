@@ -15,8 +15,8 @@ import pytest
 
 from pcircle.checkpoint.resume import Wish
 from pcircle.errors import UsageError
-from pcircle.fcp.command import CopyProgram, Options
-from pcircle.fcp.plan import Plan
+from pcircle.transfer.plan import Plan
+from pcircle.transfer.program import CopyProgram, Options
 from pcircle.walk.attributes import Attributes, Moment
 
 from ..fprof.running import profiled
@@ -149,7 +149,9 @@ def test_what_filters_cost_in_system_calls(place: bytes) -> None:
 def _prepared(place: bytes, wanted: Attributes, wish: Wish) -> Plan:
     """The plan that a copy begins with; its checkpoint is left as after a crash."""
     source, target = place + b"/source", place + b"/copy"
-    options = Options(sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish)
+    options = Options(
+        tool="fcp", sources=(source,), target=target, exact=True, wanted=wanted, checkpoint=wish
+    )
     program = CopyProgram(options, 0o022)
     plan = msgspec.msgpack.decode(program.prepare([0]), type=Plan)
     assert program._kept is not None

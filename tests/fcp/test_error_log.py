@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from pcircle.errors import UsageError
-from pcircle.fcp.counters import Counters
-from pcircle.fcp.reports.errorlog import read_log
-from pcircle.fcp.reports.report import account
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.reports.errorlog import read_log
+from pcircle.transfer.reports.report import account
 from pcircle.ui.errorlog import decode, encode
 
 from .judge import CONTENT, METADATA, differences, snapshot

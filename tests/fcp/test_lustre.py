@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from pcircle.copying.settings import Striping
-from pcircle.fcp.items import Chunk, Item, Large
-from pcircle.fcp.plan import FILE, Plan, Root
-from pcircle.fcp.work.large import LargeFiles
-from pcircle.fcp.worker.worker import worker
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep
+from pcircle.transfer.items import Chunk, Item, Large
+from pcircle.transfer.plan import FILE, Plan, Root
+from pcircle.transfer.work.large import LargeFiles
+from pcircle.transfer.worker.worker import worker
 from pcircle.walk.items import Place
 
 from ..fusefs.fixture import Mount
@@ -396,6 +396,7 @@ def test_chunks_begin_where_stripes_do(
     holder = sides[1].path if by == "target" else place
     names = sides[0].path, b"large", holder, b"copy"
     plan = Plan(
+        tool="fcp",
         roots=(Root(*names, FILE, b"shown", b"shown"),),
         keep=Keep(stripe=True),
         large_bytes=32 * MIB,

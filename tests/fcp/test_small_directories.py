@@ -20,9 +20,9 @@ import pytest
 
 from pcircle.checkpoint.resume import Wish
 from pcircle.fcp.command import copy
-from pcircle.fcp.work import small
-from pcircle.fcp.work.small import Begun, SmallDirectories
 from pcircle.fs.metadata import Keep
+from pcircle.transfer.work import small
+from pcircle.transfer.work.small import Begun, SmallDirectories
 from pcircle.walk import walker
 
 from ..fusefs.rules import Rule

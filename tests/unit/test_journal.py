@@ -40,7 +40,7 @@ from pcircle.checkpoint.journal import (
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import Resumed, journal_name, read_history, write_index
 from pcircle.checkpoint.store import Checkpoint, Header
-from pcircle.fcp.counters import Counted, Counters, named, totals
+from pcircle.transfer.counters import Counted, Counters, named, totals
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.errors import UsageError
-from pcircle.fcp.layouts import DEFAULT, KEEP, demand, read_wish
 from pcircle.fs.lustre import (
     ALL_STRIPES,
     END_OF_FILE,
@@ -38,6 +37,7 @@ from pcircle.fs.lustre import (
 )
 from pcircle.fs.metadata import Keep
 from pcircle.mounts import type_of
+from pcircle.transfer.layouts import DEFAULT, KEEP, demand, read_wish
 
 
 def hexes(*rows: str) -> bytes:

@@ -19,9 +19,9 @@ from pcircle.copying.hashing import Hasher
 from pcircle.copying.observing import Data, Observer, Watch
 from pcircle.copying.settings import Settings
 from pcircle.copying.target import Names
-from pcircle.fcp.resume import words_of
 from pcircle.fs.metadata import Keep
 from pcircle.fs.trouble import tried, trying
+from pcircle.transfer.resume import words_of
 
 MIB = 1 << 20
 

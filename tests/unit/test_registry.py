@@ -9,10 +9,10 @@ import pytest
 
 from pcircle.copying.settings import Stamp
 from pcircle.errors import StoppedEarly
-from pcircle.fcp.items import ANYWHERE, One
-from pcircle.fcp.work.links import Inode
-from pcircle.fcp.work.links import registry as new_registry
 from pcircle.fs.registry import Key
+from pcircle.transfer.items import ANYWHERE, One
+from pcircle.transfer.work.links import Inode
+from pcircle.transfer.work.links import registry as new_registry
 
 _STAMP = Stamp(1, 2, 3, 4, 5)
 

@@ -13,14 +13,15 @@ import pytest
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.copying.existing import Existing
 from pcircle.copying.settings import Striping
-from pcircle.fcp.plan import DIRECTORY, Plan, Root
-from pcircle.fcp.resume import options_of
 from pcircle.fs.metadata import Keep
 from pcircle.tool.actions import Wanted
+from pcircle.transfer.plan import DIRECTORY, Plan, Root
+from pcircle.transfer.resume import options_of
 from pcircle.walk.attributes import Attributes, Moment
 from pcircle.walk.globs import Rule
 
 PLAN = Plan(
+    tool="fcp",
     keep=Keep(),
     large_bytes=32 << 20,
     token=b"1",
@@ -52,6 +53,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "since_ns": (1, "is the checkpoint's"),
     "journal": (JournalPlan(b"/c", b"", 2, 60.0, 0), "is the checkpoint"),
     "dry": (True, "has no checkpoint"),
+    "tool": ("other", "what another one means differently is in other options"),
     "umask": (0o077, "as with cp twice: it is the process's, and no option"),
     "one_node": (False, "any number of processes may go on, on any nodes"),
     "threads": (2, "how, not what"),

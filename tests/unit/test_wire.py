@@ -35,13 +35,13 @@ from pcircle.circle.messages import (
     Up,
     Work,
 )
-from pcircle.fcp import items
-from pcircle.fcp.items import Chunk, Done, Large, Remark, Singles
 from pcircle.fs.scan import encoded
 from pcircle.runtime import RankReport, Task
 from pcircle.runtime.task import wire_types
 from pcircle.runtime.wire import Codec
 from pcircle.tool.failures import Failure
+from pcircle.transfer import items
+from pcircle.transfer.items import Chunk, Done, Large, Remark, Singles
 from pcircle.walk.items import Batch, Place, Tree, unpack
 
 FAILURE = Failure(b"\xff\x00/\n", "open", 13, "Permission denied", 0, b"\xff\nname")

@@ -1,0 +1,83 @@
+"""What a copy tells of its actions, for `--json-lines`: an observer, which sees entries copied.
+
+Of what is copied in its directory the observer hears by itself; who copies in other ways tells it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from pcircle.copying.observing import Observer
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.tool.actions import Actions, Wanted
+from pcircle.tool.failures import Failure
+
+_LETTERS = {
+    stat.S_IFREG: "f",
+    stat.S_IFDIR: "d",
+    stat.S_IFLNK: "l",
+    stat.S_IFIFO: "p",
+    stat.S_IFSOCK: "s",
+    stat.S_IFBLK: "b",
+    stat.S_IFCHR: "c",
+}
+
+
+def letter_of(mode: int) -> str:
+    """The letter of a kind of entry."""
+    return _LETTERS.get(stat.S_IFMT(mode), "?")
+
+
+class Acting(Observer):
+    """One thread's. `at` says in which directory what follows is copied."""
+
+    def __init__(
+        self,
+        tool: str,
+        wanted: Wanted,
+        rank: int,
+        first: Acting | None = None,
+        *,
+        planned: bool = False,
+    ) -> None:
+        """`first` is that of the rank's first thread."""
+        with_first = None if first is None else first.actions
+        self.actions: Actions = Actions(tool, wanted, rank, with_first, planned=planned)
+        self._root = 0
+        self._path = b""
+
+    def at(self, root: int, path: bytes) -> None:
+        """What follows is in this directory of the source."""
+        self._root, self._path = root, path
+
+    def path_of(self, name: bytes) -> bytes:
+        """The path of a name in it; of what is a root itself, none."""
+        return b"" if self._path == HOLDER else join_path(self._path, name)
+
+    def copied(self, name: bytes, size: int) -> None:
+        self.actions.done("copy", self._root, self.path_of(name), "f", size)
+
+    def link(self, name: bytes, text: bytes) -> None:
+        self.actions.done("copy", self._root, self.path_of(name), "l")
+
+    def stays(self, directory_fd: int, name: bytes, stop: Callable[[], bool]) -> None:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        self.actions.skipped(self._root, self.path_of(name), letter_of(status.st_mode))
+
+    def special(self, directory_fd: int, name: bytes) -> None:
+        """A special file was copied."""
+        self.done("copy", os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode, name)
+
+    def done(self, action: str, mode: int, name: bytes, size: int = 0) -> None:
+        """Something else was done with an entry of this mode."""
+        self.actions.done(action, self._root, self.path_of(name), letter_of(mode), size)
+
+    def directory(self, root: int, path: bytes) -> None:
+        """A directory is complete."""
+        self.actions.done("copy", root, path, "d")
+
+    def failed(self, failure: Failure) -> None:
+        """An entry could not be copied."""
+        self.actions.failed("copy", failure.root, failure.entry, failure.errno)

@@ -1,0 +1,125 @@
+"""`--error-log`: a line of JSON for each failed entry; `--retry-from`: doing these again.
+
+How lines come to the file is in `pcircle.ui.errorlog`. A line says what a person wants to
+read, and beside it, percent-encoded and so without loss, what a program needs
+to find the entry again: the absolute paths of the SRC and of its copy, and the
+entry's path below both.
+
+What is read again is not trusted: a line that is not of this form, of other
+roots than those of the command, or of a path that could lead out of them
+refuses the run. That is checked here; that nothing is reached through links
+is up to `pcircle.fs.directories`, as ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.sorting import pieces, sorted_records
+from pcircle.tool.failures import Failure, LogLine, log_line
+from pcircle.tool.inputs import open_input
+from pcircle.transfer.items import Notice
+from pcircle.transfer.plan import DIRECTORY, Root
+from pcircle.transfer.reports.refused import with_path
+from pcircle.ui.errorlog import decode, encode
+from pcircle.ui.names import show
+
+_KEY_BYTES = 8
+
+
+class Line(LogLine, frozen=True):
+    """A failed entry in the log, with the absolute paths of the SRC and of its copy.
+
+    They are percent-encoded, as `entry` is, the path below both.
+    """
+
+    source: str
+    target: str
+
+
+class Lines:
+    """Makes the lines of failures, on the rank on which they happen."""
+
+    def __init__(self, roots: Sequence[Root], directory: bytes) -> None:
+        self._roots = roots
+        self._sides = [tuple(map(encode, sides(root, directory))) for root in roots]
+
+    def of(self, notice: Notice) -> bytes:
+        """The line of a notice; nothing if it is of no failure."""
+        return self._line(notice) if isinstance(notice, Failure) else b""
+
+    def _line(self, failure: Failure) -> bytes:
+        source, target = self._sides[failure.root]
+        plain = msgspec.structs.asdict(log_line(with_path(failure, self._roots)))
+        line = Line(**plain, source=source, target=target)
+        return msgspec.json.encode(line) + b"\n"
+
+
+def sides(root: Root, directory: bytes) -> tuple[bytes, bytes]:
+    """The absolute paths of a SRC and of its copy, to tell roots by."""
+    return (
+        os.path.normpath(os.path.join(directory, root.source_shown)),
+        os.path.normpath(os.path.join(directory, root.target_shown)),
+    )
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """An entry to be done again, as read: the roots it is of, and its path below them."""
+
+    source: bytes
+    target: bytes
+    entry: bytes
+
+
+def read_log(path: str) -> Iterator[Failed]:
+    """The entries of a log; UsageError if it can't be read or is not one of fcp."""
+    shown = show(os.fsencode(path))
+    try:
+        with open_input(path) as stream:
+            for number, line in enumerate(pieces(stream, b"\n"), 1):
+                if line.strip():
+                    yield _read_line(line, f"line {number} of '{shown}'")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--retry-from: cannot read '{shown}': {reason}") from None
+
+
+def _read_line(data: bytes, where: str) -> Failed:
+    try:
+        line = msgspec.json.decode(data, type=Line)
+        failed = Failed(decode(line.source), decode(line.target), decode(line.entry))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        what = f"{where} does not describe a failed entry"
+        raise UsageError(f"--retry-from: {what}: {error}") from None
+    parts = failed.entry.split(b"/") if failed.entry else []
+    if b"\0" in failed.entry or not {b"", b".", b".."}.isdisjoint(parts):
+        raise UsageError(f"--retry-from: {where} names no path below SRC: '{show(failed.entry)}'")
+    return failed
+
+
+def select(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Lists:
+    """What is to be done again; UsageError if some of it is of no such root."""
+    keyed = sorted_records(_keyed(failed, roots, directory))
+    by_root = groupby(keyed, key=lambda record: record[:_KEY_BYTES])
+    return sort((int(key, 16), (each[_KEY_BYTES:] for each in some)) for key, some in by_root)
+
+
+def _keyed(failed: Iterable[Failed], roots: Sequence[Root], directory: bytes) -> Iterator[bytes]:
+    """The records of entries, behind the numbers of their roots."""
+    numbers = {sides(root, directory): number for number, root in enumerate(roots)}
+    for entry in failed:
+        number = numbers.get((entry.source, entry.target))
+        if number is None:
+            raise UsageError(
+                "--retry-from: the log belongs to another copy, "
+                f"'{show(entry.source)}' to '{show(entry.target)}'"
+            )
+        if entry.entry and roots[number].kind != DIRECTORY:
+            raise UsageError(f"--retry-from: '{show(entry.source)}' is no longer a directory")
+        yield b"%0*x" % (_KEY_BYTES, number) + record_of(entry.entry, whole=True)

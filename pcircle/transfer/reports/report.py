@@ -1,0 +1,125 @@
+"""The result of a copy: the model that is shown and written, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pcircle.copying.counts import HARD_LINKS
+from pcircle.runtime import RankReport
+from pcircle.tool.console import miscounted, unsettled
+from pcircle.transfer.counters import Counters, totals
+from pcircle.transfer.items import Remark
+from pcircle.ui.names import show
+from pcircle.ui.report import FailedEntry, ReadReport, Signed, plural
+from pcircle.units import format_count, format_duration, format_rate, format_size
+
+SCHEMA = 1
+
+_NOT_HELD = "destination does not support them"
+
+
+class Report(ReadReport, frozen=True):
+    """A copy's result; `entries` counts what was copied.
+
+    `not_kept` counts entries by what of them could not be kept.
+    `special_skipped` are special files, left out without -a, which are not in `skipped`.
+    `resumed` counts the entries, copied or skipped, that an earlier run has
+    done; these and their bytes are in the counts, but not in the rates.
+    """
+
+    dry_run: bool
+    sources: tuple[str, ...]
+    target: str
+    found: int
+    not_kept: dict[str, int]
+    skipped: int
+    special_skipped: int
+    resumed: int
+    resumed_bytes: int
+    signatures: tuple[Signed, ...] = ()
+
+
+def described(remark: Remark) -> str:
+    """A remark in one line: its text behind the path, or around it."""
+    path = f"'{show(remark.path)}'"
+    if "{}" in remark.text:
+        return remark.text.replace("{}", path, 1)
+    return f"{path} {remark.text}"
+
+
+def describe_losses(not_kept: dict[str, int]) -> list[str]:
+    """What could not be kept, a line for each kind."""
+    return [
+        f"{kind} of {plural(count, 'entry', 'entries')} were not kept: "
+        + ("each became a separate file" if kind == HARD_LINKS else _NOT_HELD)
+        for kind, count in not_kept.items()
+    ]
+
+
+def account(
+    total: Counters, reports: Sequence[RankReport], failures: Sequence[FailedEntry]
+) -> str | None:
+    """What is wrong with the counts of a job that ended well; None if nothing is.
+
+    Found is counted where the source is read, and settled where the target is
+    written: each entry, and each byte where no entry has failed, once on both
+    sides. A report file then has all counts.
+    """
+    text = unsettled(total)
+    if not text and not total.failed and total.bytes_found != total.bytes_done:
+        text = f"{total.bytes_found} bytes were found, but {total.bytes_done} accounted for"
+    known = [f"all ranks: {total}"]
+    known += [f"rank {report.rank}: {totals(report.counts)}" for report in reports]
+    known += [f"failed: {failure}" for failure in failures]
+    return miscounted(text, "\n".join(known)) if text else None
+
+
+def summary(report: Report, target: str | None = None) -> str:
+    """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST."""
+    there = report.target if target is None else target
+    took = f"in {format_duration(report.elapsed_s)}"
+    if _was_idle(report):
+        done = f"nothing to do {took}"
+        if report.skipped:
+            skipped = plural(report.skipped, "entry", "entries")
+            checked = plural(report.directories, "directory", "directories")
+            done = f"nothing to do: {skipped} skipped, {checked} checked in '{there}' {took}"
+    else:
+        done = f"{_copied(report)} to '{there}' {took}"
+        if not report.dry_run:
+            rate = format_count(round(report.entries_per_s))
+            done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
+        if report.skipped:
+            done = f"{plural(report.skipped, 'entry', 'entries')} skipped; {done}"
+    if report.special_skipped:
+        left_out = plural(report.special_skipped, "special file", "special files")
+        done = f"{left_out} skipped; {done}"
+    if report.failed:
+        done = f"{plural(report.failed, 'entry', 'entries')} failed; {done}"
+    if report.resumed:
+        size = format_size(report.resumed_bytes)
+        earlier = plural(report.resumed, "entry", "entries")
+        done = f"{done}; of these, {earlier} and {size} by an earlier run"
+    return done
+
+
+def _copied(report: Report) -> str:
+    """What was copied, or would be."""
+    kinds = [
+        plural(report.files, "file", "files"),
+        plural(report.directories, "directory", "directories"),
+        plural(report.links, "link", "links"),
+    ]
+    if report.special:
+        kinds.append(plural(report.special, "special file", "special files"))
+    verb = "would copy" if report.dry_run else "copied"
+    entries = plural(report.entries, "entry", "entries")
+    return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
+
+
+def _was_idle(report: Report) -> bool:
+    """Whether all was there already: at most directories were looked at."""
+    if report.dry_run or report.failed or report.exit_code:
+        return False
+    copied = report.files or report.links or report.special
+    return not copied and bool(report.skipped or not report.entries)

@@ -1,0 +1,249 @@
+"""The checkpoint of a copy: which copies and options it is of, and what it says, in words.
+
+Whether a copy begins, resumes or is refused `pcircle.checkpoint.resume` decides. In all cases the
+temporary files of earlier runs are swept up on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+
+import msgspec
+
+from pcircle.checkpoint import resume
+from pcircle.checkpoint.journal import Named
+from pcircle.checkpoint.resume import Distrust, Job, Kept, Wish
+from pcircle.checkpoint.resumed import Trouble, is_litter_of
+from pcircle.checkpoint.store import PREFIX, Checkpoint, Identity, Unusable, Why, place
+from pcircle.errors import UsageError
+from pcircle.guards import require
+from pcircle.transfer.counters import totals
+from pcircle.transfer.items import Remark
+from pcircle.transfer.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
+from pcircle.trusted import Untrusted, place_of, refuse_pseudo
+from pcircle.ui.names import show
+from pcircle.units import format_count, format_size
+
+_LOOKED_AT_MOST = 10_000  # names beside a checkpoint
+
+
+def is_worth_it(plan: Plan) -> bool:
+    """Whether a copy may take long enough to be interrupted."""
+    return not plan.dry and any(_is_large(root, plan) for root in plan.roots)
+
+
+def _is_large(root: Root, plan: Plan) -> bool:
+    if root.kind != FILE:
+        return root.kind == DIRECTORY
+    path = os.path.join(plan.directory, root.source_holder, root.source_name)
+    with suppress(OSError):
+        return os.stat(path).st_size > plan.large_bytes
+    return False
+
+
+def reached(wish: Wish) -> Wish:
+    """The wish, no link left in its directory's path. UsageError if one is not trusted."""
+    if wish.directory is None:
+        return wish
+    try:
+        with place_of(os.path.join(wish.directory, b"")) as place:
+            refuse_pseudo(place)
+            return msgspec.structs.replace(wish, directory=os.path.abspath(place.path))
+    except Untrusted as error:
+        shown = show(wish.directory)
+        raise UsageError(f"--checkpoint-dir '{shown}': {error.strerror}") from None
+    except OSError:
+        return wish  # to make the checkpoint will say what is wrong
+
+
+def copies(roots: Sequence[Root], here: bytes) -> tuple[Identity, ...]:
+    """What a copy of these roots is a copy of. OSError if a source is gone."""
+    found = []
+    for root in roots:
+        source = os.path.join(here, root.source_holder, root.source_name)
+        target = os.path.join(os.path.realpath(os.path.join(here, root.target_holder)), b"")
+        inode = os.stat(source, follow_symlinks=root.kind == DIRECTORY).st_ino
+        # Once it exists a root may be its own holder, with no name of its own.
+        path = (target + root.target_name).rstrip(b"/") or b"/"
+        found.append(Identity(_lexical(source), inode, path))
+    return tuple(found)
+
+
+def _lexical(path: bytes) -> bytes:
+    holder, name = os.path.split(os.path.normpath(path))
+    return os.path.join(os.path.realpath(holder), name)
+
+
+def options_of(plan: Plan) -> dict[str, bytes]:
+    """The options that another run must have as well, each by its name, encoded."""
+    encode = msgspec.msgpack.encode
+    return {
+        "what is preserved": encode(plan.keep),
+        "existing files": encode(plan.existing),
+        "filters": encode(plan.rules),
+        "filters by attribute": encode(plan.wanted),
+        "-L": encode(plan.follow),
+        "-x": encode(plan.one_file_system),
+        "--sparse": encode(plan.sparse),
+        "--stripe": encode((plan.striping.keep, plan.striping.layout)),
+        "--verify": encode(plan.verify),
+        "--signature": encode(plan.sign),
+        "the list of paths": encode(plan.listed),
+    }
+
+
+def has_checkpoint(roots: Sequence[Root], here: bytes, wish: Wish) -> bool:
+    """Whether there is a checkpoint of a copy of these roots."""
+    try:
+        paths = place(copies(roots, here), wish.directory)
+    except OSError:
+        return False
+    return any(os.path.isdir(path) and not os.path.islink(path) for path in paths)
+
+
+def keep(plan: Plan, wish: Wish) -> Kept | None:
+    """Find or make the checkpoint of a copy. UsageError if it must not begin.
+
+    None if there can be none, and it was not asked for.
+    """
+    try:
+        identities = copies(plan.roots, plan.directory)
+    except OSError:
+        return None  # a source is gone: the copy will tell
+    target = identities[0].target
+    marked = target if is_in_copy(plan.roots) else os.path.dirname(target)
+    job = Job(identities, options_of(plan), plan.token, plan.large_bytes, marked, plan.now_ns)
+    try:
+        kept = resume.keep(job, wish)
+    except Unusable as why:
+        raise UsageError(words_of(why)) from why
+    if kept is not None and not kept.plan.resumed:  # else some of it may be resumed
+        _sweep_holders(plan, kept.plan.stale)
+    return kept
+
+
+def none_found(roots: Sequence[Root], target: bytes) -> str:
+    """That nothing is resumed; and where the copy goes, where that may not be what was meant."""
+    root, *others = roots
+    goes = root.target_shown
+    if others or root.kind != DIRECTORY or goes.rstrip(b"/") == target.rstrip(b"/"):
+        return "no checkpoint found: starting"
+    return (
+        f"no checkpoint found: starting; '{show(target)}' exists, so the copy goes to "
+        f"'{show(goes)}': add -T to make '{show(target)}' the copy"
+    )
+
+
+def left_behind(kept: Kept) -> Iterator[Remark]:
+    """Remarks of the checkpoints of other copies to the same place, which are of no use here.
+
+    They are named by source and destination, so that a copy does not find those of others.
+    """
+    mine = kept.checkpoint
+    targets = {copy.target for copy in require(mine.header).copies}
+    holder, name = os.path.split(mine.path)
+    for found in islice(_names_in(holder), _LOOKED_AT_MOST):
+        if found == name or not found.startswith(PREFIX):
+            continue
+        try:
+            other = Checkpoint.find(os.path.join(holder, found))
+        except Unusable:
+            continue
+        if other is None:
+            continue
+        copies = () if other.header is None else other.header.copies
+        other.close()
+        for copy in copies:
+            if copy.target in targets:
+                sides = f"'{show(copy.source)}' to '{show(copy.target)}'"
+                text = f"is of an interrupted copy of {sides}: resume that one, or remove it"
+                yield Remark(other.path, text)
+                break
+
+
+def _names_in(directory: bytes) -> Iterator[bytes]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def words_of(error: Unusable) -> str:
+    """Why a checkpoint can't be used, and what to do."""
+    path, detail = show(error.path), error.detail
+    what, busy = f"the checkpoint '{path}'", "another fcp is running this copy"
+    left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
+    source = show(os.fsencode(detail))
+    goes_on = "to continue, add --resume; to start over, --restart"
+    return {
+        Why.UNREACHABLE: f"{what}: {detail}",
+        Why.NOT_OURS: f"{what} is writable by others",
+        Why.NEWER: f"{what} was written by a newer version of fcp",
+        Why.JUST_MADE: f"{busy}: '{path}' was just made",
+        Why.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
+        Why.UNMAKEABLE: f"{what} cannot be created: {detail}",
+        Why.UNWRITABLE: f"{what} cannot be written: {detail}",
+        Why.INTERRUPTED: f"{left} ({how_far(error.counts)}): {goes_on}",
+        Why.DAMAGED: f"{left}, which is damaged: its header cannot be read; "
+        "to start over, add --resume or --restart",
+        Why.OTHER_SOURCE: f"{what} belongs to another source than '{source}'; {cure}",
+        Why.OTHER_SOURCES: f"{what} belongs to other sources; {cure}",
+        Why.OTHER_OPTIONS: f"{what} was made with other options ({detail}); {cure}",
+    }[error.why]
+
+
+def remarks_of(kept: Kept) -> list[Remark]:
+    """What the user should know of what earlier runs have left."""
+    found = kept.found
+    lines = [_damage(trouble) for trouble in found.trouble]
+    if found.distrust is not None:
+        lines.append(_distrust(found.distrust, kept.mark.directory))
+    if found.counts is not None:
+        lines.append(f"resuming from {{}}: {how_far(found.counts)}")
+    return [Remark(kept.checkpoint.path, line) for line in lines]
+
+
+def _damage(trouble: Trouble) -> str:
+    if trouble.reason:
+        return f"cannot read {trouble.journal}: {trouble.reason}"
+    lost = f"{trouble.lost_bytes} bytes of {trouble.journal} are damaged"
+    return f"{lost}; the entries they cover are copied again"
+
+
+def _distrust(distrust: Distrust, target: bytes) -> str:
+    return {
+        Distrust.OTHER_VERSION: "was made by another version of fcp and is not used: everything is "
+        "copied again",
+        Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
+        "or its mark was removed; everything is copied again",
+        Distrust.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",
+    }[distrust]
+
+
+def how_far(counts: Named) -> str:
+    """How much had been done when these counts were committed.
+
+    An item that was at work is in them, and not in the records: it is done again.
+    """
+    if not counts:
+        return "nothing is committed yet"
+    done = totals(counts)
+    return f"up to {format_count(done.settled)} entries, {format_size(done.bytes_done)} done"
+
+
+def _sweep_holders(plan: Plan, stale: Sequence[bytes]) -> None:
+    """Remove litter of roots that are not directories, from where these have their names."""
+    if not stale:
+        return
+    holders = {
+        os.path.join(plan.directory, root.target_holder)
+        for root in plan.roots
+        if root.kind != DIRECTORY
+    }
+    is_litter: Callable[[bytes], bool] = is_litter_of(stale)
+    for holder in holders:
+        with suppress(OSError):
+            for name in filter(is_litter, os.listdir(holder)):
+                os.unlink(os.path.join(holder, name))

@@ -1,0 +1,115 @@
+"""A copy that keeps a checkpoint: the same work, with a record of what was done.
+
+Every result has an epoch (`pcircle.circle.epochs`) and its part of the job's
+counts. A directory that is complete without a failure is one record, with the
+time at which its copy was changed last. A resumed run passes it over as long
+as nobody has changed that, at the cost of one `stat`; if there are directories
+below, it goes on to these, so that what was changed far below is found. What of
+a directory was done before has records of its own: the names of each batch, the
+ranges of large files, names of inodes that have several.
+
+What is done in a directory counts no sooner than the directory itself, and a
+link no sooner than what it is a link to, wherever these were made: so an
+item's epoch is the latest of its own end, its place's, and its children's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from pcircle.checkpoint.journal import Counts, Inode
+from pcircle.checkpoint.recorder import Recorder
+from pcircle.checkpoint.resume import Kept
+from pcircle.copying.settings import Stamp
+from pcircle.guards import require
+from pcircle.transfer.counters import FOUND, named
+from pcircle.transfer.items import NOTHING, Done, First, Item, Large, Links, One, Part
+from pcircle.transfer.plan import Plan
+from pcircle.transfer.work.links import is_copy_of
+from pcircle.transfer.work.task import CopyTask, slot_of
+from pcircle.transfer.worker.takings import has_failed
+from pcircle.walk.items import Place
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+
+class JournaledCopy(CopyTask):
+    """One rank's part of a copy that keeps a checkpoint."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        kept: Kept | None,
+        lists: Lists | None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__(plan, rank, size, lists, beside, number)
+        self._kept = kept  # on rank 0
+        self._recorder: Recorder = require(self._worker.recorder)
+        self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
+
+    def beside(self, number: int) -> JournaledCopy:
+        own = self._worker
+        return JournaledCopy(own.plan, own.rank, own.size, None, self._lists, self, number)
+
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """What a large file, and names of an inode that has several, came to."""
+        part = done.slots.get(slot_of(item), NOTHING)
+        if has_failed(part) or done.cause is not None:
+            return
+        if isinstance(item, Large):
+            if not item.linked:
+                self._name(item, part)
+        elif isinstance(item, Links):
+            self._name(item.one, part)
+            # The first name's own record may be lost with its rank: this one must do alone.
+            self._inode(item.first, item.made, item.copied, item.seal, item.one.place)
+        elif isinstance(item, First):
+            self._name(item.one, part)
+            if merged is not None and is_copy_of(item.one, merged):
+                found = require(merged.made), require(merged.copied), self._seal_of(part)
+                self._inode(item.one, *found, item.one.place)
+
+    def _name(self, item: Large | One, part: Part) -> None:
+        where = item.root, item.path
+        made_in = self._worker.sides.copy_mark(*where)
+        counts, entries = _of_one(part.counts), b"".join(part.runs)
+        self._recorder.names(*where, [item.name], named(counts), made_in, entries)
+
+    def _inode(self, one: One, made: int, copied: Stamp, seal: bytes, place: Place) -> None:
+        key = self._recorder.keys.inode(place.file_system, copied.inode)
+        where = one.root, one.path, one.name
+        self._recorder.add(Inode(key, *where, made, copied.version, seal))
+
+    def _seal_of(self, part: Part) -> bytes:
+        signer = self._worker.signer
+        return b"" if signer is None else signer.seal_of(part)
+
+    def abandon(self, item: Item, own: Any) -> None:
+        """Nothing: what there is of a large file is resumed."""
+
+    def finish(self) -> None:
+        """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
+        super().finish()
+        self._recorder.journal.close()
+        for part in self.parts:
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.let_go()
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def commit(self, epoch: int) -> None:
+        if self._kept is not None:
+            self._kept.guard.check()
+        self._recorder.journal.commit(epoch, named(self.measure().counts))
+        super().commit(epoch)
+
+
+def _of_one(counts: Counts) -> Counts:
+    """Counts of one name as its directory's records have them: with its being found."""
+    return (*counts[:FOUND], 1, *counts[FOUND + 1 :])

@@ -1,0 +1,30 @@
+"""What a job begins with that copies only what a list names.
+
+The entries hang in a tree of their own: a directory on the way to one of them
+is made if it is not there, is finished like any other, and counts as an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.items import Item, Singles
+from pcircle.transfer.plan import DIRECTORY, Plan
+from pcircle.walk.items import Tree
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+
+
+def seed_listed(plan: Plan, lists: Lists, counters: Counters) -> Iterator[Item]:
+    """The items for what is listed, counted as found."""
+    counters.found += len(lists.parts)
+    for part in lists.parts:
+        weight = 1.0 / len(lists.parts)
+        if plan.roots[part.root].kind == DIRECTORY:
+            counters.scans_due += 1
+            yield Tree(part.root, b"", weight, only=part.listed)
+        else:
+            yield Singles(part.root, part.root + 1, weight)

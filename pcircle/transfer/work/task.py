@@ -1,0 +1,342 @@
+"""The copy as a task: which work each kind of item is, and how their results come together.
+
+What is found in directories is the walk's affair (`pcircle.transfer.work.visitor`); here are the
+items that come of it: large files and their chunks, names of inodes that have several, copies to be
+read again. What such an item came to is a part of the directory of its slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from pcircle.errors import NoSpace
+from pcircle.fs.directories import affordable_threads
+from pcircle.guards import require, require_type
+from pcircle.runtime import Context, PartedTask
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.items import (
+    NOTHING,
+    OF_FILE,
+    Chunk,
+    Claim,
+    Done,
+    First,
+    Item,
+    Large,
+    Links,
+    Notice,
+    One,
+    Part,
+    Reread,
+    Singles,
+    Verify,
+)
+from pcircle.transfer.plan import DIRECTORY, Plan, scope_of
+from pcircle.transfer.work.entries import Entries
+from pcircle.transfer.work.large import LargeFile, LargeFiles
+from pcircle.transfer.work.links import HardLinks
+from pcircle.transfer.work.seeds import seed_listed
+from pcircle.transfer.work.visitor import CopyVisitor
+from pcircle.transfer.worker.waiting import LONGEST_WAIT_S
+from pcircle.transfer.worker.worker import Worker, worker
+from pcircle.ui.names import show
+from pcircle.walk.items import Batch, Portion, Tree
+from pcircle.walk.opened import Gathering
+from pcircle.walk.walker import Walker
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
+    from pcircle.transfer.work.verify import Verifier
+
+_BATCH_NAMES = 512  # of files that were given as SRC
+
+
+class Forwarded(NamedTuple):
+    """In place of the result of an item that another item, perhaps of another rank, does."""
+
+
+class Own(NamedTuple):
+    """What an item keeps for its completion, and what it came to before."""
+
+    value: Any
+    part: Part
+
+
+class CopyTask(PartedTask[Item, Done]):
+    """One rank's part of a copy."""
+
+    notice_type = Notice
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        size: int,
+        lists: Lists | None = None,
+        beside: CopyTask | None = None,
+        number: int = 0,
+    ) -> None:
+        """With `beside` it is that task's part for the worker thread of this number."""
+        super().__init__()
+        self._lists = lists
+        first: Worker | None = None if beside is None else beside._worker
+        links: HardLinks | None = None if beside is None else beside._links
+        self._worker: Worker = worker(plan, rank, size, first, number)
+        self._links: HardLinks = HardLinks(self._worker, links)
+        self.max_threads = affordable_threads(sides=2)
+        wanted = threads_of(plan)
+        self.threads = None if wanted is None else min(wanted, self.max_threads)
+        own = self._worker
+        self._entries = Entries(own, self._links)
+        self._visitor = CopyVisitor(own, self._entries)
+        scope = scope_of(plan)
+        sides = own.sides.sources, own.sides.targets
+        self._walker: Walker[Part] = Walker(self._visitor, scope, *sides, own.counters, rank, lists)
+        self._large = LargeFiles(own)
+        self._verifier: Verifier | None = None
+        if self._worker.waiting is not None:
+            from pcircle.transfer.work.verify import Verifier  # few copies are verified
+
+            self._verifier = Verifier(own)
+            self.epoch_period_s = LONGEST_WAIT_S
+
+    def seed(self) -> Iterator[Item]:
+        roots = self._worker.plan.roots
+        if self._lists is not None:
+            yield from seed_listed(self._worker.plan, self._lists, self._worker.counters)
+            return
+        weight = 1.0 / len(roots)
+        self._worker.counters.found += len(roots)
+        singles = 0
+        for number, root in enumerate(roots):
+            if root.kind == DIRECTORY:
+                self._worker.counters.scans_due += 1
+                yield Tree(number, b"", weight)
+            else:
+                singles += 1
+            here_ends = root.kind == DIRECTORY or number == len(roots) - 1
+            if singles and (here_ends or singles == _BATCH_NAMES):
+                end = number if root.kind == DIRECTORY else number + 1
+                yield Singles(end - singles, end, weight)
+                singles = 0
+
+    # ---- one item --------------------------------------------------------------
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        try:
+            if isinstance(item, Tree):
+                if item.only is not None and item.only.is_range and self._lists is None:
+                    context.post(0, [item])
+                    return Forwarded()
+                walked = self._walker.tree(item, context)
+                return walked if isinstance(walked, list) else self._walked(item, walked)
+            if isinstance(item, Batch):
+                return self._walked(item, self._walker.batch(item, context))
+            if isinstance(item, Portion):
+                return self._walked(item, self._walker.portion(item, context))
+            return self._other(item, context)
+        except NoSpace as error:
+            if self._worker.acting is not None:
+                self._worker.acting.actions.tell(context)
+            number = _root(item)
+            shown = show(self._worker.plan.roots[number].target_shown)
+            raise NoSpace(f"{shown}: destination full: {error}") from error
+
+    def _walked(self, item: Tree | Batch | Portion, part: Part) -> Done:
+        return Done({item.slot: self._visitor.since(part)})
+
+    def _other(self, item: Item, line: Context[Item]) -> Done | Own:
+        """An item that is no part of the walk: what it came to counts in its slot."""
+        context: Gathering[Part] = Gathering(line)
+        self._visitor.begin(item, context)
+        if self._worker.limits is not None:
+            self._worker.limits.begin(item, context.is_stopping)
+        value = self._work(item, context)
+        part = self._worker.takings.take()
+        done = None
+        if isinstance(value, Done):
+            done = self._with_part(value, slot_of(item), part)
+            if not (context.spawned or context.stopping):  # else it may have left off anywhere
+                self._record(item, done, None)
+        self._visitor.end(context, ())
+        if isinstance(item, Claim):
+            self._links.publish(self._visitor.since(NOTHING).epoch, context)
+        context.flush()
+        line.spawned += context.spawned
+        if done is not None:
+            return self._since(done)
+        return Own(value, self._visitor.since(part))
+
+    def _work(self, item: Item, context: Gathering[Part]) -> Any:
+        if isinstance(item, Chunk):
+            return self._large.chunk(item, context)
+        if isinstance(item, Large):
+            return self._large.begin(item, context)
+        if isinstance(item, Singles):
+            self._entries.singles(item, context)
+            return Done()
+        if isinstance(item, Verify | Reread):
+            return require(self._verifier).verify(item, context)
+        if isinstance(item, One):
+            return self._links.one(item, context)
+        if isinstance(item, Claim):
+            claimed = self._links.claim(item, context, self._record)
+            self._visitor.reached(max((part.epoch for part in claimed.slots.values()), default=0))
+            return claimed
+        if isinstance(item, First):
+            return self._links.first(item, context)
+        done = self._links.link(require_type(Links, item), context)
+        return Forwarded() if done is None else done
+
+    # ---- its completion --------------------------------------------------------
+
+    def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(own, Forwarded):
+            return merged
+        if isinstance(own, list):
+            tree = require_type(Tree, item)
+            return self._walked(tree, self._walker.join(own, merged.slots, context))
+        self._visitor.begin(item, context)
+        slot = slot_of(item)
+        if isinstance(own, Done):
+            done = self.merge(own, merged)
+            if isinstance(item, One) and done.cause is not None:
+                done = msgspec.structs.replace(done, made=None)  # nothing to link to
+            value = own
+        else:
+            value = require_type(Own, own).value
+            done = self._completed(item, own, merged, context)
+        done = self._with_part(done, slot, self._worker.takings.take())
+        if not context.spawned and _is_own_work(item, value):
+            self._record(item, done, merged)
+        self._visitor.reached(max((part.epoch for part in done.slots.values()), default=0))
+        self._visitor.end(context, ())
+        return self._since(done)
+
+    def _completed(self, item: Item, own: Own, merged: Done, context: Context[Item]) -> Done:
+        """The completion of an item that has kept something for it."""
+        slot = slot_of(item)
+        if isinstance(own.value, LargeFile):
+            done = self._large.complete(require_type(Large, item), own.value, merged, context)
+            of_file = merged.slots.get(OF_FILE, NOTHING)
+            part = Part(of_file.counts, of_file.epoch)
+            others = {s: p for s, p in merged.slots.items() if s != OF_FILE}
+            done = self.merge(done, Done(others))
+            return self._with_part(done, slot, self._worker.takings.merge(own.part, part))
+        slots = Done(merged.slots)
+        if isinstance(own.value, Forwarded):
+            return self._with_part(merged, slot, own.part)
+        if isinstance(item, First) and own.value:
+            self._links.first_ended(item, merged, context)
+        return self._with_part(slots, slot, own.part)
+
+    def _with_part(self, done: Done, slot: int, part: Part) -> Done:
+        """A result with more that came to its directory."""
+        if part is NOTHING:
+            return done
+        known = done.slots.get(slot, NOTHING)
+        slots = {**done.slots, slot: self._worker.takings.merge(known, part)}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _since(self, done: Done) -> Done:
+        """A result under the epoch in which it counts."""
+        slots = {slot: self._visitor.since(part) for slot, part in done.slots.items()}
+        return msgspec.structs.replace(done, slots=slots)
+
+    def _record(self, item: Item, done: Done, merged: Done | None) -> None:
+        """An item is complete: what it came to is for the journal, if there is one."""
+
+    def merge(self, a: Done, b: Done) -> Done:
+        copy = a if b.made is None else b
+        slots = dict(a.slots)
+        for slot, part in b.slots.items():
+            slots[slot] = self._worker.takings.merge(slots.get(slot, NOTHING), part)
+        return Done(slots, a.cause or b.cause, copy.made, copy.copied)
+
+    def abandon(self, item: Item, own: Any) -> None:
+        value = own.value if isinstance(own, Own) else own
+        if isinstance(value, LargeFile) and isinstance(item, Large):
+            self._large.abandon(item, value)
+
+    # ---- epochs ----------------------------------------------------------------
+
+    def seal(self, epoch: int) -> None:
+        if self._worker.disk is not None:
+            self._worker.disk.enter(epoch + 1)
+
+    def sync(self, epoch: int) -> None:
+        if self._worker.disk is not None:
+            self._worker.disk.sync()
+
+    def commit(self, epoch: int) -> None:
+        if self._worker.waiting is not None:
+            self._worker.waiting.commit(epoch)
+
+    # ---- the rank --------------------------------------------------------------
+
+    def close(self) -> None:
+        """The job has ended: let the directories go."""
+        self._links.close()
+        for part in self.parts:
+            part._worker.sides.close()
+            if part._worker.earlier is not None:
+                part._worker.earlier.resumed.close()
+        if self._worker.disk is not None:
+            self._worker.disk.close()
+
+    @property
+    def counted(self) -> Counters:
+        return self._worker.counters
+
+    def beside(self, number: int) -> CopyTask:
+        own = self._worker
+        return CopyTask(own.plan, own.rank, own.size, self._lists, self, number)
+
+
+def threads_of(plan: Plan) -> int | None:
+    """How many worker threads each rank has; None: adaptive.
+
+    To wait for a limit is no reason for more than one.
+    """
+    limited = plan.bytes_per_s is not None or plan.operations_per_s is not None
+    if limited and plan.threads is None:
+        return 1
+    return plan.threads
+
+
+def slot_of(item: Item) -> int:
+    """Where what an item comes to counts."""
+    if isinstance(item, Chunk | Reread):
+        return OF_FILE
+    if isinstance(item, First | Links):
+        return item.one.slot
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].slot  # they tell it for each group themselves
+    return item.slot
+
+
+def _is_own_work(item: Item, own: Any) -> bool:
+    """Whether an item's completion is where what it did is known, and is recorded once.
+
+    Which inode is copied is known at its home alone; a name that was claimed anew, and a large file
+    that was begun anew, have records by the items that did so.
+    """
+    if isinstance(item, First):
+        return bool(own)
+    if isinstance(item, Large):
+        return isinstance(own, LargeFile)
+    return not isinstance(own, Forwarded)
+
+
+def _root(item: Item) -> int:
+    """The number of the root, or of one of them, that an item belongs to."""
+    if isinstance(item, Singles):
+        return item.first
+    if isinstance(item, First | Links):
+        return item.one.root
+    if isinstance(item, Claim | Verify):
+        return item.groups[0].root
+    return item.chunk.root if isinstance(item, Reread) else item.root

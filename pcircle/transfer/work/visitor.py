@@ -1,0 +1,600 @@
+"""What fcp does at each step of the walk: directories made, filled, and finished.
+
+A directory of the target is made when its source is opened; names are copied between the two, by
+`pcircle.transfer.work.entries`; when all that is in it is done it gets its attributes. Where a
+checkpoint is kept, one that is complete without a failure is a record, and of the others the names
+that are done; they are written at the item's end, under the latest epoch of all that it touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from pcircle.checkpoint.journal import Counts, Subtree
+from pcircle.checkpoint.resumed import (
+    Partial,
+    Standing,
+    remaining,
+    still,
+    without_checkpoint,
+)
+from pcircle.copying import target
+from pcircle.copying.extras import path_of
+from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.metadata import settle_file, settle_searched
+from pcircle.fs.naming import sync_directory
+from pcircle.fs.scan import Block
+from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
+from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals
+from pcircle.transfer.items import (
+    NOTHING,
+    Claim,
+    First,
+    Item,
+    Large,
+    Links,
+    One,
+    Part,
+    Skipped,
+    Verify,
+)
+from pcircle.transfer.work.entries import Entries
+from pcircle.transfer.work.follow import below, refuse_cycle
+from pcircle.transfer.work.small import (
+    Begun,
+    is_to_be_opened,
+    made_with,
+    small_directories,
+)
+from pcircle.transfer.work.takeup import open_again, sweep, sweep_all
+from pcircle.transfer.worker.takings import between, has_failed
+from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.opened import Gathering, Open, child_of
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import device
+
+
+class Directory(NamedTuple):
+    """A directory between its being made and its completion."""
+
+    source: os.stat_result
+    identity: tuple[int, int]
+    created: bool
+    held: Held | None = None
+    begun: bool = False  # by an earlier run: something in it that was not finished
+    finished_ns: int = 0  # when an earlier run changed it last, which has done it
+    layout: bytes | None = None  # that it hands down
+    partial: Partial | None = None  # what an earlier run has done of it
+    bare: bool = False  # it was made, and hands down no access control list
+
+
+class CopyVisitor(Visitor[Part]):
+    """One worker thread's."""
+
+    nothing: ClassVar[Part] = NOTHING
+
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        self._plan = worker.plan
+        self._sides = worker.sides
+        self._directory = worker.copier
+        self._copier = worker.copier.copier
+        self._extras = worker.extras
+        self._limits = worker.limits
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._takings = worker.takings
+        self._signer = worker.signer
+        self._disk = worker.disk
+        self._recorder = worker.recorder
+        self._waiting = worker.waiting
+        self._earlier = worker.earlier
+        self._acting = worker.acting
+        self._entries = entries
+        self._counted = False  # the directory that is asked for, as one that was looked at
+        self._in_place = False  # a directory that is complete is so in the item that has read it
+        self._began: Counts = ()  # the item
+        self._standing = Standing()  # of the directory that is asked for
+        self._floor = 0  # the latest epoch of what the item has touched
+        self._small = small_directories(worker)
+        self.does_small = self._small is not None
+
+    # ---- items -----------------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._floor = floor_of(item)
+        self._in_place = isinstance(item, Tree)
+        self._began = self._begin(context)
+
+    def resume(self, base: Open[Part], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._floor = base.own or 0
+        self._in_place = False
+        self._begin(context)
+
+    def _begin(self, context: Context[Any]) -> Counts:
+        """An item begins: what the last one left is not its own. The counts so far."""
+        self._copier.is_stopping = context.is_stopping
+        if self._limits is not None:
+            self._limits.is_stopping = context.is_stopping
+        if self._waiting is not None:
+            self._waiting.begin()
+        if self._recorder is not None:
+            self._recorder.begin()
+        return self._takings.begin()
+
+    def end(self, context: Context[Any], opens: Sequence[Open[Part]]) -> None:
+        """See `Visitor`: what was done is recorded, claimed, and to be verified."""
+        self._entries.end(context)
+        if self._acting is not None:
+            self._acting.actions.tell(context)
+        if opens and self._began:
+            self._share(opens)
+        recorder = self._recorder
+        if recorder is not None:
+            self._floor = recorder.end(self._floor)
+        if opens:
+            opens[0].own = self._floor
+
+    def reached(self, epoch: int) -> None:
+        """What the item is made of counts no sooner than this."""
+        self._floor = max(self._floor, epoch)
+
+    def stays(self, opened: Open[Part]) -> None:
+        """See `Visitor`."""
+        opened.ended = self._takings.now()
+
+    def _share(self, opens: Sequence[Open[Part]]) -> None:
+        """Give each directory that stays what was counted in it, but in none of the others.
+
+        Those that were complete in place count where they lie.
+        """
+        opens[0].began, opens[0].ended = self._began, self._takings.now()
+        counts = [between(opened.began, opened.ended) for opened in opens]
+        own = list(counts)
+        for opened, all_below in zip(opens[1:], counts[1:], strict=True):
+            above = require(opened.above).slot
+            own[above] = between(all_below, own[above])
+        for opened, share in zip(opens, own, strict=True):
+            opened.part = self.merge(opened.part, Part(share))
+
+    def since(self, part: Part) -> Part:
+        """What came of an item that has just ended, under the epoch in which it counts."""
+        if self._recorder is None or part.epoch >= self._floor:
+            return part
+        return msgspec.structs.replace(part, epoch=self._floor)
+
+    def taken(self) -> Part:
+        """See `Visitor`."""
+        takings = self._takings
+        return takings.signed() if self._in_place else takings.take()
+
+    def merge(self, a: Part, b: Part) -> Part:
+        """See `Visitor`."""
+        return self._takings.merge(a, b)
+
+    # ---- entering --------------------------------------------------------------
+
+    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+        """See `Visitor`: what an earlier run has done, if there are no directories below.
+
+        Of others the directories below are looked at one by one: these may have been changed.
+        """
+        self._counted = False
+        opened.began = self._takings.now()
+        if self._earlier is None:
+            return None
+        self._standing = self._earlier.standing(opened.root, opened.path)
+        record = self._standing.record
+        if record is None or totals(record.counts).directories > 1:
+            return None
+        part = NOTHING
+        signer = self._signer
+        if signer is not None:
+            if not signer.is_digest(record.digest):
+                return None
+            runs = (signer.directory_entry(opened.root, opened.path, record.digest),)
+            part = Part(runs=runs, signed=record.signed)
+        self._counters.resume(record.counts)
+        if totals(record.counts).special_skipped:
+            context.note([Skipped(opened.path, "", opened.root)])
+        return part
+
+    def small(
+        self, above: Open[Part], name: bytes, source: Lease, context: Gathering[Part]
+    ) -> Part | Open[Part] | None:
+        """See `Visitor`."""
+        begun = require(self._small).copy(above, name, source)
+        if not isinstance(begun, Begun):
+            return NOTHING if begun else None
+        opened = child_of(above, name, len(context.opens), NOTHING)
+        context.opens.append(opened)
+        opened.began = begun.began
+        opened.leases = source, begun.target
+        if begun.target is None:
+            self._begin_directory()
+            error = require(begun.error)
+            had_tried(error, "create the copy of directory")
+            opened.failed = True
+            self._counters.weight += above.weight
+            self.failed(opened, error, context)
+            return opened
+        identity, bare = begun.target.identity, self._extras.any
+        opened.own = Directory(source.opened.status, identity, created=True, bare=bare)
+        opened.place = self._place(opened, source, begun.target, above, made=True)
+        self._floor = max(self._floor, opened.place.epoch)
+        opened.weight = above.weight / max(1, len(begun.names))
+        self._entries.are_copied(opened, begun, context)
+        self._begin_directory()
+        self._counters.found += len(begun.names)
+        self._counters.weight += 0.0 if begun.names else above.weight
+        try:
+            self._entries.go_on(opened, begun, context)
+        except BaseException:  # the job ends
+            begun.target.end()
+            raise
+        return opened
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        """See `Visitor`: make the target's directory."""
+        self._begin_directory()
+        doing = "open directory"
+        try:
+            if holder is not None:
+                self._refuse(opened, source, holder)
+            doing = "create the copy of directory"
+            return self._enter(opened, source, holder)
+        except OSError as error:
+            had_tried(error, doing)
+            raise
+
+    def _enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease:
+        status = source.opened.status
+        if holder is None or holder.leases is None:
+            created = self._make_root(opened, status)
+            self._sides.leave_mark(opened.root)
+            target_side = self._sides.targets.lease(opened.root, opened.path)
+        else:
+            above = require(holder.leases[1])
+            name = opened.path.rpartition(b"/")[2]
+            created = self._make_in(opened, status, name, above.fd, holder)
+            target_side = self._sides.targets.lease_below(above, name)
+        try:
+            own = self._between(source.fd, status, target_side, holder, created=created)
+            if not created:
+                own = self._take_up(opened, target_side, own)
+            opened.own = own
+            opened.place = self._place(opened, source, target_side, holder, made=created)
+            if opened.place.epoch > self._floor:
+                self._floor = opened.place.epoch
+            if self._plan.follow:
+                opened.ancestors = below(ancestors_of(opened, holder), opened.place)
+        except BaseException:
+            target_side.end()
+            raise
+        return target_side
+
+    def _begin_directory(self) -> None:
+        self._counted = True
+        self._counters.scans_done += 1
+        self._counters.sized += 1
+        if self._limits is not None:
+            self._limits.operations(self._limits.entry)
+
+    def _refuse(self, opened: Open[Part], source: Lease, holder: Open[Part]) -> None:
+        """Trouble if the directory is the copy itself, or was gone through before."""
+        if source.identity == require(holder.place).copy:
+            raise Trouble(LOOP, "it is the copy that is being made")
+        if self._plan.follow:
+            where = opened.root, opened.path, ancestors_of(opened, holder)
+            refuse_cycle(where, source, self._sides.sources, self._sides.targets)
+
+    def _between(
+        self,
+        source_fd: int,
+        status: os.stat_result,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        created: bool,
+    ) -> Directory:
+        extras = self._extras
+        layout = self._copier.layouts.of_directory(source_fd)
+        if not extras.any:
+            return Directory(status, lease.identity, created, layout=layout)
+        bare = holder is not None and require(holder.place).bare
+        inherited = created and extras.made_directory(lease.fd, bare=bare)
+        try:
+            held = extras.of_directory(source_fd, alone=inherited or not created)
+        except OSError as error:
+            had_tried(error, "read the attributes of")
+            raise
+        bare = created and not inherited
+        return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
+
+    def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
+        """Make a root's copy; False if something with its name was there."""
+        root = self._plan.roots[opened.root]
+        if not root.target_name:
+            return False
+        with self._sides.targets.lease(opened.root, HOLDER) as lease:
+            return self._make_in(opened, status, root.target_name, lease.fd, None)
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        """Make the target directory; False if something with its name was there."""
+        mode = made_with(status, self._plan.umask, closed=self._plan.keep.mode)
+        if self._recorder is not None and is_to_be_opened(status, self._plan.umask):
+            self._announce(opened, name, holder_fd)
+        try:
+            os.mkdir(name, mode, dir_fd=holder_fd)
+        except FileExistsError:
+            made = holder is not None and require(holder.place).made
+            self._directory.enter_names(
+                opened.root, HOLDER if holder is None else holder.path, made=made
+            )
+            self._copier.names.collisions.check(holder_fd, name)
+            if self._earlier is not None and self._is_ours(holder_fd, name):
+                # Those that the source has not either are others', and stay.
+                source, _ = require(opened.leases)
+                flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
+                open_again(holder_fd, name, flags=flags)
+            return False
+        except OSError as error:
+            target.stop_if_full(error, holder_fd, self._copier.names)
+            raise
+        return True
+
+    def _place(
+        self,
+        opened: Open[Part],
+        source: Lease,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        made: bool,
+    ) -> Place:
+        number = self._file_system(opened, source, holder)
+        copy, epoch = lease.identity, 0 if self._disk is None else self._disk.epoch
+        if holder is not None:
+            above = require(holder.place)
+            copy, epoch = above.copy, max(epoch, above.epoch)
+        bare = opened.own.bare
+        return Place(source.identity, lease.identity, copy, number, epoch, made, bare)
+
+    def _file_system(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> int:
+        """The walk's number of the file system that a directory is on."""
+        if holder is None:
+            return self._plan.roots[opened.root].file_system
+        if not self._plan.keep.links:
+            return 0  # nobody asks
+        above, _ = require(holder.leases)
+        if device(above) == device(source):
+            return require(holder.place).file_system
+        # A mount point: its path is the same on every node, its device number may not be.
+        from zlib import crc32
+
+        return crc32(b"%d %s" % (opened.root, opened.path))
+
+    def _is_ours(self, holder_fd: int, name: bytes) -> bool:
+        """Whether a directory that is there was changed by this job, rather than by others."""
+        status = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        return self._plan.is_ours(status)
+
+    def _announce(self, opened: Open[Part], name: bytes, holder_fd: int) -> None:
+        """Have it known to a later run that a directory was made by us."""
+        try:
+            os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            require(self._recorder).making(opened.root, opened.path)
+
+    def _take_up(self, opened: Open[Part], lease: Lease, own: Directory) -> Directory:
+        """Of a directory that an earlier run has begun: what is done of it, the litter removed."""
+        earlier = self._earlier
+        if earlier is None:
+            return own
+        where, standing = (opened.root, opened.path), self._standing
+        partial = None
+        if standing.record is not None:  # all that it had by then is there
+            # What could not be kept of it must be counted again.
+            if not totals(standing.record.counts).not_kept:
+                own = own._replace(finished_ns=standing.record.changed)
+            partial = earlier.partial(*where)
+        elif not lease.searched:  # else nobody can tell what is there
+            begun, listing = sweep(earlier.resumed, *where, lease.fd)
+            own = own._replace(begun=begun)
+            partial = None if standing.spoiled else earlier.partial(*where, listing)
+        if partial is not None:
+            self._counters.resume(partial.counts)
+        # Whether an earlier run has made it, should it matter.
+        return own._replace(created=earlier.resumed.is_made(*where), partial=partial)
+
+    # ---- what is in it ---------------------------------------------------------
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`: without the checkpoint, and what an earlier run has done."""
+        if self._plan.journal is not None:
+            blocks = without_checkpoint(blocks, source.fd, self._plan.journal.path)
+        partial = None if opened.own is None else opened.own.partial
+        if partial is None or self._recorder is None:
+            return blocks
+        return remaining(blocks, partial, self._recorder.keys)
+
+    def divided(self, opened: Open[Part], text: bytes) -> bytes:
+        """See `Visitor`."""
+        recorder = self._recorder
+        if opened.own.partial is None or recorder is None:
+            return text
+        return still(text, opened.own.partial, recorder.keys)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """See `Visitor`."""
+        self._entries.copy(where, names, fds, context)
+
+    def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._accounts.fail(where.root, join_path(where.path, name), "reach", error, context)
+
+    def failed(self, opened: Open[Part], error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        if not self._counted:  # what it is in can't be reached
+            self._begin_directory()
+        doing = tried(error, "open directory" if opened.own is None else "read directory")
+        self._accounts.fail(opened.root, opened.path, doing, error, context, sized=True)
+
+    # ---- leaving ---------------------------------------------------------------
+
+    def lost(self, opened: Open[Part]) -> Part:
+        """See `Visitor`: what is in it is nobody's entry."""
+        if self._in_place:
+            return NOTHING
+        part = self.merge(opened.part, self.taken())
+        self._floor = max(self._floor, part.epoch)
+        return msgspec.structs.replace(part, runs=(), shelved=(), signed=0)
+
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+        """See `Visitor`: all that is below is done: the directory gets its attributes."""
+        where = opened.root, opened.path
+        try:
+            self._finish(opened)
+        except OSError as error:
+            had_tried(error, "set the attributes of the copy of")
+            self._accounts.fail(*where, None, error, context, sized=True)
+            return self.lost(opened)
+        self._counters.directories += 1
+        part, signer = opened.part, self._signer
+        if signer is not None:
+            try:
+                signed = signer.directory(*where, NOTHING, part)
+            except ValueError as twice:
+                self._counters.directories -= 1
+                why = Changed(str(twice))
+                self._accounts.fail(*where, "sign directory", why, context, sized=True)
+                return self.lost(opened)
+            part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
+        if self._acting is not None:
+            self._acting.directory(*where)
+        if self._recorder is None:
+            return part
+        if self._in_place:
+            counts = between(opened.began, self._takings.now())
+            if not counts[FAILED]:
+                self._record(opened, part, counts)
+            return part  # its holder's counts have these in them
+        part = self.merge(part, self.taken())
+        self._floor = max(self._floor, part.epoch, require(opened.place).epoch)
+        if not has_failed(part):
+            self._record(opened, part, part.counts)
+        return part
+
+    def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
+        """One record says it all, unless there are directories below: see `known`."""
+        copy: os.stat_result | None = None
+        if opened.leases is not None and opened.leases[1] is not None:
+            with suppress(OSError):  # then it is done, but nothing says so
+                copy = os.fstat(opened.leases[1].fd)
+        else:
+            copy = self._sides.copy_status(opened.root, opened.path, opened.own.identity)
+        if copy is None:
+            return
+        if counts[DIRECTORIES] == 1:
+            self._entries.forget(opened.root, opened.path)
+        recorder = require(self._recorder)
+        key = recorder.keys.directory(opened.root, opened.path)
+        digest = b"" if self._signer is None else self._signer.digest_of(part)
+        recorder.add(
+            Subtree(key, named(counts), copy.st_ino, copy.st_ctime_ns, digest, part.signed)
+        )
+
+    def _finish(self, opened: Open[Part]) -> None:
+        """Give a directory its attributes, and have it on disk if that is wanted. OSError."""
+        own = opened.own
+        keep = self._plan.keep
+        missing = is_to_be_opened(own.source, self._plan.umask) if own.created else 0
+        sync = self._plan.existing.sync
+        any_attribute = keep.mode or keep.any
+        own_work = any_attribute or missing or sync or own.begun or own.layout is not None
+        if not (own_work or own.finished_ns):
+            return
+        if opened.leases is not None and opened.leases[1] is not None:
+            self._finish_open(opened, opened.leases[1], missing)
+            return
+        with self._sides.targets.lease(opened.root, opened.path, own.identity) as lease:
+            self._finish_open(opened, lease, missing)
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        own = opened.own
+        if own.finished_ns and os.fstat(lease.fd).st_ctime_ns == own.finished_ns:
+            self._counters.resumed += 1
+            return  # an earlier run has finished it, and nothing was changed since
+        if own.begun and self._earlier is not None:
+            sweep_all(self._earlier.resumed, lease.fd)
+        if own.layout is not None:
+            self._copier.layouts.give_directory(lease, own.layout)
+        self._settle(lease, own)
+        if missing and not self._plan.keep.mode:
+            os.fchmod(lease.fd, stat.S_IMODE(os.fstat(lease.fd).st_mode) & ~missing)
+        if own.held is not None:
+            self._extras.protect(lease.fd, own.held)
+        if self._plan.existing.sync:
+            with trying("flush the copy of"):
+                sync_directory(lease.fd, searched=lease.searched)
+                self._sync_root(opened)
+
+    def _settle(self, lease: Lease, own: Directory) -> None:
+        keep = self._plan.keep
+        if lease.searched and own.held is None:
+            settle_searched(lease.fd, own.source, keep)
+            return
+        target_fd = path_of(lease.fd) if lease.searched else lease.fd
+        refused = settle_file(target_fd, own.source, keep, own.held)
+        if refused:
+            try:
+                self._extras.account(refused, lease.fd)
+            finally:
+                if keep.timestamps:  # a probe for room has moved them
+                    times = own.source.st_atime_ns, own.source.st_mtime_ns
+                    os.utime(target_fd, ns=times)
+
+    def _sync_root(self, opened: Open[Part]) -> None:
+        """Bring to disk the name of a root that was made."""
+        if not opened.path and opened.own.created:
+            with self._sides.targets.lease(opened.root, HOLDER) as holder:
+                self._sides.sync_holder(HOLDER, holder)
+
+
+def floor_of(item: Item) -> int:
+    """The epoch before which nothing that the item does can count."""
+    if isinstance(item, Links):
+        return max(item.epoch, item.one.place.epoch)
+    if isinstance(item, First):
+        return item.one.place.epoch
+    place: Place | None = None
+    if isinstance(item, Tree | Batch | Portion | Large | One):
+        place = item.place
+    elif isinstance(item, Claim | Verify):
+        return max(group.place.epoch for group in item.groups)
+    return 0 if place is None else place.epoch
+
+
+def ancestors_of(opened: Open[Part], holder: Open[Part] | None) -> bytes:
+    """The identities of the directories on the path to one."""
+    return b"" if holder is None else holder.ancestors

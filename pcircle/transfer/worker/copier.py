@@ -1,0 +1,73 @@
+"""The copier of one worker thread, with the directory that it copies into."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pcircle.copying.existing import Taken
+from pcircle.copying.extras import Extras
+from pcircle.copying.files import Copier
+from pcircle.fs.directories import Directories
+from pcircle.fs.trouble import trying
+from pcircle.transfer.acting import Acting
+from pcircle.transfer.counters import Counters
+
+if TYPE_CHECKING:
+    from pcircle.signature import Signer
+from pcircle.walk.items import Place
+
+
+class DirectoryCopier:
+    """A `copier` that is told of each directory before anything is copied into it."""
+
+    def __init__(
+        self,
+        copier: Copier,
+        extras: Extras,
+        counters: Counters,
+        sources: Directories,
+        signer: Signer | None,
+        acting: Acting | None,
+    ) -> None:
+        self.copier = copier
+        self._extras = extras
+        self._counters = counters
+        self._sources = sources
+        self._signer = signer
+        self._acting = acting
+
+    def enter(self, root: int, path: bytes, place: Place, target_fd: int) -> None:
+        """What follows is made in the copy of this directory, which is open."""
+        self._extras.enter(target_fd, bare=place.bare)
+        self.enter_names(root, path, made=place.made)
+
+    def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
+        """Names that follow are in the copy of this directory, which this run has `made` or not."""
+        self.copier.names.collisions.enter(self._sources, root, path, made=made)
+        if self._acting is not None:
+            self._acting.at(root, path)
+
+    def special(
+        self, source_fd: int, source: bytes, target_fd: int, name: bytes, *, claimed: bool = True
+    ) -> os.stat_result | None:
+        """Copy a FIFO, a socket or a device, and count it; see `copy_special`."""
+        from pcircle.copying.special import copy_special  # few trees have any
+
+        names = (source_fd, source, target_fd, name)
+        self.copier.means.watch.attempt(0)
+        try:
+            status = copy_special(self.copier.means, names, claimed=claimed)
+        except Taken:
+            self.copier.skip(target_fd, name)
+            return None
+        if status is None:
+            if self._signer is not None:
+                with trying("read the existing copy of"):
+                    made = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+                self._signer.node(made.st_mode, made.st_rdev)
+            self._counters.special += 1
+            self._counters.sized += 1
+            if self._acting is not None:
+                self._acting.special(target_fd, name)
+        return status

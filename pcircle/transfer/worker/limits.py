@@ -1,0 +1,30 @@
+"""`--bwlimit` and `--ops-limit`: what items cost; see `pcircle.copying.limits`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pcircle.copying.limits import Limits
+from pcircle.transfer.items import Chunk, Item, Large, Links
+from pcircle.transfer.plan import Plan
+
+
+class ItemLimits(Limits):
+    """One rank's share of the limits of a copy, with what its items cost."""
+
+    def begin(self, item: Item, stop: Callable[[], bool]) -> None:
+        """Wait until an item may begin. Names in a batch are waited for one by one."""
+        self.is_stopping = stop
+        if isinstance(item, Chunk):
+            self.operations(2)
+        elif isinstance(item, Links):
+            self.operations(self.entry)
+        elif isinstance(item, Large):
+            self.operations(self.entry + 2)  # it is looked up again, and renamed
+
+
+def limits_of(plan: Plan, size: int) -> ItemLimits | None:
+    """A rank's share of the limits; None if there are none."""
+    if plan.bytes_per_s is None and plan.operations_per_s is None:
+        return None
+    return ItemLimits(plan, plan.bytes_per_s, plan.operations_per_s, size)

@@ -1,0 +1,51 @@
+"""FIFOs, sockets and devices that are not to be copied (`pcircle.copying.special` copies them).
+
+Without -a those in a tree are left out, as other tools do, and that is said once
+for each kind; one that is given as SRC is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.fs.directories import join_path
+from pcircle.fs.trouble import SPECIAL, Changed, Trouble, special_kind
+from pcircle.runtime import Context
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.items import Item, Skipped
+from pcircle.transfer.plan import Plan
+
+
+class Skipper:
+    """Leaves special files out, counts them, and has the first of each kind told."""
+
+    def __init__(self, plan: Plan, counters: Counters) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._told: set[tuple[int, str]] = set()
+
+    def skip(
+        self, root: int, above: bytes, name: bytes, source_fd: int, context: Context[Item]
+    ) -> int:
+        """Leave out a special file in a directory; its mode. OSError if it is none any more."""
+        status = os.stat(name, dir_fd=source_fd, follow_symlinks=self._plan.follow)
+        kind = special_kind(status.st_mode)
+        if not kind:
+            raise Changed("it is no longer a special file")
+        self._counters.special_skipped += 1
+        self._counters.sized += 1
+        # By root: a signature has to know which one lacks something.
+        if (root, kind) not in self._told:
+            self._told.add((root, kind))
+            path = os.path.join(self._plan.roots[root].source_shown, join_path(above, name))
+            context.note([Skipped(path, kind, root)])
+        return status.st_mode
+
+
+def not_copied(source_fd: int, name: bytes) -> OSError:
+    """Why a special file that is given as SRC is not copied. OSError if it is not there."""
+    status = os.stat(name, dir_fd=source_fd, follow_symlinks=False)
+    what = special_kind(status.st_mode)
+    if not what:
+        return Changed("it is no longer a special file")
+    return Trouble(SPECIAL, f"it is a {what}: add -a to copy it")

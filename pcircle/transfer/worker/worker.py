@@ -1,0 +1,129 @@
+"""What one worker thread of a copy works with, put together once, from the plan.
+
+The parts know each other no further than they were given here. Whoever works on entries takes,
+when it is made, what it needs of a `Worker`, so that its constructor is the list of that. Threads
+of a rank share what must be one: the journal, the disk's epochs, the limits, what waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.recorder import Recorder
+from pcircle.checkpoint.resumed import Resumed
+from pcircle.copying.extras import Extras
+from pcircle.copying.files import Copier
+from pcircle.copying.observing import Observer, Signing
+from pcircle.copying.target import Names
+from pcircle.fs.directories import HOLDER
+from pcircle.guards import require
+from pcircle.transfer.acting import Acting
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.plan import Plan
+from pcircle.transfer.worker.accounts import CopyAccounts
+from pcircle.transfer.worker.choose import siblings_of
+from pcircle.transfer.worker.copier import DirectoryCopier
+from pcircle.transfer.worker.earlier import Earlier
+from pcircle.transfer.worker.limits import ItemLimits, limits_of
+from pcircle.transfer.worker.sides import Sides
+from pcircle.transfer.worker.takings import Takings
+from pcircle.transfer.worker.waiting import Waiting
+
+if TYPE_CHECKING:
+    from pcircle.copying.hashing import Hasher
+    from pcircle.signature import Signer
+
+
+class Worker(NamedTuple):
+    """The parts of one worker thread of `rank` of `size`.
+
+    `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
+    --verify, `earlier` without --resume, `signer` without -s, `limits` where there are none,
+    `acting` without --json-lines.
+    """
+
+    plan: Plan
+    rank: int
+    size: int
+    sides: Sides
+    counters: Counters
+    accounts: CopyAccounts
+    takings: Takings
+    extras: Extras
+    copier: DirectoryCopier
+    signer: Signer | None
+    limits: ItemLimits | None
+    disk: Disk | None
+    recorder: Recorder | None
+    waiting: Waiting | None
+    earlier: Earlier | None
+    acting: Acting | None
+
+
+def worker(
+    plan: Plan, rank: int, size: int, first: Worker | None = None, number: int = 0
+) -> Worker:
+    """The worker of a rank, or that of its thread of this `number`, beside the `first`."""
+    counters = Counters()
+    recorder, disk = _journal(plan, rank, first)
+    sides = Sides(plan, None if disk is None else disk.opened, is_first=first is None)
+    limits = limits_of(plan, size) if first is None else first.limits
+    signer = None
+    if plan.sign is not None:
+        from pcircle.signature import Signer  # few copies are signed
+
+        signer = Signer(plan.sign, HOLDER, first=None if first is None else first.signer)
+    hasher: Hasher | None = None
+    if plan.verify:
+        from pcircle.copying.hashing import Hasher  # few copies are verified
+
+        hasher = Hasher()
+    signing = None if signer is None else Signing(signer)
+    acting = None
+    if plan.acts.any:
+        acting = Acting(plan.tool, plan.acts, rank, None if first is None else first.acting)
+    wanted = (hasher, signing, limits, acting)
+    observers: list[Observer] = [each for each in wanted if each is not None]
+    # The number tells temporary names apart, of all threads of all ranks.
+    temporary = Names(plan, rank + size * number, siblings_of(plan))
+    extras = Extras(plan.keep, counters, temporary)
+    copier = Copier(plan, counters, extras, observers)
+    waiting = None
+    if disk is not None and hasher is not None:
+        waiting = Waiting(disk, hasher, None if first is None else first.waiting)
+    return Worker(
+        plan,
+        rank,
+        size,
+        sides,
+        counters,
+        CopyAccounts(plan, counters, acting),
+        Takings(counters, signer, counted=recorder is not None),
+        extras,
+        DirectoryCopier(copier, extras, counters, sides.sources, signer, acting),
+        signer,
+        limits,
+        disk,
+        recorder,
+        waiting,
+        _earlier(plan, recorder, sides, signer),
+        acting,
+    )
+
+
+def _journal(plan: Plan, rank: int, first: Worker | None) -> tuple[Recorder | None, Disk | None]:
+    """The recorder, if there is a checkpoint; and what has to be on disk, for whichever reason."""
+    if plan.journal is not None:
+        recorder = Recorder(plan.journal, rank, None if first is None else first.recorder)
+        return recorder, recorder
+    return None, Disk(None if first is None else first.disk) if plan.verify else None
+
+
+def _earlier(
+    plan: Plan, recorder: Recorder | None, sides: Sides, signer: Signer | None
+) -> Earlier | None:
+    if plan.journal is None or not plan.journal.stale:
+        return None
+    keys = require(recorder).keys
+    return Earlier(plan, Resumed(plan.journal, keys), keys, sides, signer)
