@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 _SECOND = 10**9
 UNITS_NS = (2 * _SECOND, _SECOND, 10**7, 10**6, 10**3, 100)
@@ -39,11 +40,11 @@ class Precision:
 
     def _unit_ns(self, old: os.stat_result, directory_fd: int) -> int:
         if self._next_name is None:
-            return _unit_shown_by(old)
+            return unit_shown_by(old)
         known = self._known.get(old.st_dev)
         if known is None:
             known = self._known[old.st_dev] = _tried(self._next_name(), old.st_dev, directory_fd)
-        return known or _unit_shown_by(old)
+        return known or unit_shown_by(old)
 
 
 def _tried(name: bytes, device: int, directory_fd: int) -> int:
@@ -67,7 +68,18 @@ def _tried(name: bytes, device: int, directory_fd: int) -> int:
     return next(units, 1)
 
 
-def _unit_shown_by(status: os.stat_result) -> int:
+class Times(Protocol):
+    """The times of a file, as `os.stat` names them."""
+
+    @property
+    def st_atime_ns(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+
+
+def unit_shown_by(status: Times) -> int:
     """What times are counted in, as far as those of one file show it; as cp reads it."""
     times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
     return next((unit for unit in UNITS_NS if not any(time % unit for time in times)), 1)

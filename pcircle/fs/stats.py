@@ -47,6 +47,24 @@ class Failed(Exception):
         self.errors = errors
 
 
+class Row(NamedTuple):
+    """What is known of one entry, by the names that `os.stat` has for it."""
+
+    st_mode: int
+    st_ino: int
+    st_dev: int
+    st_nlink: int
+    st_uid: int
+    st_gid: int
+    st_size: int
+    st_blocks: int
+    st_blksize: int
+    st_rdev: int
+    st_atime_ns: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+
+
 class Stats:
     """What `look` found of up to `CAPACITY` names, in their order. Links are not followed.
 
@@ -136,6 +154,18 @@ class Stats:
         """A time of theirs as `os.stat` has it, in nanoseconds."""
         seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
         return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
+
+    def rows(self, count: int) -> Iterator[Row]:
+        """All that is known of the first names, entry by entry."""
+        numbers = ("mode", "inode", "links", "uid", "gid", "size", "blocks", "block_size")
+        mode, inode, links, *others = (self.column(name, 0, count) for name in numbers)
+        devices, nodes = self.devices(0, count), self.devices(0, count, "rdev")
+        times = (self.times_ns(name, 0, count) for name in ("atime", "mtime", "ctime"))
+        return map(Row, mode, inode, devices, links, *others, nodes, *times)
+
+    def agrees(self, other: Stats, name: str, count: int) -> bool:
+        """Whether a column of the first names is the same in both, at a fraction of its price."""
+        return self._columns[name][:count] == other._columns[name][:count]
 
     def are_files(self, count: int) -> bool:
         """Whether the first names are regular files of one mode, as most of a directory are."""

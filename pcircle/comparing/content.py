@@ -1,0 +1,112 @@
+"""Whether two open files have the same bytes, in a range that may be all of them or a chunk.
+
+Both are read into memory that begins with a page and compared there by the C library, which gives
+up the interpreter's lock for it. Small files come as two objects, which costs less. What is a hole
+on both sides is not read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pcircle.buffers import anonymous
+from pcircle.comparing.sides import Fds, asked
+from pcircle.fs.data import data_ranges
+
+BLOCK_BYTES: Final = 256 << 10
+_SMALL_BYTES: Final = 64 << 10
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Contents:
+    """Compares ranges of files. One thread's. `read` is told of the bytes of each side."""
+
+    def __init__(self, read: Callable[[int], None] | None = None) -> None:
+        self._read = read
+        self._views: tuple[memoryview, memoryview] | None = None
+        self._places = (0, 0)
+
+    def same(self, fds: Fds, offset: int, length: int, *, sparse: bool = False) -> bool:
+        """Whether two open files have the same bytes in a range that lies in both.
+
+        `sparse`: both may have holes. OSError, which knows its side.
+        """
+        if length <= _SMALL_BYTES and not sparse:
+            return self._same_small(fds, offset, length)
+        if not sparse:
+            return self._same_range(fds, offset, length)
+        return all(self._same_range(fds, *each) for each in _data_of_either(fds, offset, length))
+
+    def _same_small(self, fds: Fds, offset: int, length: int) -> bool:
+        first = asked(0, lambda side: os.pread(fds[side], length, offset))
+        second = asked(1, lambda side: os.pread(fds[side], length, offset))
+        if self._read is not None:
+            self._read(len(second))
+        if len(first) == len(second) == length or first != second[: len(first)]:
+            return first == second
+        return self._same_range(fds, offset, length)  # fewer came than were asked for
+
+    def _same_range(self, fds: Fds, offset: int, length: int) -> bool:
+        first, second = self._buffers()
+        end = offset + length
+        while offset < end:
+            size = min(BLOCK_BYTES, end - offset)
+            read = _filled(0, fds, first[:size], offset)
+            if _filled(1, fds, second[:size], offset) != read:
+                return False
+            if self._read is not None:
+                self._read(read)
+            if _memcmp(*self._places, read):
+                return False
+            if read < size:
+                return True  # both end here
+            offset += size
+        return True
+
+    def _buffers(self) -> tuple[memoryview, memoryview]:
+        if self._views is None:
+            memory = anonymous(BLOCK_BYTES), anonymous(BLOCK_BYTES)
+            first, second = (ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in memory)
+            self._places = first, second
+            self._views = memoryview(memory[0]), memoryview(memory[1])
+        return self._views
+
+
+def _filled(side: int, fds: Fds, view: memoryview, offset: int) -> int:
+    """Read a block of one side; fewer bytes only if the file ends."""
+    return asked(side, lambda side: _read_whole(fds[side], view, offset))
+
+
+def _read_whole(fd: int, view: memoryview, offset: int) -> int:
+    done = 0
+    while done < len(view):
+        count = os.preadv(fd, [view[done:]], offset + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
+def _data_of_either(fds: Fds, offset: int, length: int) -> Iterator[tuple[int, int]]:
+    """The (offset, length) of what is data in one of two files, or in both, in order."""
+    sides = [data_ranges(fd, offset, length) for fd in fds]
+    heads = [next(side, None) for side in sides]
+    begin = end = offset
+    while True:
+        waiting = [(head[0], number) for number, head in enumerate(heads) if head is not None]
+        if not waiting:
+            break
+        start, number = min(waiting)
+        size = (heads[number] or (0, 0))[1]
+        heads[number] = next(sides[number], None)
+        if start > end:
+            if begin < end:
+                yield begin, end - begin
+            begin = start
+        end = max(end, start + size)
+    if begin < end:
+        yield begin, end - begin

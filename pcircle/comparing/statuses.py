@@ -1,0 +1,162 @@
+"""What the status of two entries tells: one pair at a time, or two blocks of look-ups at once.
+
+Most pairs are equal, so blocks are compared column by column, in C, and only pairs of which some
+column differs are looked at one by one: 500,000 equal pairs take a tenth of a second.
+
+Times are the same if they are closer than a window, or, without one, if the side that keeps times
+less exactly could have made its own of the other's: that is asked only where two times differ.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import cache
+from typing import Final
+
+from pcircle.comparing.fields import (
+    ATIME,
+    CTIME,
+    GROUP,
+    KIND,
+    MODE,
+    MTIME,
+    OWNER,
+    RDEV,
+    SIZE,
+)
+from pcircle.copying.precision import UNITS_NS, unit_shown_by
+from pcircle.fs.stats import Row, Stats
+from pcircle.mounts import type_of_device
+
+Status = os.stat_result | Row
+
+_COLUMNS: Final = {
+    KIND: ("mode",),
+    SIZE: ("size",),
+    MTIME: ("mtime", "mtime_ns"),
+    ATIME: ("atime", "atime_ns"),
+    CTIME: ("ctime", "ctime_ns"),
+    MODE: ("mode",),
+    OWNER: ("uid",),
+    GROUP: ("gid",),
+}
+_COARSEST_NS: Final = UNITS_NS[0]
+_EVEN_SECONDS = frozenset({b"vfat", b"msdos"})  # whose change times are finer
+
+
+class Users:
+    """Names of users and groups on this node, each looked up once; a number without is its own."""
+
+    def __init__(self) -> None:
+        self.user = cache(_user)
+        self.group = cache(_group)
+
+
+def _user(number: int) -> str:
+    import pwd  # few runs ask for names
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OverflowError):
+        return str(number)
+
+
+def _group(number: int) -> str:
+    import grp  # as above
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except (KeyError, OverflowError):
+        return str(number)
+
+
+class Comparer:
+    """Tells which of some fields, see `OF_STATUS`, two entries have different. One thread's.
+
+    Times that are at most `window_ns` apart are the same; None: as exactly as both sides keep them.
+    With `users` owners and groups are the same if their names here are.
+    """
+
+    def __init__(
+        self, fields: int, window_ns: int | None = None, users: Users | None = None
+    ) -> None:
+        self._fields = fields
+        self._window_ns = window_ns
+        self._columns = tuple(
+            dict.fromkeys(
+                name for bit, columns in _COLUMNS.items() if fields & bit for name in columns
+            )
+        )
+        self._users = users
+        self._even: dict[int, bool] = {}  # by device
+
+    def differences(self, a: Status, b: Status) -> int:
+        """What two entries have different, of what their status tells."""
+        fields, mode, other = self._fields, a.st_mode, b.st_mode
+        kind = mode & 0o170000
+        if kind != other & 0o170000:
+            return fields & KIND
+        found = 0
+        if mode != other and kind != stat.S_IFLNK:
+            found = MODE
+        if kind == stat.S_IFREG:
+            if a.st_size != b.st_size:
+                found |= SIZE
+        elif kind in (stat.S_IFCHR, stat.S_IFBLK) and a.st_rdev != b.st_rdev:
+            found |= RDEV
+        users = self._users
+        user, other_user, group, other_group = a.st_uid, b.st_uid, a.st_gid, b.st_gid
+        if user != other_user and (users is None or users.user(user) != users.user(other_user)):
+            found |= OWNER
+        if group != other_group and (
+            users is None or users.group(group) != users.group(other_group)
+        ):
+            found |= GROUP
+        times = (
+            (MTIME, a.st_mtime_ns, b.st_mtime_ns),
+            (ATIME, a.st_atime_ns, b.st_atime_ns),
+            (CTIME, a.st_ctime_ns, b.st_ctime_ns),
+        )
+        for bit, time_ns, other_ns in times:
+            if time_ns != other_ns and fields & bit and not self._is_time(time_ns, other_ns, a, b):
+                found |= bit
+        return found & fields
+
+    def blocks(self, a: Stats, b: Stats, count: int) -> dict[int, int]:
+        """What the first pairs of two blocks have different, by their places; of equal ones none.
+
+        Both must have been looked up for the same names in the same order.
+        """
+        if not count or (
+            all(a.agrees(b, name, count) for name in self._columns)
+            and (not self._fields & RDEV or _are_same_devices(a, b, count))
+        ):
+            return {}
+        found = {}
+        differences = self.differences
+        for place, (x, y) in enumerate(zip(a.rows(count), b.rows(count), strict=True)):
+            different = differences(x, y)
+            if different:
+                found[place] = different
+        return found
+
+    def _is_time(self, a_ns: int, b_ns: int, a: Status, b: Status) -> bool:
+        if self._window_ns is not None:
+            return abs(a_ns - b_ns) <= self._window_ns
+        if a_ns // _COARSEST_NS != b_ns // _COARSEST_NS:
+            return False  # so is it cut to less, as each unit is some of the finer ones
+        unit_ns = max(self._unit_ns(a), self._unit_ns(b))
+        return a_ns // unit_ns == b_ns // unit_ns
+
+    def _unit_ns(self, status: Status) -> int:
+        device = status.st_dev
+        even = self._even.get(device)
+        if even is None:
+            even = self._even[device] = type_of_device(device) in _EVEN_SECONDS
+        return _COARSEST_NS if even else unit_shown_by(status)
+
+
+def _are_same_devices(a: Stats, b: Stats, count: int) -> bool:
+    """Whether no device differs, of entries whose modes are the same."""
+    return a.are_files(count) or a.devices(0, count, "rdev") == b.devices(0, count, "rdev")
