@@ -142,7 +142,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "units",
         "walk",
     },
-    "walk": {"fs", "guards", "runtime", "trusted", "writing"},
+    "walk": {"fs", "guards", "runtime", "trusted", "workers", "writing"},
     "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
     **dict.fromkeys(TOOLS, BELOW_TOOLS | {"removing", "tool", "transfer"}),
 }

@@ -23,8 +23,7 @@ def change(*paths: str | bytes, **options: object) -> TreeReport | None:
     from pcircle.tool.shell import words_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    words = ["--acl-remove=all" if word == "--acl-remove" else word for word in words_of(options)]
-    typed = FCHMOD.parser().parse([*words, "--", *operands], {})
+    typed = FCHMOD.parser().parse([*words_of(options), "--", *operands], FCHMOD.bare)
     if operands and not _says_what(options):
         raise UsageError("one of mode, owner, group, acl and others must be given")
     typed.verbose, typed.changes = 0, False  # nothing is printed

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Bare, Parser, add_actions, add_filters, notes
+from pcircle.ui.arguments import POLITE, Bare, Parser, add_actions, add_filters, notes
 
+BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
 _OWNER_OPTIONS = ("--of-owner", "--of-group")  # the filters: what is set has the usual names
 _CODES = """\
 Exit codes: 0 success; 1 some entries could not be changed, each one named;
@@ -106,7 +107,6 @@ def _add_ways(add: Callable[..., object]) -> None:
     add("-P", dest="never", action="store_true", help="follow no links")
     add("--no-preserve-root", action="store_true", help="do not refuse to work on / with -R")
     add("--preserve-root", action="store_true", help="refuse to work on / with -R (default)")
-    add("--polite", action="store_true", help="not available yet")
 
 
 def _free_h(p: Parser) -> None:
@@ -123,8 +123,7 @@ def _shell(tool: str, operand: str, about: str) -> Shell:
 
     usage = f"{tool} [OPTION]... {operand} PATH...\n       {tool} --apply FILE [OPTION]..."
     epilog = notes(tool, _CODES + _EXAMPLES[tool])
-    bare = {"--acl-remove": "--acl-remove=all"}
-    return Shell(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, bare)
+    return Shell(tool, f"{operand} PATH...", usage, about, epilog, _add, carry_out, BARE)
 
 
 FCHMOD = _shell("fchmod", "MODE", _MODE)

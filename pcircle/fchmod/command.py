@@ -184,9 +184,8 @@ def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:
 
 
 def _refuse(typed: argparse.Namespace) -> None:
-    for option, given in (("-L", typed.all_links), ("--polite", typed.polite)):
-        if given:
-            raise UsageError(f"{option}: not available yet")
+    if typed.all_links:
+        raise UsageError("-L: not available yet")
     if typed.keep_setid and typed.no_setid:
         raise UsageError("--keep-setid cannot be combined with --no-setid")
     if typed.operand_links and (typed.never or typed.no_dereference):

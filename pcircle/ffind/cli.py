@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pcircle.ffind.language.words import split
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import (
+    POLITE,
     Bare,
     Parser,
     add_output,
     add_patterns,
     add_performance,
+    add_polite,
     add_stop,
     notes,
     run,
@@ -43,7 +45,7 @@ Examples:
 )
 
 
-_BARE = {"--sort": "--sort=path"}
+_BARE = {"--sort": "--sort=path", **POLITE}
 
 
 class FindParser(Parser):
@@ -85,6 +87,7 @@ def parser() -> FindParser:
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="removals per second, all processes together")
+    add_polite(add)
     add_stop(add)
     add = add_output(p).add_argument
     add("--list-out", metavar="FILE", help="list what is found, for the other tools")

@@ -86,6 +86,8 @@ class FindTask(
         helpers = _HELPERS if number < _WITH_HELPERS else _FEW_HELPERS
         if plan.threads is not None:
             helpers = max(1, min(helpers, plan.threads))
+        if self.turns is not None:  # each thread has one look-up under way
+            helpers = 1
         self.stats = Stats(helpers)
         self.ahead = Ahead(helpers, follow=plan.settings.follow == "L")
         self.output.flush = self.flush

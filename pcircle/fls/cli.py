@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Bare, Parser, add_filters, add_output, add_performance, notes
+from pcircle.ui.arguments import (
+    POLITE,
+    Bare,
+    Parser,
+    add_filters,
+    add_output,
+    add_performance,
+    add_polite,
+    notes,
+)
 
 USAGE = """\
 fls [OPTION]... [PATH]...
@@ -32,7 +41,7 @@ Examples:
 )
 
 WHEN = ("always", "auto", "never")
-BARE = {"--color": "--color=always", "--hyperlink": "--hyperlink=always"}
+BARE = {"--color": "--color=always", "--hyperlink": "--hyperlink=always", **POLITE}
 
 
 def _add(p: Parser) -> None:
@@ -48,7 +57,7 @@ def _add(p: Parser) -> None:
     )
     p._option_string_actions["-0"].help = "lists are NUL-terminated, and so is each line printed"
     p.set_defaults(prints_null=True)
-    add_performance(p)
+    add_polite(add_performance(p).add_argument)
     add_output(p)
     p._option_string_actions["--json"].help = "write a row an entry as JSON (-: standard output)"
 

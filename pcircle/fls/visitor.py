@@ -393,6 +393,9 @@ class ListTask(TreeTask):
 
     def begin(self) -> None:
         """See `TreeTask`."""
+        if self.turns is not None:  # each thread has one look-up under way
+            self.stats = Stats(1)
+            return
         division = divide(self.plan.threads)
         self.threads, self.max_threads = division.workers, division.most
         number = 0 if self.first is None else len(self.first.parts)

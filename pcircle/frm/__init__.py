@@ -21,8 +21,9 @@ def remove(*paths: str | bytes, **options: object) -> TreeReport | None:
     from pcircle.frm.cli import parser
     from pcircle.frm.command import program_of
     from pcircle.tool.shell import words_of
+    from pcircle.ui.arguments import POLITE
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = parser().parse([*words_of(options), "--", *operands], {})
+    typed = parser().parse([*words_of(options), "--", *operands], POLITE)
     typed.verbose = 0  # nothing is printed
     return program_of(typed).call()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Parser, add_actions, add_filters, add_plans, notes
+from pcircle.ui.arguments import POLITE, Parser, add_actions, add_filters, add_plans, notes
 
 USAGE = """\
 frm [OPTION]... PATH...
@@ -53,7 +53,6 @@ def _add(p: Parser) -> None:
     add_plans(add)
     add("--truncate", metavar="SIZE", help="not available yet")
     add("--immutable", metavar="HOW", help="not available yet")
-    add("--polite", action="store_true", help="not available yet")
     add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")
@@ -66,5 +65,5 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return remove_typed(typed)
 
 
-_SHELL = Shell("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out)
+_SHELL = Shell("frm", "PATH...", USAGE, DESCRIPTION, EPILOG, _add, _carry_out, POLITE)
 parser, main = _SHELL.parser, _SHELL.main

@@ -12,9 +12,17 @@ from pcircle.errors import UsageError
 from pcircle.tool.filters import attributes_of
 from pcircle.transport.launch import TransportOption
 from pcircle.ui.progress import Mode
-from pcircle.ui.values import interval_s, number_of_jobs, number_of_threads
+from pcircle.ui.values import (
+    interval_s,
+    invalid,
+    number,
+    number_of_jobs,
+    number_of_threads,
+    parse_number,
+)
 from pcircle.walk.attributes import ANY, Attributes
 
+_ALL = 100
 _OF_DIFF = frozenset(
     ("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words")
 )
@@ -25,8 +33,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
     `filters` are as of `pcircle.tool.inputs.rules_of`, and `wanted` is what entries must be. With
     `files_from` only what that list names is meant; `null`: such files are NUL-terminated.
-    `threads` and `jobs` None: adaptive, and as many as there are cores. `silent`: nothing is
-    printed, as a program has called.
+    `threads` and `jobs` None: adaptive, and as many as there are cores. `polite` as of `TreePlan`.
+    `silent`: nothing is printed, as a program has called.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -36,6 +44,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     one_file_system: bool = False
     threads: int | None = None
     jobs: int | None = None
+    polite: float | None = None
     transport: TransportOption = "auto"
     quiet: bool = False
     verbose: int = 0
@@ -56,6 +65,7 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
         "one_file_system": typed.one_file_system,
         "threads": None if typed.threads is None else number_of_threads(typed.threads),
         "jobs": None if typed.jobs is None else number_of_jobs(typed.jobs),
+        "polite": _share(typed.polite) if "polite" in typed else None,  # not every tool has it
         "transport": typed.transport,
         "quiet": typed.quiet,
         "verbose": typed.verbose,
@@ -64,6 +74,16 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
         "json": typed.json,
         "error_log": typed.error_log,
     }
+
+
+def _share(text: str | None) -> float | None:
+    """The value of --polite. UsageError."""
+    if text is None:
+        return None
+    percent = number("--polite", text.removesuffix("%"), parse_number)
+    if not 0 < percent <= _ALL:
+        raise invalid("--polite", text, "must be a percentage, greater than 0")
+    return percent / _ALL
 
 
 def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
 
 import msgspec
@@ -34,11 +34,13 @@ from pcircle.walk.attributes import ANY, Attributes
 from pcircle.walk.globs import Rule
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.pacing import paced
 from pcircle.walk.roots import Root, open_roots, root_of
 from pcircle.walk.seeds import seeds
 from pcircle.walk.tasks import WalkTask
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import Scope, Walker
+from pcircle.workers.polite import Turns
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BATCH_S = 0.1
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+_POLITE_THREADS = 16  # which take turns
 
 
 class Phase(msgspec.Struct, frozen=True, array_like=True, tag="a"):
@@ -57,7 +60,8 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `directory` is the working directory; `one_node` tells that all ranks share a node. `rules`
     choose among what is below the roots, as `wanted` does, with times counted from `now_ns`;
-    `one_file_system`: of a mount point the directory alone.
+    `one_file_system`: of a mount point the directory alone. With `polite` the file system is
+    spared: that is the share of time in which a rank has an operation under way at the most.
     """
 
     roots: tuple[Root, ...]
@@ -68,6 +72,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     now_ns: int = 0
     one_file_system: bool = False
     threads: int | None = None
+    polite: float | None = None
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[Root, ...]:
@@ -169,6 +174,10 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         self.plan = plan
         self.first: Any = first  # the part of the rank's first thread, if this is not that
         self.counters = self.counters_type()
+        self.turns: Turns | None = None
+        if plan.polite is not None:
+            self.threads = min(self.threads or _POLITE_THREADS, self.max_threads)
+            self.turns = Turns(plan.polite, self.threads) if first is None else first.turns
         self.begin()
         self.directories = self.reach(is_first=first is None)
         self._walker = self.walker(self.visitor_type(self))
@@ -178,7 +187,16 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
         plan = self.plan
         scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
         counters, rank = visitor.counters, self.rank
-        return Walker(visitor, scope, self.directories, None, counters, rank, self.lists)
+        goes = visitor if self.is_at_will else paced(visitor, self.turns, self.pace)
+        return Walker(goes, scope, self.directories, None, counters, rank, self.lists)
+
+    @property
+    def is_at_will(self) -> bool:
+        """Whether the walk goes as fast as it can."""
+        return self.turns is None
+
+    def pace(self, count: int, stop: Callable[[], bool]) -> None:
+        """So many entries were looked at: wait until more may be."""
 
     def beside(self, number: int) -> TreeTask:
         return type(self)(self.plan, self.rank, self.lists, self)

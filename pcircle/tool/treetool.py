@@ -239,6 +239,7 @@ class TreeProgram(ToolProgram):
             "now_ns": now_ns(),
             "one_file_system": options.one_file_system,
             "threads": options.threads,
+            "polite": options.polite,
         }
         plan = self.plan_type(**(fields | self._more | self.decided(roots, len(nodes))))
         self._lists = self.listing(roots)

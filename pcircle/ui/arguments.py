@@ -242,6 +242,16 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
+POLITE = {"--polite": "--polite=50"}
+"""The value of --polite where it is left out: what `bare` has of tools with `add_polite`."""
+
+
+def add_polite(add: Callable[..., object]) -> None:
+    """Whether the file system is spared, and how much."""
+    text = "spare others: busy LEVEL%% of the time (50), or less"
+    add("--polite", action=Bare, metavar="LEVEL", help=text)
+
+
 def add_stop(add: Callable[..., object]) -> None:
     """When the job is to stop early."""
     add("--stop-after", metavar="T", help="stop in good order after T (exit code 4)")
@@ -252,6 +262,7 @@ def add_actions(p: argparse.ArgumentParser, does: str) -> None:
     """What tools that change what they find have besides a walk's; `does` as in "removed"."""
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="operations per second, all processes together")
+    add_polite(add)
     add_stop(add)
     add = add_output(p).add_argument
     p._option_string_actions["-v"].help = f"list {does} entries (-vv: per-process statistics)"

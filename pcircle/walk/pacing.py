@@ -1,0 +1,166 @@
+"""A visitor that keeps to a pace: what it wraps does a little at a time, and rests between.
+
+The walk need not know: to it this is the visitor. All time that is not spent resting counts as
+work, the walk's own opening and reading of directories included. `pcircle.workers.polite` says how
+long a rest is, from what operations take; a tool may have others, such as a limit by the second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, cast
+
+from pcircle.fs.directories import Lease
+from pcircle.fs.scan import Block
+from pcircle.runtime import Context
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Visitor, Where
+from pcircle.walk.walker import batches
+from pcircle.workers.polite import Turns
+
+P = TypeVar("P")
+Due = Callable[[int, Callable[[], bool]], None]
+
+_SOME = 32  # names between two rests
+_REST_AFTER_S = 0.01
+_BATCH_S = 0.1
+_WAITED_FOR_S = 0.02
+
+
+def paced(visitor: Visitor[P], turns: Turns | None, due: Due | None = None) -> Visitor[P]:
+    """The visitor, at a pace: by `turns`, and with `due` called for so many entries."""
+    return cast("Visitor[P]", _Paced(visitor, turns, due))
+
+
+class _Paced:
+    """What a visitor does, less what it does with many directories at once."""
+
+    does_small = does_bare = False
+
+    def __init__(self, visitor: Visitor[Any], turns: Turns | None, due: Due | None) -> None:
+        self._visitor = visitor
+        self._turns = turns
+        self._due = due
+        self._stop: Callable[[], bool] = bool
+        self._since_s = 0.0  # when it began to work
+        self._mark_s = 0.0  # when it was last heard of
+        self._worked_s = 0.0  # before that, without a rest
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._visitor, name)
+
+    # ---- work and rest ----------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._start(context)
+        self._visitor.begin(item, context)
+
+    def resume(self, base: Open[Any], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._start(context)
+        self._visitor.resume(base, context)
+
+    def end(self, context: Context[Any], opens: Sequence[Open[Any]]) -> None:
+        """See `Visitor`."""
+        self._visitor.end(context, opens)
+        self._worked_s += time.monotonic() - self._since_s
+        if self._turns is not None:
+            self._turns.end()
+
+    def _start(self, context: Context[Any]) -> None:
+        self._stop = context.is_stopping
+        if self._turns is not None:
+            if self._worked_s > _REST_AFTER_S:
+                self._turns.pause(self._worked_s, self._stop)
+                self._worked_s = 0.0
+            self._turns.begin(self._stop)
+        self._since_s = self._mark_s = time.monotonic()
+
+    def _done(self, kind: str, count: int) -> None:
+        """So many operations have ended: rest, if it is time to."""
+        now_s = time.monotonic()
+        turns = self._turns
+        if self._due is not None and count:
+            self._due(count, self._stop)
+        if turns is not None:
+            if count:
+                turns.note(kind, count, now_s - self._mark_s)
+            worked_s = self._worked_s + now_s - self._since_s
+            if worked_s > _REST_AFTER_S:
+                turns.end()
+                turns.pause(worked_s, self._stop)
+                turns.begin(self._stop)
+                self._worked_s, self._since_s = 0.0, time.monotonic()
+        self._mark_s = time.monotonic()
+
+    # ---- directories ------------------------------------------------------------
+
+    def enter(self, opened: Open[Any], source: Lease, holder: Open[Any] | None) -> Lease | None:
+        """See `Visitor`. It was opened just before."""
+        target = self._visitor.enter(opened, source, holder)
+        self._done("enter", 1)
+        return target
+
+    def whole(
+        self, opened: Open[Any], weight: float, source: Lease, context: Context[Any]
+    ) -> list[bytes] | None:
+        """See `Visitor`."""
+        counters: Any = getattr(self._visitor, "counters", None)
+        found = 0 if counters is None else counters.found
+        below = self._visitor.whole(opened, weight, source, context)
+        if below is not None:
+            self._done("whole", 1 if counters is None else max(1, counters.found - found))
+        return below
+
+    def meant(self, opened: Open[Any], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """See `Visitor`."""
+        for block in self._visitor.meant(opened, blocks, source):
+            yield block
+            self._done("block", 0)
+
+    def leave(self, opened: Open[Any], context: Context[Any]) -> Any:
+        """See `Visitor`."""
+        self._mark_s = time.monotonic()
+        part = self._visitor.leave(opened, context)
+        self._done("leave", 1)
+        return part
+
+    # ---- names ------------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
+    ) -> None:
+        """See `Visitor`: what takes too long is handed back, unless all is to be done here."""
+        begun_s = time.monotonic()
+        rest = names
+        while len(rest) > _SOME and not context.stopping:
+            some, rest = _parted(rest)
+            self._some(where, some, fds, context)
+            took_s = time.monotonic() - begun_s
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            if enough and where.place is not None and not self._visitor.in_place:
+                context.spawn(list(batches(where, rest, -(-len(rest) // 2))))
+                return
+        self._some(where, rest, fds, context)
+
+    def _some(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Any]
+    ) -> None:
+        self._mark_s = time.monotonic()
+        self._visitor.names(where, names, fds, context)
+        self._done("names", len(names))
+
+
+def _parted(names: Names) -> tuple[Names, Names]:
+    """Some of the names, and the others."""
+    for kind in ("links", "specials", "files"):
+        every = getattr(names, kind)
+        if every:
+            some = Names([], [], [])
+            setattr(some, kind, every[:_SOME])
+            rest = Names(names.files, names.links, names.specials)
+            setattr(rest, kind, every[_SOME:])
+            return some, rest
+    return names, Names([], [], [])

@@ -1,0 +1,85 @@
+"""With `--polite` a tool has no more under way than a file system takes without getting slow.
+
+The file system counts: how many requests wait at a time where they queue for one server, and where
+there is a server for each.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fcp.running import ONE, Run
+from tests.frm.running import grow, paths
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
+
+ALL = ("lookup", "getattr", "setattr", "unlink", "rmdir", "opendir", "readdir", "readdirplus")
+TREE = [f"tree/{number % 12}/{number}" for number in range(360)]
+TOOLS = {
+    "frm": ["-q", "-r"],
+    "ffind": ["-size", "+0", "-fprint", "/dev/null"],
+    "fls": ["-lR"],
+    "fchmod": ["-q", "-R", "u-r"],
+}
+every_tool = pytest.mark.parametrize("tool", TOOLS)
+
+
+def _run(tool: str, top: bytes, *options: str) -> None:
+    words: list[str | bytes]
+    if tool == "ffind":
+        words = [top, *TOOLS[tool], *options]
+    elif tool == "fchmod":
+        words = [*TOOLS[tool][:-1], *options, TOOLS[tool][-1], top]
+    else:
+        words = [*TOOLS[tool], *options, top]
+    with Run(ONE, *words, program=(f"pcircle.{tool}",)) as started:
+        ended = started.finish()
+    assert ended.code == 0, ended.said
+
+
+@every_tool
+def test_no_queue_is_made(place: bytes, fuse: Mount, tool: str) -> None:
+    """One server answers in turn, so what waits makes all slower: few do. All is done."""
+    mounted = fuse()
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(ALL, servers=1, busy_s=0.0005))
+    _run(tool, mounted.path + b"/tree", "--polite=100%")
+    assert 0 < mounted.state().max_delayed <= 4
+    mounted.rules()
+    if tool == "frm":
+        assert paths(mounted.backing) == []
+    elif tool == "fchmod":
+        modes = {
+            os.lstat(os.path.join(mounted.backing, path.encode())).st_mode & 0o400 for path in TREE
+        }
+        assert modes == {0}
+
+
+@every_tool
+def test_what_nobody_feels_is_used(place: bytes, fuse: Mount, tool: str) -> None:
+    """Where operations take no longer with many under way there are more than one."""
+    mounted = fuse()
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(ALL, delay_s=0.002))
+    _run(tool, mounted.path + b"/tree", "--polite=100")
+    assert mounted.state().max_delayed >= 2
+
+
+@pytest.mark.parametrize("tool", ["ffind", "fls", "fchmod"])
+def test_without_it_there_is_a_queue(place: bytes, fuse: Mount, tool: str) -> None:
+    """So the tests above can fail."""
+    mounted = fuse()
+    grow(mounted.backing, TREE)
+    mounted.rules(Rule(ALL, servers=1, busy_s=0.0005))
+    _run(tool, mounted.path + b"/tree", "--threads", "16")
+    assert mounted.state().max_delayed > 4
+
+
+@pytest.mark.parametrize("value", ["0", "101", "-1", "x", "50%%", "nan"])
+def test_a_level_is_a_percentage(place: bytes, value: str) -> None:
+    with Run(ONE, "-r", f"--polite={value}", place, program=("pcircle.frm",)) as started:
+        ended = started.finish()
+    assert ended.code == 2
+    assert "--polite: invalid value" in ended.said
