@@ -103,7 +103,12 @@ def _add(p: Parser) -> None:
 def _add_ways(add: Callable[..., object]) -> None:
     add("-h", "--no-dereference", action="store_true", help="change a link itself, not its target")
     add("-H", dest="operand_links", action="store_true", help="follow links given as PATH")
-    add("-L", dest="all_links", action="store_true", help="not available yet")
+    add(
+        "-L",
+        dest="all_links",
+        action="store_true",
+        help="follow all links, also those in directories",
+    )
     add("-P", dest="never", action="store_true", help="follow no links")
     add("--no-preserve-root", action="store_true", help="do not refuse to work on / with -R")
     add("--preserve-root", action="store_true", help="refuse to work on / with -R (default)")

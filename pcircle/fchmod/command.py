@@ -126,7 +126,7 @@ class ModeProgram(ChangeProgram):
         # As chmod, and as chown, which follows no link with -R unless -H is there.
         follow = not (typed.no_dereference or typed.never)
         if self.name != "fchmod" and typed.recursive:
-            follow = bool(typed.operand_links)
+            follow = bool(typed.operand_links or typed.all_links)
         try:
             return root_of(
                 path,
@@ -180,12 +180,16 @@ def program_of(tool: str, typed: argparse.Namespace) -> ModeProgram:
         force=typed.force,
         silent=typed.silent,
         undo=typed.undo is not None,
+        follow=typed.recursive and typed.all_links,
     )
 
 
 def _refuse(typed: argparse.Namespace) -> None:
-    if typed.all_links:
-        raise UsageError("-L: not available yet")
+    if typed.all_links and (typed.never or typed.no_dereference or typed.operand_links):
+        raise UsageError("-L cannot be combined with -H, -P or -h")
+    for option in ("undo", "apply", "files_from"):
+        if typed.all_links and getattr(typed, option) is not None:
+            raise UsageError(f"-L cannot be combined with --{option.replace('_', '-')}")
     if typed.keep_setid and typed.no_setid:
         raise UsageError("--keep-setid cannot be combined with --no-setid")
     if typed.operand_links and (typed.never or typed.no_dereference):

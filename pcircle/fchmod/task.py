@@ -62,4 +62,5 @@ class ModeTask(ChangeTask):
             is_first=is_first,
             unlock=lambda fd: self.unlock(fd),
             written=True,
+            follow=self.plan.follow,
         )

@@ -19,7 +19,14 @@ from typing import Any
 
 from pcircle.encoding import text_of
 from pcircle.fchmod.changing import Changing, restored
-from pcircle.fchmod.entries.calls import Target, access_of, held, ignores_modes, target_of
+from pcircle.fchmod.entries.calls import (
+    Target,
+    access_of,
+    held,
+    ignores_modes,
+    is_link,
+    target_of,
+)
 from pcircle.fchmod.entries.quick import CAPACITY, Quick
 from pcircle.fchmod.entries.state import State, state_of
 from pcircle.fchmod.plan import Counters
@@ -30,8 +37,10 @@ from pcircle.fs.scan import Block, encoded
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
 from pcircle.tool.planned import mark_in, parted, sorted_out
+from pcircle.trusted import PseudoDirectories, Untrusted
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
+from pcircle.walk.following import descent
 from pcircle.walk.items import Batch
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
@@ -71,10 +80,10 @@ class Changer(Changing):
     def __init__(self, task: Any, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._plan
-        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
         self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._lists = plan.wish.lists
-        self._depends = self._wisher.depends or plan.applies
+        self._depends = self._wisher.depends or plan.applies or plan.follow
         self._enters_all = ignores_modes()
         # In their directories nobody else exchanges names; where all get one mode, anybody may.
         self._trusted = 0, os.geteuid()
@@ -94,6 +103,7 @@ class Changer(Changing):
         self._fast = self._quick.is_able and not others and plan.operations_per_s is None
         self.does_bare = self._fast and plan.recursive and not plan.listed
         self._some = _FEW
+        self._pseudo = PseudoDirectories()
         task.unlock = self.unlock
 
     # ---- directories -----------------------------------------------------------
@@ -127,6 +137,9 @@ class Changer(Changing):
         """See `Visitor`."""
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
+        if plan.follow:
+            above = b"" if holder is None else holder.ancestors
+            opened.ancestors = descent(above, source.identity)
         self._quick.enter(status.st_dev)
         opened.entered = opened.entered and (plan.recursive or plan.listed)
         self._entering = None
@@ -402,7 +415,9 @@ class Changer(Changing):
             path = joined(where.path, bare)
             status = key = None
             try:
-                status = os.stat(bare, dir_fd=fd, follow_symlinks=False)
+                status = os.stat(bare, dir_fd=fd, follow_symlinks=self._plan.follow)
+                if self._plan.follow:
+                    self._refuse_devices(bare, fd, status)
                 if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
                     key = self.task.key_of(status)
                     home = home_of(key, self._plan.ranks)
@@ -413,10 +428,14 @@ class Changer(Changing):
                         self._settle(where, "linked")
                         continue
                 self._one(where, bare, path, mark, status, fd, careful, context)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                self._take_back(key)
+                if self._plan.follow and is_link(bare, fd):
+                    self._settle(where, "")
+                    self._refused(where.root, path, error, None, context)
+                    continue
                 self._settle(where, "vanished")
                 self._vanished(where.root, path, "")
-                self._take_back(key)
             except OSError as error:
                 self._settle(where, "")
                 self._refused(where.root, path, error, status, context)
@@ -428,6 +447,12 @@ class Changer(Changing):
             context.wait(slot)
             batch = Batch(where.root, where.path, packed, b"", weight, place, b"", slot)
             context.post(home, [batch])
+
+    def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
+        """Untrusted if a link leads to a device, or to what the kernel shows as a file."""
+        self._pseudo.refuse(status)
+        if stat.S_IFMT(status.st_mode) in (stat.S_IFCHR, stat.S_IFBLK) and is_link(name, fd):
+            raise Untrusted("the link leads to a device")
 
     def _take_back(self, key: Key | None) -> None:
         """By that name the file could not be changed, so another one is to be tried."""
@@ -456,7 +481,7 @@ class Changer(Changing):
         if stat.S_ISDIR(status.st_mode) and where.path != HOLDER:
             raise Changed("it is a directory now")
         if careful:
-            with held(name, fd) as (target, status):
+            with held(name, fd, follow=self._plan.follow) as (target, status):
                 lists = self._lists or self._plan.applies
                 old = state_of(status, target if lists else None)
                 new = self._wanted(where, mark, status, old)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,16 +22,16 @@ from pcircle.ffind.evaluating.evaluator import depth_of
 from pcircle.ffind.evaluating.small import SmallDirectories
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.trouble import LOOP, Trouble
+from pcircle.fs.trouble import Trouble
 from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.walk.following import descent
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _BATCH_S = 0.1
 _WAITED_FOR_S = 0.01
-_ONE = struct.Struct("<QQ")
 _BROKEN = (errno.ENOENT, errno.ENOTDIR)
 _HERE = b"."
 _FEW = 256  # entries
@@ -126,11 +125,11 @@ class Finder(SmallDirectories):
 
     def _refuse_loop(self, opened: Open[int], holder: Open[int] | None, source: Lease) -> None:
         above = b"" if holder is None else holder.ancestors
-        one = _ONE.pack(*source.identity)
-        if any(above.startswith(one, at) for at in range(0, len(above), _ONE.size)):
+        try:
+            opened.ancestors = descent(above, source.identity)
+        except OSError:
             opened.own = None
-            raise Trouble(LOOP, "it leads back to a directory above it")
-        opened.ancestors = above + one
+            raise
 
     def _before(
         self, opened: Open[int], own: _Own, source: Lease, holder: Open[int] | None

@@ -60,7 +60,8 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `directory` is the working directory; `one_node` tells that all ranks share a node. `rules`
     choose among what is below the roots, as `wanted` does, with times counted from `now_ns`;
-    `one_file_system`: of a mount point the directory alone. With `polite` the file system is
+    `one_file_system`: of a mount point the directory alone. With `follow` links are what they lead
+    to. With `polite` the file system is
     spared: that is the share of time in which a rank has an operation under way at the most.
     """
 
@@ -71,6 +72,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Attributes = ANY
     now_ns: int = 0
     one_file_system: bool = False
+    follow: bool = False
     threads: int | None = None
     polite: float | None = None
 
@@ -185,10 +187,10 @@ class TreeTask(WalkTask[Tree | Batch | Portion | Phase, dict[int, int]]):
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
         """The walk on this part's thread, on which a visitor goes along."""
         plan = self.plan
-        scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
+        chosen = (plan.rules, plan.one_file_system, plan.follow, plan.wanted, plan.now_ns)
         counters, rank = visitor.counters, self.rank
         goes = visitor if self.is_at_will else paced(visitor, self.turns, self.pace)
-        return Walker(goes, scope, self.directories, None, counters, rank, self.lists)
+        return Walker(goes, Scope(*chosen), self.directories, None, counters, rank, self.lists)
 
     @property
     def is_at_will(self) -> bool:

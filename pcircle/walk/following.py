@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 
 from pcircle.fs.scan import Block
+from pcircle.fs.trouble import LOOP, Trouble
+from pcircle.walk.items import Identity
+
+_ONE = struct.Struct("<QQ")
+
+
+def descent(above: bytes, identity: Identity) -> bytes:
+    """The `ancestors` of what is in a directory that has these `above`. Trouble if it is one."""
+    one = _ONE.pack(*identity)
+    if any(above.startswith(one, at) for at in range(0, len(above), _ONE.size)):
+        raise Trouble(LOOP, "it leads back to a directory above it")
+    return above + one
 
 
 def follow(block: Block, directory_fd: int) -> None:

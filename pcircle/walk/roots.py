@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -46,11 +47,13 @@ def open_roots(
     below: Callable[[bytes, int], int] | None = None,
     unlock: Callable[[int], bool] | None = None,
     written: bool = False,
+    follow: bool = False,
 ) -> Directories:
     """The directories below the roots, typed in `directory`; `is_first` as of `capacity_of`.
 
-    `below`, `unlock` and `written` are as of `Directories`.
+    `below`, `unlock`, `written` and `follow` are as of `Directories`.
     """
     typed = bases([(root.holder, root.name or root.within) for root in roots], directory)
     capacity = capacity_of(is_first=is_first)
-    return Directories(typed, capacity, identify, below=below, unlock=unlock, written=written)
+    more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
+    return Directories(typed, capacity, identify, follow=follow, **more)

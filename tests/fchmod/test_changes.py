@@ -367,7 +367,6 @@ def test_a_program_changes(place: bytes, capfd: pytest.CaptureFixture[str]) -> N
         ("fchmod", ["f:rw", "x"], "invalid mode 'rw'"),
         ("fchmod", [], "missing operand MODE"),
         ("fchmod", ["755"], "missing operand PATH"),
-        ("fchmod", ["-L", "755", "x"], "-L: not available yet"),
         ("fchmod", ["--owner", "no-such-user", "x"], "--owner: unknown user 'no-such-user'"),
         ("fchmod", ["--of-owner", "no-such", "0", "x"], "--of-owner: unknown 'no-such'"),
         ("fchmod", ["--acl", "u:1", "x"], "--acl: invalid entry 'u:1'"),

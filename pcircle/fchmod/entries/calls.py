@@ -24,19 +24,31 @@ Target = int | bytes
 FCHMODAT2 = 452  # on all machines that Linux runs Python on
 NO_FOLLOW = 0x100
 _AT_FDCWD = -100
-_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_PATH | os.O_CLOEXEC
 _IS_LINK = "it is a symbolic link now"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
 
 @contextmanager
-def held(name: bytes, directory_fd: int) -> Iterator[tuple[bytes, os.stat_result]]:
-    """An entry as a target, and its status. OSError."""
-    fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+def held(
+    name: bytes, directory_fd: int, *, follow: bool = False
+) -> Iterator[tuple[bytes, os.stat_result]]:
+    """An entry as a target, and its status; with `follow` what a link leads to. OSError."""
+    flags = _FLAGS if follow else _FLAGS | os.O_NOFOLLOW
+    fd = os.open(name, flags, dir_fd=directory_fd)
     try:
         yield target_of(fd), os.fstat(fd)
     finally:
         os.close(fd)
+
+
+def is_link(name: bytes, directory_fd: int) -> bool:
+    """Whether a name is that of a symbolic link, wherever it leads."""
+    try:
+        status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISLNK(status.st_mode)
 
 
 def target_of(path_fd: int) -> bytes:
