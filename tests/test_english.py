@@ -19,7 +19,7 @@ import pytest
 from pcircle.ui.arguments import Parser
 from tests.conftest import ROOT, Run
 
-TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod")
+TOOLS = ("fcp", "fsum", "fprof", "fbench", "ffind", "fls", "frm", "fbcast", "fchmod", "fdiff")
 COLUMNS = 80
 MAX_PHRASE = 60
 EXAMPLES = 4
@@ -36,6 +36,7 @@ GROUPS = {
     "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Performance",
             "Output"],
     "fchmod": ["Change", "Directories and links", "Filters", "Performance", "Output"],
+    "fdiff": ["Comparison", "Filters", "Performance", "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 
@@ -111,7 +112,7 @@ def test_help_ends_with_examples(tool: str) -> None:
         assert _parser(tool).parse(words[1:], {}).operands or alone.intersection(words)
 
 
-@pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm", "fls"])
+@pytest.mark.parametrize("tool", ["fcp", "fsum", "fprof", "frm", "fls", "fdiff"])
 def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) -> None:
     """In a directory that stands for the root; where an example has a launcher, with -j 2."""
     for name in ("data", "archive", "backup", "scratch"):
@@ -126,7 +127,8 @@ def test_examples_work_one_after_the_other(run: Run, tmp_path: Path, tool: str) 
         jobs = ["-j", "2"] if words[0] == "mpirun" else []
         given = [word.removeprefix("/") for word in words[words.index(tool) + 1 :]]
         done = run([sys.executable, ROOT / "bin" / tool, *jobs, *given], cwd=tmp_path)
-        assert done.returncode == 0, (line, done.stderr)
+        differs = tool == "fdiff" and words[-2:] == ["/data", "/backup"]
+        assert done.returncode == 3 * differs, (line, done.stderr)
     if tool == "fcp":
         assert (tmp_path / "backup" / "data" / "file").read_bytes() == b"content" * 1000
 

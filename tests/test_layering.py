@@ -36,7 +36,7 @@ LEAVES = {
     "units",
     "writing",
 }
-TOOLS = {"fbcast", "fbench", "fchmod", "fcp", "ffind", "fls", "fprof", "frm", "fsum"}
+TOOLS = {"fbcast", "fbench", "fchmod", "fcp", "fdiff", "ffind", "fls", "fprof", "frm", "fsum"}
 BELOW_TOOLS = {
     *LEAVES,
     "entry",

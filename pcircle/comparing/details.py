@@ -50,21 +50,24 @@ class Details:
         self._listing: dict[int, bool] = {}  # whether its lists are among what it lists
         self._lustre: dict[int, bool] = {}
 
-    def of_name(self, name: bytes, fds: Fds, a: Status, b: Status) -> int:
+    def of_name(
+        self, name: bytes, fds: Fds, a: Status, b: Status, other: bytes | None = None
+    ) -> int:
         """What two entries of a name in two open directories have different; no directories.
 
-        OSError, which knows its side.
+        `other` is the name on side B, if that is another one. OSError, which knows its side.
         """
+        names = name, other or name
         found = NOTHING
         kind = stat.S_IFMT(a.st_mode)
         if kind == stat.S_IFLNK and self.fields & TARGET:
-            first, second = both(lambda side: os.readlink(name, dir_fd=fds[side]))
-            found |= TARGET * (first != second)
+            target, others = both(lambda side: os.readlink(names[side], dir_fd=fds[side]))
+            found |= TARGET * (target != others)
         if self.fields & _OF_PATH:
-            paths = b"/proc/self/fd/%d/%s" % (fds[0], name), b"/proc/self/fd/%d/%s" % (fds[1], name)
-            found |= self._of_paths(paths, (a, b), follow=False)
+            first, second = (b"/proc/self/fd/%d/%b" % each for each in zip(fds, names, strict=True))
+            found |= self._of_paths((first, second), (a, b), follow=False)
         if kind == stat.S_IFREG and self.needs_open((a, b)):
-            with opened(name, fds) as (files, statuses):
+            with opened(name, fds, other) as (files, statuses):
                 found |= self.of_open(files, statuses)
         return found
 

@@ -1,7 +1,7 @@
 """An answer as rsync's `--itemize-changes` shows it: eleven columns of one entry.
 
-The first column is `>` for a file whose content would be sent, `c` for another entry that
-has to be made anew, `h` for a link of another group, `.` where attributes alone differ. The second is the
+The first column is `>` for a file whose content would be sent, `c` for another entry that has to be
+made anew, `h` for a link of another group, `.` where attributes alone differ. The second is the
 kind. Then `c`hecksum or target, `s`ize, `t`ime, `p`ermissions, `o`wner, `g`roup, `u`se (access
 time), `a`ccess control list, e`x`tended attributes. What rsync has no column for follows as words,
 each after a comma. An entry of one side alone is `+A` or `+B`, and its kind.

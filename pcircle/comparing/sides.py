@@ -11,6 +11,7 @@ from typing import TypeVar
 from pcircle.fs.trouble import Changed
 
 T = TypeVar("T")
+E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
 """Open files or directories of both sides."""
 
@@ -24,12 +25,18 @@ def side_of(error: OSError) -> int:
     return side
 
 
+def of_side(error: E, side: int) -> E:
+    """An error, which is this side's."""
+    setattr(error, _SIDE, side)
+    return error
+
+
 def asked(side: int, function: Callable[[int], T]) -> T:
     """What a function of a side returns; an OSError of it knows its side."""
     try:
         return function(side)
     except OSError as error:
-        setattr(error, _SIDE, side)
+        of_side(error, side)
         raise
 
 
@@ -39,14 +46,18 @@ def both(function: Callable[[int], T]) -> tuple[T, T]:
 
 
 @contextmanager
-def opened(name: bytes, fds: Fds) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
+def opened(
+    name: bytes, fds: Fds, other: bytes | None = None
+) -> Iterator[tuple[Fds, tuple[os.stat_result, os.stat_result]]]:
     """The regular files of a name in two directories, open, and what they are now.
+
+    `other` is the name on side B, if that is another one.
 
     Never through a link; opening waits for nobody. OSError, which knows its side.
     """
     first = asked(0, lambda side: os.open(name, _FLAGS, dir_fd=fds[side]))
     try:
-        second = asked(1, lambda side: os.open(name, _FLAGS, dir_fd=fds[side]))
+        second = asked(1, lambda side: os.open(other or name, _FLAGS, dir_fd=fds[side]))
         try:
             files = first, second
             yield files, both(lambda side: _regular(files[side]))

@@ -120,10 +120,18 @@ class Actions:
         self._planned: list[bytes] = []
 
     def done(
-        self, action: str, root: int, path: bytes, kind: str, size: int = 0, *, said: Said = None
+        self,
+        action: str,
+        root: int,
+        path: bytes,
+        kind: str,
+        size: int = 0,
+        *,
+        said: Said = None,
+        why: tuple[str, ...] = (),
     ) -> None:
         """An entry was acted on, or would be; `said` to the user are lines of the tool's own."""
-        self._add(action, root, path, kind, size, self._done, None, said)
+        self._add(action, root, path, kind, size, self._done, None, said, why)
 
     def planned(self, line: bytes) -> None:
         """An entry is planned to be acted on: its line of the plan."""
@@ -154,6 +162,7 @@ class Actions:
         state: str,
         errno: int | None,
         said: Said = None,
+        why: tuple[str, ...] = (),
     ) -> None:
         line = b""
         if self._wanted.lines:
@@ -166,7 +175,7 @@ class Actions:
                 path_b64=coded,
                 root=root,
                 kind=kind,
-                why=(),
+                why=why,
                 bytes=size,
                 state=state,
                 errno=errno,

@@ -112,9 +112,13 @@ class TreeConsole(Console[dict[int, int]]):
         """What else there is to say at the end."""
         return ()
 
+    def total(self, outcome: Outcome[dict[int, int]]) -> Any:
+        """What all ranks have counted."""
+        return self.counters_type.total(report.counts for report in outcome.reports)
+
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         code, reasons = self.end(outcome)
-        total = self.counters_type.total(report.counts for report in outcome.reports)
+        total = self.total(outcome)
         wrong = "" if code else unsettled(total)
         if wrong:
             code = Defect.exit_code

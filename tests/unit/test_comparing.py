@@ -201,8 +201,8 @@ def test_blocks_are_compared_as_pairs_are(tmp_path: Path) -> None:
 
 def _details(tmp_path: Path, fields: int = f.OF_DETAILS) -> int:
     with _directories(tmp_path) as fds:
-        pair = [os.stat("x", dir_fd=fd, follow_symlinks=False) for fd in fds]
-        return Details(fields).of_name(b"x", fds, *pair)
+        a, b = (os.stat("x", dir_fd=fd, follow_symlinks=False) for fd in fds)
+        return Details(fields).of_name(b"x", fds, a, b)
 
 
 def _xattr(file: Path) -> None:

@@ -1,0 +1,163 @@
+"""Rank 0's side of a comparison: prints what differs, decides what is known at the end only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.errors import IntegrityError, StoppedEarly, worst
+from pcircle.fdiff.deferred import Groups, Moves, tell_groups
+from pcircle.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
+from pcircle.fdiff.telling import FirstFound, Telling
+from pcircle.runtime import Outcome
+from pcircle.tool.treetool import TreeConsole
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.report import plural
+
+_TABLE = (
+    ("exist in both directories", ("common", "common")),
+    ("exist only in one directory", ("only_a", "only_b")),
+    ("exist in both directories and have the same type", ("same_kind", "same_kind")),
+    ("exist in both directories and have different types", ("different_kind", "different_kind")),
+    ("exist in both directories and have the same content", ("same_content", "same_content")),
+    ("exist in both directories and have different contents", ("unlike", "unlike")),
+)
+
+
+class Console(TreeConsole):
+    """Tells the user of a comparison."""
+
+    _program: Any
+
+    def __init__(self, program: Any, log: LogFile | None) -> None:
+        super().__init__(program, log)
+        self._plan: DiffPlan = program.plan
+        self._says_end = bool(self.verbose)
+        self.verbose = max(0, self.verbose - 1)
+        self._own = Counters()
+        self._telling = Telling(self._plan, self._own, 0)
+        self._groups = Groups()
+        self._moves = Moves(by_content=self._plan.by_content)
+        self._unlisted = 0
+        self._broken: set[int] = set()
+
+    # ---- what comes ------------------------------------------------------------
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """See `TreeConsole`."""
+        others: list[Any] = []
+        for value in values:
+            if isinstance(value, Linked):
+                self._groups.add(value)
+            elif isinstance(value, Alone):
+                self._moves.add(value)
+            elif isinstance(value, Matched):
+                self._list(value)
+            else:
+                others.append(value)
+        if others:
+            super().notice(source, others)
+
+    def _list(self, matched: Matched) -> None:
+        self._missing += matched.unlisted
+        if matched.number not in self._broken:
+            try:
+                self._program.lists[matched.number].append(matched.paths)
+            except OSError as error:
+                self._fail_list(matched.number, error)
+
+    _missing = 0
+
+    def _fail_list(self, number: int, error: OSError) -> None:
+        self._broken.add(number)
+        self.log_failed = True
+        name = self._program.outputs[number][1]
+        self.note(f"{self.tool}: cannot write '{name}': {error.strerror}")
+
+    # ---- the end ---------------------------------------------------------------
+
+    def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
+        """See `Console`."""
+        reasons: list[str] = []
+        code = 0
+        if not outcome.code:
+            try:
+                code = self._tell_last()
+            except OSError as error:
+                code = StoppedEarly.exit_code
+                reasons.append(f"cannot sort in the temporary directory: {error.strerror}")
+        self._groups.close()
+        self._moves.close()
+        for number, log in enumerate(self._program.lists):
+            try:
+                log.close()
+            except OSError as error:
+                self._fail_list(number, error)
+        if self._missing:
+            self.log_failed = True
+            missing = plural(self._missing, "entry is", "entries are")
+            self.note(f"{self.tool}: -o: {missing} missing: newline in the path; add --null")
+        ended, why = super().end(outcome)
+        total = self.total(outcome)
+        if total.different or total.only_a or total.only_b or total.moved:
+            code = worst((code, IntegrityError.exit_code))
+        self.quiet = self.quiet or not self._says_end
+        if ended == FirstFound.exit_code and self._plan.first:
+            why = []
+        if self._program.table and not worst((ended, code)) not in (0, IntegrityError.exit_code):
+            self._print_table(total)
+        return worst((ended, code)), [*why, *reasons]
+
+    def _tell_last(self) -> int:
+        context: Any = _Direct(self)
+        try:
+            tell_groups(self._groups, self._telling, context)
+            self._moves.tell(self._telling, context)
+            self._telling.tell(context)
+        except FirstFound as found:
+            return found.exit_code
+        return 0
+
+    def total(self, outcome: Outcome[dict[int, int]]) -> Any:
+        """See `TreeConsole`: with what rank 0 has found at the end."""
+        rows = [report.counts for report in outcome.reports]
+        return self.counters_type.total([*rows, self._own.row()])
+
+    def _print_table(self, total: Counters) -> None:
+        """What dcmp prints."""
+        pairs = total.completed - total.only_a - total.only_b - total.moved * 2
+        counts = {
+            "common": pairs,
+            "only_a": total.only_a + total.moved,
+            "only_b": total.only_b + total.moved,
+            "same_kind": pairs - total.different_kind,
+            "different_kind": total.different_kind,
+            "unlike": total.different_content,
+            "same_content": pairs - total.different_content,
+        }
+        for text, (a, b) in _TABLE:
+            line = f"Number of items that {text}: {counts[a]} (Src: {counts[a]} Dest: {counts[b]})"
+            self.results.text([f"{line}\n".encode()])
+
+    def summary(self, total: Counters) -> str:
+        """See `TreeConsole`."""
+        parts = [f"{plural(total.completed, 'entry', 'entries')} compared"]
+        names = {
+            "different": total.different,
+            "only in A": total.only_a,
+            "only in B": total.only_b,
+            "moved": total.moved,
+        }
+        parts += [f"{count:,} {what}" for what, count in names.items() if count]
+        return ", ".join(parts if len(parts) > 1 else [*parts, "no difference"])
+
+
+class _Direct:
+    """In place of an item's surroundings, for what rank 0 tells by itself."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def note(self, notices: Sequence[Any]) -> None:
+        """See `Context`."""
+        self._console.notice(0, notices)

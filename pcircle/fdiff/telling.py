@@ -1,0 +1,142 @@
+"""An entry that differs, as it is told: its line, its actions, its counts, and the lists it is in.
+
+Used by each thread for what it finds, and on rank 0 for what is known at the end only.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.comparing.fields import (
+    ACL,
+    CONTENT,
+    GROUP,
+    KIND,
+    LINKS,
+    MODE,
+    MTIME,
+    OWNER,
+    RDEV,
+    SIZE,
+    TARGET,
+    words_of,
+)
+from pcircle.comparing.itemize import itemized, letter_of, one_sided
+from pcircle.errors import IntegrityError
+from pcircle.fdiff.expressions import BOTH, ONLY_DEST, ONLY_SRC, matches
+from pcircle.fdiff.plan import DIFFERENT, Counters, DiffPlan, Matched
+from pcircle.runtime import Context
+from pcircle.tool.actions import Actions
+from pcircle.ui.names import show
+
+_FEW = 256  # paths in a notice
+_KINDS = {
+    stat.S_IFREG: "f",
+    stat.S_IFDIR: "d",
+    stat.S_IFLNK: "l",
+    stat.S_IFCHR: "c",
+    stat.S_IFBLK: "b",
+    stat.S_IFIFO: "p",
+    stat.S_IFSOCK: "s",
+}
+# What would make B like A: the first of these that is needed.
+_ACTIONS = (
+    (KIND | TARGET | RDEV, "replace"),
+    (SIZE | CONTENT, "update"),
+    (LINKS, "link"),
+    (OWNER | GROUP, "chown"),
+    (MODE | ACL, "chmod"),
+)
+_MOVED = "+Mf++++++++"
+
+
+class FirstFound(IntegrityError):
+    """The comparison ends with the first difference, as was asked for."""
+
+
+class Telling:
+    """One thread's. `first` is that of the rank's first thread."""
+
+    def __init__(
+        self, plan: DiffPlan, counters: Counters, rank: int, first: Actions | None = None
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self.actions = Actions("fdiff", plan.acts, rank, first, planned=True)
+        self._lists: dict[int, list[bytes]] = {}
+        self._found = False
+        self.matches_equal = any(matches(each, BOTH, 0) for each in plan.matches)
+
+    def pair(self, path: bytes, mode: int, size: int, different: int) -> None:
+        """A pair, of which A's has this mode and size. Equal ones are in lists only."""
+        self._match(BOTH, path, different)
+        if not different:
+            return
+        self._found = True
+        counters = self._counters
+        counters.different += 1
+        for bit, name in enumerate(DIFFERENT):
+            if different >> bit & 1:
+                setattr(counters, name, getattr(counters, name) + 1)
+        action = next((word for fields, word in _ACTIONS if different & fields), "touch")
+        if action == "touch" and different & MTIME and stat.S_ISREG(mode):
+            action = "touch" if self._plan.reads else "update"
+        self._tell(action, path, mode, size, itemized(different, mode), words_of(different))
+
+    def alone(self, side: int, path: bytes, mode: int, size: int = 0, *, told: bool = True) -> None:
+        """An entry of one side alone, which is `told` or but counted."""
+        self._found = True
+        self._match((ONLY_SRC, ONLY_DEST)[side], path, 0)
+        if side:
+            self._counters.only_b += 1
+        else:
+            self._counters.only_a += 1
+        if told:
+            action, why = ("copy", "delete")[side], ("only_a", "only_b")[side]
+            self._tell(action, path, mode, size, one_sided(side, mode), (why,))
+
+    def moved(self, path: bytes, other: bytes, mode: int, size: int) -> None:
+        """A file of A that B has at another path."""
+        self._counters.moved += 1
+        line = f"{_MOVED} {show(path)} => {show(other)}\n"
+        self._act("move", path, mode, size, line, ("moved", f"from {show(other)}"))
+
+    def _tell(
+        self, action: str, path: bytes, mode: int, size: int, columns: str, why: tuple[str, ...]
+    ) -> None:
+        slash = "/" * (letter_of(mode) == "d")
+        line = f"{columns} {show(path) or '.' * bool(slash) or self._plan_name()}{slash}\n"
+        self._act(action, path, mode, size, line, why)
+
+    def _plan_name(self) -> str:
+        """The name of a root that is a file."""
+        return show(self._plan.roots[0].shown)
+
+    def _act(
+        self, action: str, path: bytes, mode: int, size: int, line: str, why: tuple[str, ...]
+    ) -> None:
+        said = b"" if self._plan.quiet else line.encode()
+        kind = _KINDS.get(stat.S_IFMT(mode), "")
+        self.actions.done(action, 0, path, kind, size, said=said, why=why)
+
+    def _match(self, exist: str, path: bytes, different: int) -> None:
+        for number, expression in enumerate(self._plan.matches):
+            if matches(expression, exist, different):
+                self._lists.setdefault(number, []).append(path or b".")
+
+    def _matched(self, number: int, paths: Sequence[bytes]) -> Matched:
+        end = self._plan.end
+        listed = [path + end for path in paths if end not in path]
+        return Matched(number, b"".join(listed), len(paths) - len(listed))
+
+    def tell(self, context: Context[Any]) -> None:
+        """The item ends: have rank 0 told. FirstFound if that was all that is wanted."""
+        self.actions.tell(context)
+        lists, self._lists = self._lists, {}
+        for number, paths in lists.items():
+            for at in range(0, len(paths), _FEW):
+                context.note([self._matched(number, paths[at : at + _FEW])])
+        if self._found and self._plan.first:
+            raise FirstFound("stopped at the first difference, as asked")

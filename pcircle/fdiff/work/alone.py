@@ -1,0 +1,196 @@
+"""What one side has alone: told, counted, kept as a possible move, and gone through if wanted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import xxhash
+
+from pcircle.buffers import aligned
+from pcircle.fdiff.plan import ONLY_A, Alone, DiffPlan
+from pcircle.fdiff.telling import Telling
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import Block, encoded
+from pcircle.fs.trouble import Changed
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.tool.failures import failure_of
+from pcircle.tool.trees import EntryVisitor
+from pcircle.walk.items import Place, Tree
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+KINDS: Final = ("files", "links", "specials", "directories")
+"""Those of a `Block`."""
+_MODES: Final = {"files": stat.S_IFREG, "links": stat.S_IFLNK, "directories": stat.S_IFDIR}
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ_BYTES = 1 << 20
+
+
+class Within(Protocol):
+    """A directory that entries are in, as an `Open`, a `Batch` and an `Ask` have it."""
+
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def place(self) -> Place | None: ...
+    @property
+    def slot(self) -> int: ...
+
+
+class Lone:
+    """One thread's. `fail` is told of a side, a path and an error."""
+
+    def __init__(self, plan: DiffPlan, counters: Any, telling: Telling, fail: Any) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._telling = telling
+        self._fail = fail
+        self._buffer: memoryview | None = None
+
+    def tell(
+        self,
+        side: int,
+        within: Within,
+        found: Mapping[str, Sequence[bytes]],
+        fd: int,
+        context: Context[Any],
+        *,
+        inside: bool = False,
+    ) -> None:
+        """Entries of an open directory that a side has alone, by kinds.
+
+        `inside`: so is the directory. Those that are directories are not, and gone through.
+        """
+        told = self._plan.each or not inside
+        for kind, names in found.items():
+            for name in names:
+                path = join_path(within.path, name)
+                try:
+                    self._tell(side, path, kind, name, fd, context, told=told)
+                except OSError as error:
+                    self._counters.sized += 1
+                    self._fail(side, path, "read", error, context)
+        if not inside:
+            self.enter(side, within, found.get("directories", ()), context)
+
+    def _tell(
+        self,
+        side: int,
+        path: bytes,
+        kind: str,
+        name: bytes,
+        fd: int,
+        context: Context[Any],
+        *,
+        told: bool,
+    ) -> None:
+        counters, mode = self._counters, _MODES.get(kind, 0)
+        if not mode:
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+        if kind == "files" and self._plan.moves:
+            self._keep(side, path, name, fd, context, told=told)
+        else:
+            self._telling.alone(side, path, mode, told=told)
+        counters.sized += 1
+        if kind == "files":
+            counters.files += 1
+        elif kind == "links":
+            counters.links += 1
+        elif kind == "specials":
+            counters.special += 1
+
+    def _keep(
+        self, side: int, path: bytes, name: bytes, fd: int, context: Context[Any], *, told: bool
+    ) -> None:
+        """A file that may be the other side's at another path: that is known in the end."""
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        digest = b""
+        if self._plan.by_content and status.st_size:
+            digest = self._digest(name, fd, context)
+        size, mtime_ns = status.st_size, status.st_mtime_ns
+        context.note([Alone(side, path, size, mtime_ns, digest, status.st_mode, told)])
+
+    def _digest(self, name: bytes, directory_fd: int, context: Context[Any]) -> bytes:
+        if self._buffer is None:
+            self._buffer = aligned(_READ_BYTES)
+        digest = xxhash.xxh3_128()
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise Changed("it is no longer a regular file")
+            while (count := os.readv(fd, [self._buffer])) and not context.stopping:
+                digest.update(self._buffer[:count])
+                self._counters.bytes_found += count
+                self._counters.bytes_done += count
+        finally:
+            os.close(fd)
+        return digest.digest()
+
+    def enter(
+        self, side: int, within: Within, names: Sequence[bytes], context: Context[Any]
+    ) -> None:
+        """Have directories of one side gone through, if that is wanted; else they are done."""
+        if not names:
+            return
+        if not self._plan.enters or (side and self._plan.one_sided):
+            self._counters.directories += len(names)
+            return
+        place = require(within.place)
+        identity = place.target if side else place.source
+        self._counters.scans_due += len(names)
+        packed = b"\0".join(names)
+        context.spawn([Tree(ONLY_A + side, within.path, 0.0, packed, Place(identity), within.slot)])
+
+
+class AloneVisitor(EntryVisitor):
+    """One worker thread's, in directories of one side."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        self._telling: Telling = task.telling
+        self._lone = Lone(task.plan, self.counters, task.telling, self._fail_side)
+        self._context: Context[Any] | None = None
+
+    in_place = True
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`: rank 0 is told."""
+        self._telling.tell(context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`: by the number of its side."""
+        self._fail_side(root - ONLY_A, path, doing, error, context)
+
+    def _fail_side(
+        self, side: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        self.counters.failed += 1
+        root = self.task.plan.roots[ONLY_A + side]
+        context.note([failure_of(root, side, path, doing, error)])
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Any) -> Iterator[Block]:
+        """See `Visitor`: the directories of a directory are told as they are found."""
+        for block in blocks:
+            found = {"directories": encoded(block.directories)}
+            context = require(self._context)
+            self._lone.tell(opened.root - ONLY_A, opened, found, source.fd, context, inside=True)
+            self.counters.sized -= len(block.directories)  # each counts when it is entered
+            yield block
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`."""
+        found = {kind: getattr(names, kind) for kind in KINDS if kind != "directories"}
+        self.counters.weight += where.weight * len(names)
+        self._lone.tell(where.root - ONLY_A, where, found, fds[0], context, inside=True)

@@ -1,0 +1,152 @@
+"""Large files: compared by their chunks, which many ranks may read at once.
+
+The item of a file reads its first megabyte itself: files that differ mostly do so there, and then
+nothing is handed out. The join of the item tells what was found.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.comparing.content import Contents
+from pcircle.comparing.fields import CONTENT, NOTHING, SIZE
+from pcircle.comparing.sides import Fds, asked, of_side, opened, side_of
+from pcircle.fdiff.plan import Chunk, Large
+from pcircle.fdiff.work.pairs import Pair, Pairs
+from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.runtime import Context
+
+_FIRST_BYTES = 1 << 20
+_STEP_BYTES = 8 << 20
+_SMALLEST_CHUNK_BYTES = 16 << 20
+_LARGEST_CHUNK_BYTES = 256 << 20
+_CHUNKS_PER_RANK = 32
+_CHUNK_S = 0.25
+UNLIKE = -1
+"""Of what a chunk comes to, by slot: how many differ. Below that: how many had which error."""
+
+
+class Begun(NamedTuple):
+    """A pair between its first chunk and its last."""
+
+    pair: Pair
+    different: int
+
+
+class LargeFiles:
+    """The work on large files of one worker thread's `task`, of a job of so many ranks."""
+
+    def __init__(self, task: Any, pairs: Pairs, ranks: int) -> None:
+        self._task = task
+        self._pairs = pairs
+        self._counters = task.counters
+        self._ranks = ranks
+        self._contents = Contents()
+
+    @contextmanager
+    def _opened(
+        self, item: Large | Chunk
+    ) -> Iterator[tuple[bytes, Fds, tuple[os.stat_result, os.stat_result]]]:
+        place, task = item.place, self._task
+        known = (None, None) if place is None else (place.source, place.target)
+        (other,) = self._pairs.others(item.path, [item.name])
+        with (
+            asked(0, lambda _: task.directories.lease(0, item.path, known[0])) as source,
+            asked(1, lambda _: task.targets.lease(0, item.path, known[1])) as target,
+            opened(item.name, (source.fd, target.fd), other) as (fds, statuses),
+        ):
+            yield other, fds, statuses
+
+    def begin(self, item: Large, context: Context[Any]) -> Begun | None:
+        """Cut a pair into chunks; None if it is done, or has failed."""
+        path = b"" if item.path == HOLDER else join_path(item.path, item.name)
+        self._counters.sized += 1
+        try:
+            with self._opened(item) as (other, fds, (a, b)):
+                pair: Any = Pair(path, item.name, other, a, b)  # type: ignore[arg-type]
+                different = item.different | CONTENT
+                if a.st_size != b.st_size:
+                    different |= SIZE
+                elif self._contents.same(fds, 0, min(a.st_size, _FIRST_BYTES)):
+                    different = item.different
+                    self._hand_out(item, fds, (a, b), context)
+        except OSError as error:
+            self._pairs.fail(path, "compare", error, context)
+            return None
+        if context.spawned:
+            return Begun(pair, different)
+        self._pairs.settle(pair, different, context)
+        return None
+
+    def _hand_out(
+        self,
+        item: Large,
+        fds: Fds,
+        statuses: tuple[os.stat_result, os.stat_result],
+        context: Context[Any],
+    ) -> None:
+        """Make chunks of all that is data on either side behind what was read."""
+        size = statuses[0].st_size
+        self._counters.bytes_found += size
+        self._counters.bytes_done += min(size, _FIRST_BYTES)
+        sparse = all(map(may_have_holes, statuses))
+        whole = size // (_CHUNKS_PER_RANK * self._ranks) // _STEP_BYTES * _STEP_BYTES
+        whole = max(_SMALLEST_CHUNK_BYTES, min(_LARGEST_CHUNK_BYTES, whole))
+        for offset in range(_FIRST_BYTES, size, whole):
+            length = min(whole, size - offset)
+            if sparse and not any(any(data_ranges(fd, offset, length)) for fd in fds):
+                self._counters.bytes_done += length
+                continue
+            context.spawn([Chunk(item.path, item.name, item.place, offset, length, sparse)])
+
+    def chunk(self, item: Chunk, context: Context[Any]) -> dict[int, int]:
+        """Compare a range; what takes long is handed back in two parts."""
+        until_s = time.monotonic() + _CHUNK_S
+        at, end = item.offset, item.offset + item.length
+        try:
+            with self._opened(item) as (_, fds, _statuses):
+                while at < end and not context.stopping:
+                    length = min(_STEP_BYTES, end - at)
+                    if not self._contents.same(fds, at, length, sparse=item.sparse):
+                        self._counters.bytes_done += end - at
+                        return {UNLIKE: 1}
+                    at += length
+                    self._counters.bytes_done += length
+                    if time.monotonic() > until_s:
+                        break
+        except OSError as error:
+            self._counters.bytes_done += end - at
+            return {_code_of(error): 1}
+        if at < end and not context.stopping:
+            middle = at + (end - at) // 2 // _STEP_BYTES * _STEP_BYTES
+            change = msgspec.structs.replace
+            parts = [(a, b) for a, b in ((at, middle), (middle, end)) if b > a]
+            context.spawn([change(item, offset=a, length=b - a) for a, b in parts])
+        return {}
+
+    def complete(self, begun: Begun, merged: dict[int, int], context: Context[Any]) -> None:
+        """All chunks are compared: tell of the pair."""
+        code = min(merged, default=0)
+        if code < UNLIKE and not merged.get(UNLIKE):
+            self._pairs.fail(begun.pair.path, "compare", _error_of(code), context)
+            return
+        found = CONTENT if merged.get(UNLIKE) else NOTHING
+        self._pairs.settle(begun.pair, begun.different | found, context)
+
+
+def _code_of(error: OSError) -> int:
+    """An error as a number: what it is and which side it is of."""
+    return -2 - 2 * (error.errno or 0) - side_of(error)
+
+
+def _error_of(code: int) -> OSError:
+    number, side = divmod(-2 - code, 2)
+    text = os.strerror(number) if number else "it is no longer the same file"
+    return of_side(OSError(number or None, text), side)

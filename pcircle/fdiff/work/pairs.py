@@ -1,0 +1,274 @@
+"""Names that both sides may have: looked up in blocks, compared, and told of.
+
+Equal files cost two looks and a part of a comparison of columns. What has to be asked of entries
+themselves, and content, is asked pair by pair; where that takes long the rest is handed back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from pcircle.comparing.content import Contents
+from pcircle.comparing.details import Details
+from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
+from pcircle.comparing.sides import Fds, of_side, opened
+from pcircle.comparing.statuses import Comparer
+from pcircle.fdiff.plan import ONLY_B, DiffPlan, Large, Linked
+from pcircle.fdiff.telling import Telling
+from pcircle.fdiff.work.alone import KINDS, Lone
+from pcircle.fs.data import may_have_holes
+from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.walk.items import handed_back
+from pcircle.walk.opened import Gathering
+from pcircle.walk.visitor import Names, Where
+
+LARGE_BYTES: Final = 32 << 20
+"""Files of more are compared in chunks, which others can take."""
+_BATCH_S = 0.1
+_WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
+
+Fail = Callable[[bytes, str, OSError, Context[Any]], None]
+
+
+class Pair(NamedTuple):
+    """An entry of both sides: its path, its names there, and what both are."""
+
+    path: bytes
+    name: bytes
+    other: bytes
+    a: Row
+    b: Row
+
+
+class Pairs:
+    """One thread's. `fail` is told of a path, what was tried and an error, which knows its side."""
+
+    def __init__(
+        self,
+        plan: DiffPlan,
+        counters: Any,
+        telling: Telling,
+        lone: Lone,
+        means: tuple[Comparer, Details],
+        stats: tuple[Stats, Stats],
+        identify: Callable[[Any], tuple[int, int]],
+        fail: Fail,
+    ) -> None:
+        self._plan = plan
+        self._counters = counters
+        self._telling = telling
+        self._lone = lone
+        self._comparer, self._details = means
+        self._contents = Contents()
+        self._stats = stats
+        self._identify = identify
+        self.fail = fail
+        # What is asked of each pair, and of each that is no regular file.
+        self._asks = bool(self._details.fields & ~TARGET) or plan.reads or telling.matches_equal
+        self._grouped = bool(plan.fields & LINKS)
+
+    def compare(self, where: Where, names: Names, fds: Fds, context: Gathering[int]) -> None:
+        """All names, of which some may be handed back."""
+        every, begun_s = names.all(), time.monotonic()
+        at = 0
+        while at < len(every):
+            part = every[at : at + CAPACITY]
+            left = self._block(where, part, fds, context, begun_s)
+            at += len(part)
+            took_s = time.monotonic() - begun_s
+            enough = took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry())
+            enough = enough or self._telling.actions.is_full
+            if left or context.is_stopping() or (enough and at < len(every)):
+                context.spawn(list(handed_back(where, [*left, *every[at:]])))
+                return
+
+    def others(self, path: bytes, names: Sequence[bytes]) -> Sequence[bytes]:
+        """Their names on B: only roots that are files may have another one there."""
+        return [self._plan.roots[ONLY_B].name] if path == HOLDER else names
+
+    def _block(
+        self,
+        where: Where,
+        names: Sequence[bytes],
+        fds: Fds,
+        context: Gathering[int],
+        begun_s: float,
+    ) -> Sequence[bytes]:
+        """Some names; those that are left, as it takes too long."""
+        names = self._looked_up(where, names, fds, context)
+        count = len(names)
+        if not count:
+            return ()
+        a, b = self._stats
+        different = self._comparer.blocks(a, b, count)
+        single = not self._grouped or (
+            a.has_single_names(0, count) and b.has_single_names(0, count)
+        )
+        if single and not self._asks and a.are_files(count) and not different:
+            self._counters.files += count
+            self._done(where, count)
+            return ()
+        others = self.others(where.path, names)
+        pairs = zip(names, others, a.rows(count), b.rows(count), strict=True)
+        for place, (name, other, x, y) in enumerate(pairs):
+            path = b"" if where.path == HOLDER else join_path(where.path, name)
+            pair = Pair(path, name, other, x, y)
+            try:
+                self._pair(where, pair, different.get(place, NOTHING), fds, context)
+            except OSError as error:
+                self.fail(path, "compare", error, context)
+            self._done(where, 1)
+            if self._asks and place + 1 < count:
+                took_s = time.monotonic() - begun_s
+                if took_s > _BATCH_S or (took_s > _WAITED_FOR_S and context.is_hungry()):
+                    return names[place + 1 :]
+        return ()
+
+    def _done(self, where: Where, count: int) -> None:
+        self._counters.weight += where.weight * count
+        self._counters.sized += count
+
+    def _looked_up(
+        self, where: Where, names: Sequence[bytes], fds: Fds, context: Gathering[int]
+    ) -> Sequence[bytes]:
+        """Look names up on both sides; those that both have. Of the others it is told why not."""
+        while names:
+            sides = names, self.others(where.path, names)
+            errors = [
+                _errors(stats, fd, some)
+                for stats, fd, some in zip(self._stats, fds, sides, strict=True)
+            ]
+            if not any(errors):
+                break
+            for place in sorted({*errors[0], *errors[1]}):
+                self._missed(where, names[place], fds, errors[0].get(place), errors[1].get(place),
+                             context)  # fmt: skip
+            self._counters.weight += where.weight * len({*errors[0], *errors[1]})
+            names = [
+                name
+                for place, name in enumerate(names)
+                if place not in errors[0] and place not in errors[1]
+            ]
+        return names
+
+    def _missed(
+        self,
+        where: Where,
+        name: bytes,
+        fds: Fds,
+        on_a: OSError | None,
+        on_b: OSError | None,
+        context: Gathering[int],
+    ) -> None:
+        """A name that can't be looked up on both sides: one may not have it."""
+        for side, (error, other) in enumerate(((on_b, on_a), (on_a, on_b))):
+            if error is None or error.errno != errno.ENOENT or other is not None:
+                continue
+            if side and self._plan.one_sided:
+                self._counters.files += 1
+                self._counters.sized += 1
+                return
+            kind = self.kind_of(name, fds[side])
+            self._lone.tell(side, where, {kind: [name]}, fds[side], context)
+            return
+        self._counters.sized += 1
+        failed = of_side(on_a or require(on_b), int(on_a is None))
+        path = b"" if where.path == HOLDER else join_path(where.path, name)
+        self.fail(path, "look up", failed, context)
+
+    def _pair(
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+    ) -> None:
+        """A pair, of which its status tells some differences. OSError, which knows its side."""
+        a, b = pair.a, pair.b
+        if different & KIND:
+            for side, mode in enumerate((a.st_mode, b.st_mode)):
+                if stat.S_ISDIR(mode) and self._plan.enters and not (side and self._plan.one_sided):
+                    self._counters.found += 1  # besides the pair
+                    self._lone.enter(side, where, [pair.name], context)
+        elif stat.S_IFMT(a.st_mode) == stat.S_IFMT(b.st_mode):
+            if self._details.fields:
+                different |= self._details.of_name(pair.name, fds, a, b, pair.other)
+            if self._plan.reads and stat.S_ISREG(a.st_mode):
+                found = self._content(where, pair, different, fds, context)
+                if found is None:
+                    return
+                different |= found
+        self.settle(pair, different, context)
+
+    def settle(self, pair: Pair, different: int, context: Context[Any]) -> None:
+        """All is known of a pair but how its names are grouped."""
+        a, b = pair.a, pair.b
+        self._count(a.st_mode)
+        grouped = self._grouped and not different & KIND and max(a.st_nlink, b.st_nlink) > 1
+        if grouped and not stat.S_ISDIR(a.st_mode):
+            keys = self._identify(a), self._identify(b)
+            context.note([Linked(pair.path, *keys, different, a.st_mode, a.st_size)])
+        else:
+            self._telling.pair(pair.path, a.st_mode, a.st_size, different)
+
+    def missing(self, names: Sequence[bytes], fd: int) -> list[bytes]:
+        """Which of some names an open directory of A has not."""
+        errors = _errors(self._stats[0], fd, names)
+        return [names[place] for place, error in errors.items() if error.errno == errno.ENOENT]
+
+    def kind_of(self, name: bytes, fd: int) -> str:
+        """The kind of an entry, as those of a block; a file's if it is gone by now."""
+        try:
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+        except OSError:
+            return KINDS[0]
+        if stat.S_ISDIR(mode):
+            return "directories"
+        if stat.S_ISLNK(mode):
+            return "links"
+        return "files" if stat.S_ISREG(mode) else "specials"
+
+    def _count(self, mode: int) -> None:
+        counters = self._counters
+        if stat.S_ISREG(mode):
+            counters.files += 1
+        elif stat.S_ISLNK(mode):
+            counters.links += 1
+        elif stat.S_ISDIR(mode):
+            counters.directories += 1
+        else:
+            counters.special += 1
+
+    def _content(
+        self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
+    ) -> int | None:
+        """Whether two files have different content; None if others will find out."""
+        a, b = pair.a, pair.b
+        if a.st_size != b.st_size:
+            return CONTENT
+        if not a.st_size or (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):
+            return NOTHING
+        if a.st_size > LARGE_BYTES:
+            self._counters.sized -= 1  # it counts when its own item begins
+            context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])
+            return None
+        with opened(pair.name, fds, pair.other) as (files, statuses):
+            size = statuses[0].st_size
+            self._counters.bytes_found += size
+            sparse = all(may_have_holes(each) for each in statuses) and size >= LARGE_BYTES
+            same = statuses[1].st_size == size
+            same = same and self._contents.same(files, 0, size, sparse=sparse)
+            self._counters.bytes_done += size
+        return NOTHING if same else CONTENT
+
+
+def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
+    try:
+        stats.look(fd, names)
+    except Failed as failed:
+        return failed.errors
+    return {}
