@@ -13,6 +13,8 @@ from pcircle.ui.arguments import (
     add_output,
     add_performance,
     add_polite,
+    add_records,
+    add_stop,
     notes,
 )
 
@@ -30,8 +32,8 @@ EPILOG = notes(
     "fls",
     """\
 Exit codes: 0 success; 1 some entries could not be listed, each one named;
-2 refused; 4 stopped early (a lost rank); 70 internal error; 130 and 143
-interrupted.
+2 refused; 4 stopped early (--stop-after, a lost rank); 70 internal error;
+130 and 143 interrupted.
 
 Examples:
   fls -l /scratch
@@ -57,8 +59,11 @@ def _add(p: Parser) -> None:
     )
     p._option_string_actions["-0"].help = "lists are NUL-terminated, and so is each line printed"
     p.set_defaults(prints_null=True)
-    add_polite(add_performance(p).add_argument)
-    add_output(p)
+    add = add_performance(p).add_argument
+    add("--ops-limit", metavar="N", help="entries per second, all processes together")
+    add_polite(add)
+    add_stop(add)
+    add_records(add_output(p).add_argument, "listed")
     p._option_string_actions["--json"].help = "write a row an entry as JSON (-: standard output)"
 
 

@@ -18,9 +18,13 @@ from pcircle.fls.plan import Counters, Form, ListPlan, Records
 from pcircle.fls.printer import Printer
 from pcircle.fls.visitor import ListTask
 from pcircle.runtime import Observer, Outcome
+from pcircle.tool.actions import Wanted
+from pcircle.tool.options import rate_of
+from pcircle.tool.results import list_end, open_list
+from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.treetool import TreeConsole, TreeProgram, TreeReport
 from pcircle.ui.arguments import columns
-from pcircle.ui.errorlog import LogFile
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.jsonout import check
 from pcircle.ui.listing import FULL_ISO, RECENT, Times
 from pcircle.ui.names import show
@@ -58,7 +62,7 @@ class Console(TreeConsole):
         self.quiet = self.quiet or not self._says_end
         if self._program.collects:
             self._program.entries = export.of_rows(self._printer.rest())
-        elif self._program.rows is None and not code:
+        elif self._program.rows is None and code in (0, StoppedEarly.exit_code):
             try:
                 for text in self._rest():
                     self.results.text([text])
@@ -96,6 +100,8 @@ class ListProgram(TreeProgram):
         self.rows: tuple[str, Any] | None = None
         self._keys = _keys_of(typed)
         self._known: dict[Root, os.stat_result] = {}
+        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
+        self._rate = rate_of(typed.ops_limit)
         Times(typed.time_style or FULL_ISO, 0)  # UsageError if it is none
         for name in _FILES:
             where = getattr(typed, name)
@@ -158,7 +164,19 @@ class ListProgram(TreeProgram):
             "directories_first": typed.group_directories_first,
             "headed": typed.recursive or listed or len(self.paths) > 1,
             "directories": directories if len(directories) < len(roots) else (),
+            "acts": Wanted(typed.json_lines is not None, list_end(typed, roots)),
+            "ranks": ranks,
+            "operations_per_s": self._rate,
         }
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """See `TreeProgram`."""
+        super().begin(roots)
+        typed = self.typed
+        if typed.json_lines is not None:
+            self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
+        if typed.list_out is not None:
+            self.listed = LogFile(open_list(typed.list_out))
 
     def _form(self, is_terminal: bool) -> Form:
         typed = self.typed
@@ -253,6 +271,16 @@ def program_of(typed: argparse.Namespace) -> ListProgram:
         raise UsageError("--sum requires --json, --csv or --parquet")
     if typed.total and typed.by is not None:
         raise UsageError("--total cannot be combined with an order; it is that of names")
+    for option in ("list_out", "json_lines"):
+        if typed.total and getattr(typed, option) is not None:
+            raise UsageError(f"--total cannot be combined with --{option.replace('_', '-')}")
+    if typed.list_out == "-":
+        raise UsageError("--list-out: standard output has the listing; name a file")
+    written = (typed.list_out, typed.json_lines, typed.error_log, typed.files_from)
+    named = [name for name in (*written, typed.json, typed.csv, typed.parquet) if name is not None]
+    for name in written:
+        if name is not None and named.count(name) > 1:
+            raise UsageError(f"'{show(os.fsencode(name))}' is used by two options")
     for option in ("total", "files_from"):
         if typed.directory and getattr(typed, option):
             raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")

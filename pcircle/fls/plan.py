@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pcircle.tool.actions import Wanted
 from pcircle.tool.trees import TreeCounters, TreePlan
 
 DIRECTORY, WIDTHS, ENTRY, SUMS = b"d", b"w", b"e", b"t"
@@ -65,7 +66,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 class ListPlan(TreePlan, frozen=True, kw_only=True):
     """What is listed. `keys` are what entries are sorted by, each with whether it descends; none:
     as they are found. Where directories have headings it is `headed`; sums are told of those in
-    PATHs as well if it is `deep`. `directories` are PATHs beside others that are none.
+    PATHs as well if it is `deep`. `directories` are PATHs beside others that are none. `acts` is
+    what is reported of each entry, and the `ranks` have equal shares of `operations_per_s`.
     """
 
     form: Form
@@ -75,6 +77,9 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
     directories_first: bool = False
     headed: bool = False
     directories: tuple[bytes, ...] = ()
+    acts: Wanted = Wanted()
+    ranks: int = 1
+    operations_per_s: float | None = None
 
     @property
     def looks_up(self) -> bool:
@@ -86,6 +91,7 @@ class ListPlan(TreePlan, frozen=True, kw_only=True):
             or form.xattr
             or form.context
             or form.shape != "lines"
+            or self.acts.lines
             or self.directories_first
         )
         return bool(asked or others) or any(key != "name" for key, _ in self.keys)

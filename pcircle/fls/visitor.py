@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -27,18 +27,22 @@ from pcircle.fs.scan import Block, Listings, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.failures import Failure
 from pcircle.tool.trees import EntryVisitor, TreeTask
+from pcircle.walk.attributes import LETTERS
 from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import Walker
+from pcircle.workers.throttle import BURST_S, Throttle
 
 MAX_WHOLE = 4096
 """Names of a directory that is done whole."""
 _ITSELF = (b".", b"..")
 _HERE = -100  # AT_FDCWD
 _FLUSH_BYTES = 64 << 10
+_MUCH_BYTES = 1 << 20
 _NAMES_ALONE = ("files", "links", "specials", "directories")
 
 
@@ -66,6 +70,8 @@ class ListVisitor(EntryVisitor):
         self._follows = plan.directories_first or plan.form.follows
         self._stats: Stats = task.stats
         self._listings = Listings()
+        self._acts: Actions | None = task.acts
+        self._context: Context[Any] | None = None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
 
@@ -79,6 +85,10 @@ class ListVisitor(EntryVisitor):
         return shown.rstrip(b"/") + b"/" + where.path
 
     # ---- directories -----------------------------------------------------------
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = context
 
     def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
         """See `Visitor`. What is in it is sorted by the place of the directory."""
@@ -174,6 +184,7 @@ class ListVisitor(EntryVisitor):
                 some = entered[at : at + CAPACITY]
                 self._keep_batch(opened, self._looked(opened, some, source.fd, None, 0), None)
             itself = ()
+            self._flush_much()
             yield block
 
     # ---- names -----------------------------------------------------------------
@@ -263,8 +274,32 @@ class ListVisitor(EntryVisitor):
 
     # ---- records ----------------------------------------------------------
 
+    def _tell(self, where: Where, looked: Looked) -> None:
+        """Have rank 0 told of names that were looked up, each by itself."""
+        acts = require(self._acts)
+        modes = [] if looked.stats is None else looked.column("mode")
+        path = b"" if self._plan.roots[where.root].name else where.path
+        for place, name in enumerate(looked.names):
+            if place >= looked.itself and name not in _ITSELF and place not in looked.failed:
+                kind = LETTERS.get(stat.S_IFMT(modes[place]), "?") if modes else ""
+                below = b"" if where.path == HOLDER else join_path(path, name)
+                acts.done("list", where.root, below, kind)
+        if acts.is_full and self._context is not None:
+            acts.tell(self._context)
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`."""
+        super().fail(root, path, doing, error, context)
+        if self._acts is not None:
+            path = b"" if self._plan.roots[root].name else path
+            self._acts.failed("list", root, path, error.errno)
+
     def _batch(self, where: Where, looked: Looked, context: Context[Any] | None) -> Batch:
         """The rows of names that were looked up."""
+        if self._acts is not None:
+            self._tell(where, looked)
         if self._form.shape == "total":
             if context is not None:
                 self._add_sums(where, looked)
@@ -360,8 +395,19 @@ class ListVisitor(EntryVisitor):
         self._kept.append(packed)
         self._kept_bytes += len(packed)
 
+    def _flush_much(self) -> None:
+        """Have rank 0 told if there is much: a directory may hold any number of directories."""
+        if self._kept_bytes > _MUCH_BYTES and self._context is not None:
+            self._flush(self._context)
+
     def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
         """See `Visitor`: rank 0 is told."""
+        self._flush(context)
+        if self._acts is not None:
+            self._acts.tell(context)
+        self._context = None
+
+    def _flush(self, context: Context[Any]) -> None:
         kept, self._kept, self._kept_bytes = self._kept, [], 0
         some, size = [], 0
         for packed in kept:
@@ -388,11 +434,20 @@ def _kinds(fd: int) -> dict[bytes, bytes]:
 class ListTask(TreeTask):
     """A rank's part, or a thread's. Look-ups of one overlap where they take long."""
 
-    notice_type, counters_type, visitor_type = Failure | Records, Counters, ListVisitor
+    notice_type = Failure | Lines | Records
+    counters_type, visitor_type = Counters, ListVisitor
     plan: ListPlan
 
     def begin(self) -> None:
         """See `TreeTask`."""
+        plan, first = self.plan, self.first
+        self.acts: Actions | None = None
+        if plan.acts.any:
+            self.acts = Actions("fls", plan.acts, self.rank, None if first is None else first.acts)
+        self._throttle: Throttle | None = None
+        if plan.operations_per_s is not None:
+            rate = plan.operations_per_s / plan.ranks
+            self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
         if self.turns is not None:  # each thread has one look-up under way
             self.stats = Stats(1)
             return
@@ -400,6 +455,16 @@ class ListTask(TreeTask):
         self.threads, self.max_threads = division.workers, division.most
         number = 0 if self.first is None else len(self.first.parts)
         self.stats = Stats(division.helped_of(number))
+
+    @property
+    def is_at_will(self) -> bool:
+        """See `TreeTask`."""
+        return self._throttle is None and super().is_at_will
+
+    def pace(self, count: int, stop: Callable[[], bool]) -> None:
+        """See `TreeTask`: an entry is an operation."""
+        if self._throttle is not None:
+            self._throttle.take(count, stop)
 
     def walker(self, visitor: EntryVisitor) -> Walker[int]:
         """See `TreeTask`."""

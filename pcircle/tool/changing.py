@@ -21,26 +21,27 @@ from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines, Wanted
 from pcircle.tool.failures import Failure
 from pcircle.tool.filters import attributes_of
+from pcircle.tool.options import rate_of
 from pcircle.tool.planned import Planned, head, read_plan, tail
+from pcircle.tool.results import list_end, open_list
 from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.trees import Phase, TreeCounters, TreePlan, TreeTask
 from pcircle.tool.treetool import TreeConsole, TreeProgram
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
-from pcircle.ui.values import invalid, number, parse_number
+from pcircle.ui.values import invalid
 from pcircle.walk.attributes import ANY
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import Root
 from pcircle.walk.walker import Walker
-from pcircle.workers.throttle import Throttle
+from pcircle.workers.throttle import BURST_S, Throttle
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
 _INTERRUPTED = (Interrupted.exit_code, Terminated.exit_code)
 _REMOVED, _FOUND = -1, -2  # counts among the results of items, by slot
-_BURST_S = 0.1
 _MAX_DIGITS = 30
 
 
@@ -110,7 +111,7 @@ class ChangeTask(TreeTask):
         self._throttle: Throttle | None = None
         if plan.operations_per_s is not None and not plan.dry:
             rate = plan.operations_per_s / plan.ranks
-            self._throttle = Throttle(rate, _BURST_S) if first is None else first._throttle
+            self._throttle = Throttle(rate, BURST_S) if first is None else first._throttle
         self._counting: Walker[int] | None = None
 
     def due(self, count: int, stop: Callable[[], bool]) -> None:
@@ -221,7 +222,7 @@ class ChangeProgram(TreeProgram):
         super().__init__(typed, paths, **more)
         self.typed = typed
         self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
-        self._rate = _rate(typed.ops_limit)
+        self._rate = rate_of(typed.ops_limit)
         self._written: tuple[int, int] | None = None
         self._max_delete = _max_delete(typed.max_delete)
         written = (typed.list_out, typed.json_lines, typed.error_log, typed.plan)
@@ -253,11 +254,7 @@ class ChangeProgram(TreeProgram):
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
         typed, applied = self.typed, self.applied
-        end = b""
-        if typed.list_out is not None:
-            if len(roots) != 1 or roots[0].name:
-                raise UsageError("--list-out requires one PATH, a directory")
-            end = b"\0" if typed.null else b"\n"
+        end = list_end(typed, roots)
         dry = typed.dry_run or typed.plan is not None
         said = "" if not typed.verbose else f"would be {self.said}" if dry else self.said
         most = self._max_delete
@@ -282,7 +279,7 @@ class ChangeProgram(TreeProgram):
         if typed.json_lines is not None:
             self.actions = LogFile(open_log(typed.json_lines, "--json-lines"))
         if typed.list_out is not None:
-            self.listed = LogFile(_list(typed.list_out))
+            self.listed = LogFile(open_list(typed.list_out))
         if typed.plan is not None:
             self.planned = LogFile(open_log(typed.plan, "--plan"))
             self.planned.append(head(self.name, roots, self.directory()))
@@ -292,16 +289,6 @@ class ChangeProgram(TreeProgram):
     def opened(self) -> dict[str, Any]:
         """See `TreeProgram`."""
         return {"written": self._written}
-
-
-def _list(name: str) -> int:
-    """Open a new list, `-` being standard output. UsageError."""
-    if name != "-":
-        return open_log(name, "--list-out")
-    try:
-        return os.dup(1)
-    except OSError as error:
-        raise UsageError(f"--list-out: cannot write standard output: {error.strerror}") from None
 
 
 def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
@@ -327,12 +314,3 @@ def _max_delete(text: str | None) -> MaxDelete | None:
 
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
-
-
-def _rate(text: str | None) -> float | None:
-    if text is None:
-        return None
-    rate = number("--ops-limit", text, parse_number)
-    if not 0 < rate < math.inf:
-        raise invalid("--ops-limit", text, "rate must be positive and finite")
-    return rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from typing import Any
 
@@ -84,6 +85,16 @@ def _share(text: str | None) -> float | None:
     if not 0 < percent <= _ALL:
         raise invalid("--polite", text, "must be a percentage, greater than 0")
     return percent / _ALL
+
+
+def rate_of(text: str | None) -> float | None:
+    """The value of --ops-limit. UsageError."""
+    if text is None:
+        return None
+    rate = number("--ops-limit", text, parse_number)
+    if not 0 < rate < math.inf:
+        raise invalid("--ops-limit", text, "rate must be positive and finite")
+    return rate
 
 
 def refuse_others(typed: argparse.Namespace, takes: str, **defaults: str) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
-from pcircle.errors import EntriesFailed
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
 from pcircle.writing import write_stream
 
 if TYPE_CHECKING:
+    import argparse
+
     from pcircle.ui import jsonout
+    from pcircle.walk.roots import Root
 
 _STREAMS = ("standard output", "standard error")
 _TOGETHER = 4096  # pieces that are written at once
@@ -77,3 +81,25 @@ class Results:
 def _write_pieces(stream: TextIO | None, pieces: Iterator[bytes]) -> None:
     while some := list(islice(pieces, _TOGETHER)):
         write_stream(stream, b"".join(some))
+
+
+def list_end(typed: argparse.Namespace, roots: Sequence[Root]) -> bytes:
+    """What paths of the list end with that --list-out asks for, nothing if it does not. UsageError.
+
+    They are relative to the PATH.
+    """
+    if typed.list_out is None:
+        return b""
+    if len(roots) != 1 or roots[0].name:
+        raise UsageError("--list-out requires one PATH, a directory")
+    return b"\0" if typed.null else b"\n"
+
+
+def open_list(name: str) -> int:
+    """Open a new list, `-` being standard output. UsageError."""
+    if name != "-":
+        return open_log(name, "--list-out")
+    try:
+        return os.dup(1)
+    except OSError as error:
+        raise UsageError(f"--list-out: cannot write standard output: {error.strerror}") from None

@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
+BURST_S = 0.1
+"""The seconds' worth of operations that may be done at once."""
+
 _STEP_S = 0.05
 
 
