@@ -27,7 +27,8 @@ from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _NS = 1_000_000_000
-_CHANGING = ("delete", "exec", "execplus")
+_RUNNING = ("exec", "execplus")
+_CHANGING = ("delete", *_RUNNING)
 _CUTTING = ("quit", "limit", "exists")
 
 
@@ -88,6 +89,8 @@ class FindProgram(ChangeProgram):
             "quoted": _is_terminal() and not self.options.silent,
             "order": self.order,
             "alone": cuts and writes,
+            "removes": "delete" in self.names,
+            "runs": not self.names.isdisjoint(_RUNNING),
         }
         return super().decided(roots, ranks) | more
 

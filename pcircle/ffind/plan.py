@@ -19,7 +19,8 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     """The expression, with all that it says of files and users looked up.
 
     `exclude` as of `Parsed`. `midnight_ns` is that of today, `wide` as of `Surroundings`, `quoted`
-    as of `Actions`. With `alone` one thread of rank 0 does everything, in its order.
+    as of `Actions`. With `alone` one thread of rank 0 does everything, in its order. What is
+    found may be removed if it `removes`, and given to commands if it `runs` some.
     """
 
     expression: Node
@@ -30,6 +31,8 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     quoted: bool = False
     order: Order | None = None
     alone: bool = False
+    removes: bool = False
+    runs: bool = False
 
 
 class Counters(ChangeCounters):

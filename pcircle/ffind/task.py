@@ -120,6 +120,8 @@ class FindTask(
             capacity_of(is_first=is_first),
             device_and_inode if plan.one_node else inode_alone,
             follow=plan.settings.follow == "L",
+            written=plan.removes,
+            careful=plan.runs,
         )
 
     def close(self) -> None:

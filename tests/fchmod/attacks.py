@@ -40,6 +40,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--mode", "u+s,go=u", "--force"),
     ("--owner", str(NOBODY), "--mode", "a=rwx"),
     ("--owner", str(NOBODY), "--group", str(NOBODY), "--force"),
+    ("--owner", str(NOBODY - 1)),
+    ("--owner", str(NOBODY - 1), "--group", "1", "-f"),
     ("--usermap", f"*:{NOBODY}"),
     ("--from", str(NOBODY), "--mode", "a+w"),
     ("--acl", f"u:{NOBODY}:rwx,d:u:{NOBODY}:rwx"),

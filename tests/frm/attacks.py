@@ -56,7 +56,7 @@ beneath.opener = opener
 _ALLOWED_CODES = (0, 1, 2)  # a PATH may be a link's when it is looked at
 
 
-def _restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
+def restore(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
     """Make what was removed again: a directory with something in it, or the link."""
     with suppress(OSError):
         if not os.path.lexists(second):
@@ -76,7 +76,7 @@ def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "")
     top = place + b"/area/top/"
     operands = [top + b"tree"] if "--keep-root" in options else [top + b"tree", top + b"loose"]
     line = command(launcher, [*options, "-q", *operands], ("pcircle.frm",))
-    attack = Attack(seed, partial(pairs, place), 0.05, partial(_restore, place))
+    attack = Attack(seed, partial(pairs, place), 0.05, partial(restore, place))
     finished, swaps = fought(hooked(line, hook, "pcircle.frm.cli"), attack)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"

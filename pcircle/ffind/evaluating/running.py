@@ -10,10 +10,12 @@ import os
 import selectors
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pcircle.ffind.evaluating.entry import Entry
+from pcircle.trusted import directory
 from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output
@@ -22,6 +24,7 @@ _ROOM_BYTES = 128 << 10  # of names for one command
 _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
 _BRACES = b"{}"
+_OPEN = b"/proc/self/fd/"
 Say = Callable[[int, bytes], None]  # of a stream: 0, or -1 for standard error
 
 
@@ -84,7 +87,7 @@ class Commands:
                 b"/" if entry.fixed.startswith(b"/") else b"."
             )
             return os.path.join(self._directory or b"", above)
-        return b"/proc/self/fd/%d" % entry.fd
+        return _OPEN + b"%d" % entry.fd
 
     def _run(self, line: Sequence[bytes], where: bytes | None) -> bool:
         if self._dry:
@@ -92,15 +95,30 @@ class Commands:
             return True
         pipe = subprocess.PIPE
         try:
-            with subprocess.Popen(
-                line, cwd=where, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
-            ) as process:
+            with (
+                self._entered(where) as cwd,
+                subprocess.Popen(
+                    line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+                ) as process,
+            ):
                 self._hand_on(process)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             self._say(-1, f"ffind: cannot run '{show(line[0])}': {reason}\n".encode())
             return False
         return process.returncode == 0
+
+    @contextmanager
+    def _entered(self, where: bytes | None) -> Iterator[bytes | None]:
+        """The directory to run in: that of a PATH, through no link that others could have made."""
+        if where is None or where == self._directory or where.startswith(_OPEN):
+            yield where
+            return
+        fd = directory(where)
+        try:
+            yield _OPEN + b"%d" % fd
+        finally:
+            os.close(fd)
 
     def _hand_on(self, process: subprocess.Popen[bytes]) -> None:
         """Hand on what a command says, in whole lines."""
@@ -143,7 +161,7 @@ class _Gathered:
     @property
     def is_dir(self) -> bool:
         """Whether it runs in the directory of its names."""
-        return self.where is not None and self.where.startswith(b"/proc/self/fd/")
+        return self.where is not None and self.where.startswith(_OPEN)
 
     def is_full(self, name: bytes) -> bool:
         """Whether there is no room for one more."""

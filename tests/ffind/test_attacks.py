@@ -1,0 +1,34 @@
+"""A user who swaps what root has found for links loses nothing but what is his; see `attacks`.
+
+Some thousand swaps here, as many as one likes by ``tox -e attack-ffind``. And a tool that follows
+links is caught by the same rounds, so they can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, Run
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="only root is worth attacking, and may make a namespace",
+)
+ATTACKS = [sys.executable, "-m", "tests.ffind.attacks"]
+
+
+def test_nothing_escapes(run: Run) -> None:
+    done = run([*ATTACKS, "--swaps", "50000"], cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+    assert re.search(rb"\d+ rounds, \d{4,} swaps, 0 escapes", done.stdout)
+
+
+def test_a_tool_that_follows_links_is_caught(run: Run) -> None:
+    done = run([*ATTACKS, "--swaps", "3000000", "--following"], cwd=ROOT)
+    assert done.returncode == 1
+    assert b"/victim" in done.stdout
