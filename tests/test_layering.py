@@ -36,7 +36,19 @@ LEAVES = {
     "units",
     "writing",
 }
-TOOLS = {"fbcast", "fbench", "fchmod", "fcp", "fdiff", "ffind", "fls", "fprof", "frm", "fsum"}
+TOOLS = {
+    "fbcast",
+    "fbench",
+    "fchmod",
+    "fcp",
+    "fdiff",
+    "ffind",
+    "fls",
+    "fmirror",
+    "fprof",
+    "frm",
+    "fsum",
+}
 BELOW_TOOLS = {
     *LEAVES,
     "entry",
@@ -144,7 +156,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "walk": {"fs", "guards", "runtime", "trusted", "workers", "writing"},
     "ui": {"acls", "names", "encoding", "units", "errors", "optional", "trusted", "writing"},
-    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"removing", "tool", "transfer"}),
+    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"comparing", "removing", "tool", "transfer"}),
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

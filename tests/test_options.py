@@ -96,7 +96,7 @@ def _is_getattr(call: ast.Call, holders: frozenset[str]) -> bool:
 
 @every_tool
 def test_every_option_is_read(tool: str) -> None:
-    paths = [path for part in (tool, "tool") for path in (PACKAGE / part).rglob("*.py")]
+    paths = [path for part in (tool, "tool", "transfer") for path in (PACKAGE / part).rglob("*.py")]
     read = {name for path in paths for name in _names_read(path, TYPED)}
     assert {action.dest for action in _actions(tool)} - {"help", "version"} - read == set()
 

@@ -8,6 +8,8 @@ entry that stays is *skipped*: it is accounted for, and never touched.
 A target may keep times less exactly than the source: a time that is the
 source's, cut to what the target keeps, is the same for `--skip-same`, and not
 older for `-u`, as with cp.
+
+In place of the options a `Keeper` may decide: who brings a tree up to date that is there.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -28,7 +31,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
 
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place`
     --inplace and `sync` --fsync. Where `stays` holds, `newer`, `same` and
-    `force` have nothing to decide.
+    `force` have nothing to decide. With `kept` a `Keeper` decides.
     """
 
     stays: bool = False
@@ -37,11 +40,12 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     force: bool = False
     in_place: bool = False
     sync: bool = False
+    kept: bool = False
 
     @property
     def decides(self) -> bool:
         """Whether something that exists may stay."""
-        return self.stays or self.newer or self.same
+        return self.stays or self.newer or self.same or self.kept
 
     @property
     def beside(self) -> bool:
@@ -55,6 +59,27 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     def plain(self) -> bool:
         """Whether a file whose name is free is simply written."""
         return not (self.beside or self.sync)
+
+
+class Keeper(Protocol):
+    """Decides about entries that exist, of one directory at a time, for one thread.
+
+    What it keeps it may have brought up to date; all else is replaced as it says.
+    """
+
+    def enter(self, root: int, path: bytes) -> None:
+        """What follows is in this directory of the target."""
+
+    def keeps(
+        self, source: os.stat_result, old: os.stat_result, names: tuple[int, bytes, int, bytes]
+    ) -> bool:
+        """Whether `old` is left; `names` are both directories' and the names in them. OSError."""
+
+    def may_replace(self, old: os.stat_result) -> bool:
+        """Whether what is neither a regular file nor a link may be replaced."""
+
+    def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Give what is complete under another name its own, whatever has that. OSError."""
 
 
 class Taken(FileExistsError):

@@ -383,7 +383,7 @@ class Copier:
         """As `begin`, of a file begun before; `names` are the temporary one and its own."""
         fd, status = source
         written, name = names
-        creation = target.taken_up(target_fd, name, written, status, self._settings)
+        creation = target.taken_up(target_fd, name, written, status, self._settings, self.names)
         creation.identity = (made.st_dev, made.st_ino)
         creation.held = self._held(fd, creation)
         self._counts.sized += 1

@@ -69,7 +69,7 @@ class LinkCopier:
                 means.names.collisions.check(target_fd, name)
                 if self._stays(text, target_fd, name):
                     return False
-                target.replaceable(target_fd, name)
+                target.replaceable(target_fd, name, means.names)
                 written = means.names.next()
                 os.symlink(text, written, dir_fd=target_fd)
             made = True
@@ -78,7 +78,7 @@ class LinkCopier:
                     self._settle(source_fd, source, target_fd, written)
             if written != name:
                 with trying("rename the copy of"):
-                    os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+                    means.names.replace(written, name, target_fd)
         except OSError as error:
             try:
                 target.stop_if_full(error, target_fd, means.names)
@@ -153,7 +153,7 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
             return old.st_mode  # of an earlier run
         first_status = os.stat(first_name, dir_fd=first_fd, follow_symlinks=False)
         if not is_same_special(first_status, old):
-            target.replaceable(fd, name)
+            target.replaceable(fd, name, means.names)
         written = means.names.next()
         _link(first_fd, first_name, fd, written)
     except OSError as error:
@@ -164,7 +164,7 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
         if target.mark_of(status) != made:
             raise Changed("its copy was replaced while it was made")
         if written != name:
-            os.rename(written, name, src_dir_fd=fd, dst_dir_fd=fd)
+            means.names.replace(written, name, fd)
     except OSError:
         target.discard(written, fd)
         raise

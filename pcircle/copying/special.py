@@ -52,9 +52,9 @@ def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, by
         except FileExistsError:
             means.names.collisions.check(target_fd, name)
             # The very same thing, of an earlier run, need not be made anew.
-            alike = _alike(settings, status, target_fd, name, means.names)
+            alike = _alike(settings, status, names, means.names)
             if alike is None:
-                target.replaceable(target_fd, name)
+                target.replaceable(target_fd, name, means.names)
             if alike is None or alike.st_nlink > 1:  # its other names must not get this owner
                 written = means.names.next()
                 os.mknod(written, mode, status.st_rdev, dir_fd=target_fd)
@@ -68,7 +68,7 @@ def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, by
                     extras.account(settle_file(path, status, settings.keep, held), target_fd)
         if written != name:
             with trying("rename the copy of"):
-                os.rename(written, name, src_dir_fd=target_fd, dst_dir_fd=target_fd)
+                means.names.replace(written, name, target_fd)
     except OSError as error:
         try:
             target.stop_if_full(error, target_fd, means.names)
@@ -79,10 +79,18 @@ def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, by
 
 
 def _alike(
-    settings: Settings, status: os.stat_result, target_fd: int, name: bytes, names: Names
+    settings: Settings,
+    status: os.stat_result,
+    sides: tuple[int, bytes, int, bytes],
+    names: Names,
 ) -> os.stat_result | None:
     """The status of what has the name if it is the same thing. Taken if it is to stay."""
+    target_fd, name = sides[2:]
     now = os.stat(name, dir_fd=target_fd, follow_symlinks=False)
+    if names.keeper is not None:
+        if not settings.is_ours(now) and names.keeper.keeps(status, now, sides):
+            raise Taken
+        return None
     same = is_same_special(status, now)
     existing = Existing() if settings.is_ours(now) else settings.existing
     if not stat.S_ISDIR(now.st_mode) and (existing.stays or (same and existing.decides)):

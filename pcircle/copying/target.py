@@ -21,7 +21,7 @@ import xxhash
 
 from pcircle.acls import read_list
 from pcircle.copying.collisions import Collisions, Siblings, no_siblings
-from pcircle.copying.existing import Existing, Taken, file_stays, is_same_special
+from pcircle.copying.existing import Existing, Keeper, Taken, file_stays, is_same_special
 from pcircle.copying.precision import Precision
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, Settings
 from pcircle.errors import NoSpace
@@ -40,7 +40,7 @@ class Names:
     """Temporary names: short, so that they fit beside names of any length; unique in a job.
 
     `precision` is what files of such names have shown of how times are kept, `collisions` what is
-    known of names that are taken for others.
+    known of names that are taken for others, `keeper` who decides about these, if somebody does.
     """
 
     def __init__(self, settings: Settings, rank: int, siblings: Siblings = no_siblings) -> None:
@@ -49,6 +49,7 @@ class Names:
         self._renames = True
         self.collisions = Collisions(siblings)
         self.precision = Precision(self.next)
+        self.keeper: Keeper | None = None
 
     def next(self) -> bytes:
         """A name that was not given before."""
@@ -66,6 +67,13 @@ class Names:
                     raise
                 self._renames = False
         give_free_name(written, name, directory_fd)
+
+    def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """Rename to a name that may be taken, by what may be replaced. OSError."""
+        if self.keeper is not None:
+            self.keeper.replace(written, name, directory_fd)
+        else:
+            os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
 
 
 class Creation:
@@ -189,7 +197,7 @@ def _create_temporary(
     names: Names,
     make: Make,
 ) -> Creation:
-    old = replaceable(directory_fd, name)
+    old = replaceable(directory_fd, name, names)
     if old is not None:
         names.collisions.check(directory_fd, name)
     access = _access_of(old, directory_fd, name, settings)
@@ -218,14 +226,19 @@ def _access_of(
 
 
 def taken_up(
-    directory_fd: int, name: bytes, written: bytes, source: os.stat_result, settings: Settings
+    directory_fd: int,
+    name: bytes,
+    written: bytes,
+    source: os.stat_result,
+    settings: Settings,
+    names: Names,
 ) -> Creation:
     """A file that an earlier run has created, not open. OSError if it must not get its name."""
     if written == name:
         creation = Creation(-1, name, name, None, creation_mode(source, settings))
         creation.rewritten = True
         return creation
-    old = replaceable(directory_fd, name)
+    old = replaceable(directory_fd, name, names)
     access = _access_of(old, directory_fd, name, settings)
     return Creation(-1, name, written, old, _temporary_mode(old, source, settings), access)
 
@@ -250,7 +263,7 @@ def _create_in_place(
         names.collisions.check(directory_fd, name)
         if settings.existing.stays and not _is_ours(settings, directory_fd, name):
             raise Taken from None
-    old = replaceable(directory_fd, name)
+    old = replaceable(directory_fd, name, names)
     if old is not None:
         _refuse_source(old, source)
     if old is None or stat.S_ISLNK(old.st_mode) or old.st_nlink > 1:
@@ -305,15 +318,18 @@ def stays(
     except FileNotFoundError:
         return None
     if settings.existing.stays:
-        _refuse(old, special_too=False)
+        _refuse(old, names, special_too=False)
         names.collisions.check(directory_fd, name)
         return None if settings.is_ours(old) else old
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
     same = is_same_special(status, old)
-    _refuse(old, special_too=not same)
+    _refuse(old, names, special_too=not same)
     names.collisions.check(directory_fd, name)
     if settings.is_ours(old):
         return None
+    if names.keeper is not None:
+        sides = source_fd, source, directory_fd, name
+        return old if names.keeper.keeps(status, old, sides) else None
     kept = kept_times(settings, directory_fd, names)
     return old if same or file_stays(settings.existing, status, old, kept) else None
 
@@ -340,7 +356,7 @@ def still_replaceable(
     """Before a copy that took its time gets its name: OSError, Taken if what is there now stays."""
     if settings.existing.stays:
         return  # `publish` finds out
-    now = replaceable(fd, creation.name)
+    now = replaceable(fd, creation.name, names)
     if now is None or creation.written == creation.name:
         return
     names.collisions.check(fd, creation.name)
@@ -352,17 +368,19 @@ def still_replaceable(
         raise Taken
 
 
-def replaceable(directory_fd: int, name: bytes) -> os.stat_result | None:
+def replaceable(directory_fd: int, name: bytes, names: Names) -> os.stat_result | None:
     """The status of what has the name, None if nothing. OSError if it must not be replaced."""
     try:
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    _refuse(old, special_too=True)
+    _refuse(old, names, special_too=True)
     return old
 
 
-def _refuse(old: os.stat_result, *, special_too: bool) -> None:
+def _refuse(old: os.stat_result, names: Names, *, special_too: bool) -> None:
+    if names.keeper is not None and names.keeper.may_replace(old):
+        return
     if stat.S_ISDIR(old.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
     if special_too and not (stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode)):
@@ -395,12 +413,12 @@ def publish(creation: Creation, directory_fd: int, settings: Settings, names: Na
         except FileExistsError:
             names.collisions.check(directory_fd, creation.name)
             now = os.stat(creation.name, dir_fd=directory_fd, follow_symlinks=False)
-            _refuse(now, special_too=not settings.existing.stays)
+            _refuse(now, names, special_too=not settings.existing.stays)
             if settings.existing.stays and not settings.is_ours(now):
                 raise Taken from None
         else:
             return
-    os.rename(creation.written, creation.name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    names.replace(creation.written, creation.name, directory_fd)
 
 
 def _is_ours(settings: Settings, directory_fd: int, name: bytes) -> bool:

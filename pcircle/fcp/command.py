@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from pcircle.checkpoint.resume import Wish
 from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
-from pcircle.fs.metadata import Keep
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
+from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.program import Options, run_copy
 from pcircle.ui.values import (
     chunk_bytes,
-    interval_s,
-    invalid,
-    number,
     parse_number,
 )
 from pcircle.units import parse_size
-
-if TYPE_CHECKING:
-    pass
-
-_WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
-_ALL = (*_WORDS[:-1], "flags")
-# What is asked for by name must be kept, or the entry fails.
-# A mode alone would give the group what a list gives to all whom it names; a list has the mode.
-_TOGETHER = ("mode", "acl")
-_DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
-
-Links = Literal["all", "operands", "none"]
 
 
 def copy_typed(typed: argparse.Namespace) -> int:
@@ -66,18 +49,18 @@ def _options(typed: argparse.Namespace) -> Options:
         target=target,
         into=into,
         exact=typed.no_target_directory,
-        keep=_keep(typed),
+        keep=keep_of(typed.preserve, archive=typed.archive),
         chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
         dry=typed.dry_run,
         links=typed.links,
-        bytes_per_s=_limit("--bwlimit", typed.bwlimit, parse_size),
-        operations_per_s=_limit("--ops-limit", typed.ops_limit, parse_number),
+        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
         reflink=typed.reflink,
         sparse=typed.sparse,
         existing=_existing(typed),
         retry_from=typed.retry_from,
         deep=typed.recursive,
-        checkpoint=_wish(typed),
+        checkpoint=wish_of(typed),
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,
@@ -89,21 +72,8 @@ def _options(typed: argparse.Namespace) -> Options:
     )
 
 
-def _keep(typed: argparse.Namespace) -> Keep:
-    wanted = {*_ALL, "special"} if typed.archive else set()
-    for text in typed.preserve or ():
-        for name in (name.strip() for name in text.split(",")):
-            if name not in _WORDS:
-                choices = ", ".join(_WORDS)
-                raise UsageError(f"--preserve: unknown attribute '{name}'; choose from {choices}")
-            wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
-    if not wanted.isdisjoint(_TOGETHER):
-        wanted.update(_TOGETHER)
-    return Keep(**dict.fromkeys(wanted, True))
-
-
 def _existing(typed: argparse.Namespace) -> Existing:
-    if typed.skip_same and not _keep(typed).timestamps:
+    if typed.skip_same and not keep_of(typed.preserve, archive=typed.archive).timestamps:
         raise UsageError("--skip-same requires -p")
     stays: bool = typed.no_clobber
     return Existing(
@@ -114,41 +84,6 @@ def _existing(typed: argparse.Namespace) -> Existing:
         in_place=typed.inplace,
         sync=typed.fsync,
     )
-
-
-def _wish(typed: argparse.Namespace) -> Wish:
-    asked = [
-        option
-        for option, value in (
-            ("--resume", typed.resume),
-            ("--restart", typed.restart),
-            ("--checkpoint-dir", typed.checkpoint_dir),
-            ("--checkpoint-interval", typed.checkpoint_interval),
-        )
-        if value
-    ]
-    if typed.no_checkpoint and asked:
-        raise UsageError(f"--no-checkpoint cannot be combined with {asked[0]}")
-    if typed.resume and typed.restart:
-        raise UsageError("--resume cannot be combined with --restart")
-    directory = typed.checkpoint_dir
-    interval = typed.checkpoint_interval
-    return Wish(
-        interval_s=60.0 if interval is None else interval_s("--checkpoint-interval", interval),
-        directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
-        resume=typed.resume,
-        restart=typed.restart,
-        never=typed.no_checkpoint,
-    )
-
-
-def _limit(option: str, text: str | None, parse: Any) -> float | None:
-    if text is None:
-        return None
-    limit = number(option, text, parse)
-    if not 0 < limit < math.inf:
-        raise invalid(option, text, "rate must be positive and finite")
-    return limit
 
 
 def copy(sources: Sequence[str | bytes], target: str | bytes, **choices: Any) -> int:

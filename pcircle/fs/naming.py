@@ -18,7 +18,7 @@ NO_SUCH_RENAME = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """How a rename that does not replace fails where there is none."""
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-_RENAME_NOREPLACE = 1  # linux/fs.h
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # linux/fs.h
 _CLAIM = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -51,12 +51,24 @@ def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
 
 def rename_to_free(written: bytes, name: bytes, directory_fd: int) -> None:
     """The kernel's own rename that does not replace. OSError, ENOSYS if there is none."""
+    _rename(written, name, directory_fd, _RENAME_NOREPLACE)
+
+
+def exchange(one: bytes, other: bytes, directory_fd: int) -> None:
+    """Have two names of a directory change places, of any kinds, at once.
+
+    OSError, `NO_SUCH_RENAME` where that can't be done.
+    """
+    _rename(one, other, directory_fd, _RENAME_EXCHANGE)
+
+
+def _rename(written: bytes, name: bytes, directory_fd: int, flags: int) -> None:
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if library.renameat2(directory_fd, written, directory_fd, name, _RENAME_NOREPLACE):
+    if library.renameat2(directory_fd, written, directory_fd, name, flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -185,6 +185,14 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
     return refused
 
 
+def drop_attributes(target: int | bytes, held: Held) -> None:
+    """Take from an open file, or what a path leads to, attributes that its source has not."""
+    wanted = {name for name, _ in held.values}
+    for name, _ in read_attributes(target, xattr=True, lists=()):
+        if name not in wanted:
+            os.removexattr(target, name)
+
+
 def give_lists(
     target: int | bytes, held: Held, mode: int, refused: list[Refused], *, directory: bool
 ) -> int:

@@ -16,7 +16,8 @@ class Counted(Counts):
     `found` are the entries seen in the source, each of which ends as exactly
     one of files, directories, links, special, skipped, special_skipped or failed. `scans_due` are
     the directories found, `scans_done` those read.
-    `special_skipped` are special files that are not copied without -a.
+    `special_skipped` are special files that are not copied without -a, `touched` those of the
+    skipped whose attributes alone were brought up to date.
     """
 
     found: int
@@ -25,6 +26,7 @@ class Counted(Counts):
     directories: int
     failed: int
     special_skipped: int
+    touched: int
 
 
 class Counters(Measured, Counted):

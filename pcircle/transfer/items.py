@@ -254,3 +254,17 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
 def source_of(place: Place) -> tuple[int, int] | None:
     """The identity of a place's source, None if it is not known."""
     return None if place is ANYWHERE or place == ANYWHERE else place.source
+
+
+def floor_of(item: Item) -> int:
+    """The epoch before which nothing that the item does can count."""
+    if isinstance(item, Links):
+        return max(item.epoch, item.one.place.epoch)
+    if isinstance(item, First):
+        return item.one.place.epoch
+    place: Place | None = None
+    if isinstance(item, Tree | Batch | Portion | Large | One):
+        place = item.place
+    elif isinstance(item, Claim | Verify):
+        return max(group.place.epoch for group in item.groups)
+    return 0 if place is None else place.epoch

@@ -71,6 +71,10 @@ class Plan(Settings, frozen=True, kw_only=True):
     now_ns: int = 0
     acts: Wanted = Wanted()
 
+    def more_options(self) -> dict[str, bytes]:
+        """Options that another run must have as well, beside those of all copies, encoded."""
+        return {}
+
 
 def scope_of(plan: Plan) -> Scope:
     """What is walked of the sources."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
@@ -94,7 +94,12 @@ class Options(Common, frozen=True, kw_only=True):
 
 
 class CopyProgram(ToolProgram):
-    """A copy, for the runtime."""
+    """A copy, for the runtime. Whose copies stand on this one has its own kinds of the parts."""
+
+    plan_type: ClassVar[type[Plan]] = Plan
+    task_type: ClassVar[type[CopyTask]] = CopyTask
+    journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
+    console_type: ClassVar[type[Console]] = Console
 
     def __init__(self, options: Options, umask: int) -> None:
         super().__init__()
@@ -132,7 +137,7 @@ class CopyProgram(ToolProgram):
             self._lists = _listed(options, options.files_from, roots, note)
         chunk = options.chunk_bytes
         kept = demand(options.stripe, options.keep)
-        plan = Plan(
+        plan = self.plan_type(
             roots=roots,
             tool=options.tool,
             keep=kept,
@@ -160,10 +165,15 @@ class CopyProgram(ToolProgram):
             wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
             now_ns=now_ns(),
             acts=self._acts(roots),
+            **self.decided(roots),
         )
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
+
+    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+        """More of the plan, which is decided on rank 0. UsageError."""
+        return {}
 
     def _open_logs(self) -> None:
         options = self._options
@@ -247,7 +257,7 @@ class CopyProgram(ToolProgram):
         return exactly if has_checkpoint(exactly, here, wish) else roots
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
-        decided = msgspec.msgpack.decode(plan, type=Plan)
+        decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         lists = self._lists if rank == 0 else None
         if decided.sign is not None:
             from pcircle.signature.algorithms import ensure_usable
@@ -260,11 +270,21 @@ class CopyProgram(ToolProgram):
             self.close, dry.line_of = dry.close, self._line_of(decided)
             return dry
         if decided.journal is not None:
-            task = _journaled(decided, rank, size, self._kept, lists)
+            task = self._journaled(decided, rank, size, lists)
         else:
-            task = CopyTask(decided, rank, size, lists)
+            task = self.task_type(decided, rank, size, lists)
         self.close, task.line_of = task.close, self._line_of(decided)
         return task
+
+    def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
+        """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
+        try:
+            return self.journaled_type(plan, rank, size, self._kept, lists)
+        except OSError as error:
+            shown = show(require(plan.journal).path)
+            text = f"rank {rank} cannot use the checkpoint '{shown}'"
+            reason = f"{text}, which must be visible to all ranks: {error.strerror}"
+            raise StoppedEarly(reason) from error
 
     def _line_of(self, plan: Plan) -> Callable[[Any], bytes] | None:
         """What makes the lines of the error log, if one is wanted."""
@@ -282,7 +302,7 @@ class CopyProgram(ToolProgram):
             from pcircle.transfer.reports.signing import Signatures
 
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
-        return Console(
+        return self.console_type(
             self.name,
             options,
             self.log,
@@ -303,7 +323,8 @@ def _of_retry(wanted: Attributes) -> Attributes:
     return msgspec.structs.replace(wanted, newer=None, older=None)
 
 
-def run_copy(options: Options) -> int:
+def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyProgram) -> int:
+    """Run a copy, by a program that is `made` of its options and the umask; the exit code."""
     if options.reflink == "always" and options.sparse != "auto":
         raise UsageError("--reflink=always requires --sparse=auto")
     if options.reflink == "always" and options.verify:
@@ -329,7 +350,7 @@ def run_copy(options: Options) -> int:
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
-    program = CopyProgram(options, umask)
+    program = made(options, umask)
     try:
         return run_tool(program, options)
     finally:
@@ -373,19 +394,6 @@ def _resumed(plan: Plan, kept: Kept) -> Plan:
         since_ns=journal.since_ns if journal.stale else None,
         now_ns=journal.now_ns,
     )
-
-
-def _journaled(
-    plan: Plan, rank: int, size: int, kept: Kept | None, lists: Lists | None
-) -> CopyTask:
-    """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""
-    try:
-        return JournaledCopy(plan, rank, size, kept, lists)
-    except OSError as error:
-        shown = show(require(plan.journal).path)
-        text = f"rank {rank} cannot use the checkpoint '{shown}'"
-        reason = f"{text}, which must be visible to all ranks: {error.strerror}"
-        raise StoppedEarly(reason) from error
 
 
 def _listed(

@@ -204,8 +204,8 @@ def test_only_files_and_links_are_replaced(tmp_path: Path, directory: int, names
         with pytest.raises(wrong, match="in its place"):
             target.create(directory, name, source, plan, names)
         with pytest.raises(wrong, match="in its place"):
-            target.replaceable(directory, name)
-    assert target.replaceable(directory, b"missing") is None
+            target.replaceable(directory, name, names)
+    assert target.replaceable(directory, b"missing", names) is None
     assert entries(directory) == {b"directory", b"fifo"}
 
 

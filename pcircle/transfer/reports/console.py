@@ -136,7 +136,7 @@ class Console(base.Console[Done]):
                 self.note(f"{self.tool}: {line}")
         told = self._tell(report)
         if not (self.quiet or self._dry):
-            for line in self._next(code, reasons, goes_on):
+            for line in self.next(code, reasons, goes_on):
                 self.note(f"{self.tool}: {line}")
         return told
 
@@ -158,7 +158,7 @@ class Console(base.Console[Done]):
         self._kept.close()
         return goes_on
 
-    def _next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
         """What to do next: to go on, to begin again, or to retry what has failed."""
         first = "free some space and " if _is_full(reasons) else ""
         if goes_on:
@@ -211,9 +211,13 @@ class Console(base.Console[Done]):
         """What became of DST: the copy itself if there is one, else what holds the copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
+    def document(self, report: Report) -> None:
+        """Write the result as JSON, if that is wanted."""
+        self.results.document(report)
+
     def _tell(self, report: Report) -> int:
         """Write what was asked for; a result that can't be written is a failure as well."""
-        self.results.document(report)
+        self.document(report)
         signed = [each for each in report.signatures if each.signature is not None]
         if signed:
             self.results.text(f"{each.signature}  {each.path}\n".encode() for each in signed)

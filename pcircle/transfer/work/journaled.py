@@ -55,7 +55,7 @@ class JournaledCopy(CopyTask):
 
     def beside(self, number: int) -> JournaledCopy:
         own = self._worker
-        return JournaledCopy(own.plan, own.rank, own.size, None, self._lists, self, number)
+        return type(self)(own.plan, own.rank, own.size, None, self._lists, self, number)
 
     def _record(self, item: Item, done: Done, merged: Done | None) -> None:
         """What a large file, and names of an inode that has several, came to."""

@@ -8,7 +8,7 @@ read again. What such an item came to is a part of the directory of its slot.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -66,9 +66,14 @@ class Own(NamedTuple):
 
 
 class CopyTask(PartedTask[Item, Done]):
-    """One rank's part of a copy."""
+    """One rank's part of a copy.
 
-    notice_type = Notice
+    Whose copies stand on this one has a visitor of its own, and may decide about what is there.
+    """
+
+    notice_type: ClassVar[Any] = Notice
+    visitor_type: ClassVar[type[CopyVisitor]] = CopyVisitor
+    keeping: ClassVar[Any] = None
 
     def __init__(
         self,
@@ -84,14 +89,14 @@ class CopyTask(PartedTask[Item, Done]):
         self._lists = lists
         first: Worker | None = None if beside is None else beside._worker
         links: HardLinks | None = None if beside is None else beside._links
-        self._worker: Worker = worker(plan, rank, size, first, number)
+        self._worker: Worker = worker(plan, rank, size, first, number, type(self).keeping)
         self._links: HardLinks = HardLinks(self._worker, links)
         self.max_threads = affordable_threads(sides=2)
         wanted = threads_of(plan)
         self.threads = None if wanted is None else min(wanted, self.max_threads)
         own = self._worker
         self._entries = Entries(own, self._links)
-        self._visitor = CopyVisitor(own, self._entries)
+        self._visitor = self.visitor_type(own, self._entries)
         scope = scope_of(plan)
         sides = own.sides.sources, own.sides.targets
         self._walker: Walker[Part] = Walker(self._visitor, scope, *sides, own.counters, rank, lists)
@@ -293,7 +298,7 @@ class CopyTask(PartedTask[Item, Done]):
 
     def beside(self, number: int) -> CopyTask:
         own = self._worker
-        return CopyTask(own.plan, own.rank, own.size, self._lists, self, number)
+        return type(self)(own.plan, own.rank, own.size, self._lists, self, number)
 
 
 def threads_of(plan: Plan) -> int | None:

@@ -37,15 +37,9 @@ from pcircle.runtime import Context
 from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals
 from pcircle.transfer.items import (
     NOTHING,
-    Claim,
-    First,
-    Item,
-    Large,
-    Links,
-    One,
     Part,
     Skipped,
-    Verify,
+    floor_of,
 )
 from pcircle.transfer.work.entries import Entries
 from pcircle.transfer.work.follow import below, refuse_cycle
@@ -58,7 +52,7 @@ from pcircle.transfer.work.small import (
 from pcircle.transfer.work.takeup import open_again, sweep, sweep_all
 from pcircle.transfer.worker.takings import between, has_failed
 from pcircle.transfer.worker.worker import Worker
-from pcircle.walk.items import Batch, Place, Portion, Tree
+from pcircle.walk.items import Place, Tree
 from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device
@@ -262,7 +256,7 @@ class CopyVisitor(Visitor[Part]):
         status = source.opened.status
         if holder is None or holder.leases is None:
             created = self._make_root(opened, status)
-            self._sides.leave_mark(opened.root)
+            self._mark(opened.root)
             target_side = self._sides.targets.lease(opened.root, opened.path)
         else:
             above = require(holder.leases[1])
@@ -283,6 +277,10 @@ class CopyVisitor(Visitor[Part]):
             target_side.end()
             raise
         return target_side
+
+    def _mark(self, root: int) -> None:
+        """What is recorded of a root from here on is of this very target."""
+        self._sides.leave_mark(root)
 
     def _begin_directory(self) -> None:
         self._counted = True
@@ -345,21 +343,26 @@ class CopyVisitor(Visitor[Part]):
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
         except FileExistsError:
-            made = holder is not None and require(holder.place).made
-            self._directory.enter_names(
-                opened.root, HOLDER if holder is None else holder.path, made=made
-            )
-            self._copier.names.collisions.check(holder_fd, name)
-            if self._earlier is not None and self._is_ours(holder_fd, name):
-                # Those that the source has not either are others', and stay.
-                source, _ = require(opened.leases)
-                flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
-                open_again(holder_fd, name, flags=flags)
+            self._is_there(opened, name, holder_fd, holder)
             return False
         except OSError as error:
             target.stop_if_full(error, holder_fd, self._copier.names)
             raise
         return True
+
+    def _is_there(
+        self, opened: Open[Part], name: bytes, holder_fd: int, holder: Open[Part] | None
+    ) -> None:
+        """A directory's name is taken in the target. Collision if by that of another one."""
+        made = holder is not None and require(holder.place).made
+        where = opened.root, HOLDER if holder is None else holder.path
+        self._directory.enter_names(*where, made=made)
+        self._copier.names.collisions.check(holder_fd, name)
+        if self._earlier is not None and self._is_ours(holder_fd, name):
+            # Those that the source has not either are others', and stay.
+            source, _ = require(opened.leases)
+            flags = self._plan.keep.flags and bool(read_flags(source.fd) & FORBIDDING)
+            open_again(holder_fd, name, flags=flags)
 
     def _place(
         self,
@@ -579,20 +582,6 @@ class CopyVisitor(Visitor[Part]):
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:
                 self._sides.sync_holder(HOLDER, holder)
-
-
-def floor_of(item: Item) -> int:
-    """The epoch before which nothing that the item does can count."""
-    if isinstance(item, Links):
-        return max(item.epoch, item.one.place.epoch)
-    if isinstance(item, First):
-        return item.one.place.epoch
-    place: Place | None = None
-    if isinstance(item, Tree | Batch | Portion | Large | One):
-        place = item.place
-    elif isinstance(item, Claim | Verify):
-        return max(group.place.epoch for group in item.groups)
-    return 0 if place is None else place.epoch
 
 
 def ancestors_of(opened: Open[Part], holder: Open[Part] | None) -> bytes:

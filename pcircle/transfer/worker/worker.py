@@ -7,11 +7,13 @@ of a rank share what must be one: the journal, the disk's epochs, the limits, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pcircle.checkpoint.disk import Disk
 from pcircle.checkpoint.recorder import Recorder
 from pcircle.checkpoint.resumed import Resumed
+from pcircle.copying.existing import Keeper
 from pcircle.copying.extras import Extras
 from pcircle.copying.files import Copier
 from pcircle.copying.observing import Observer, Signing
@@ -61,8 +63,17 @@ class Worker(NamedTuple):
     acting: Acting | None
 
 
+Keeping: TypeAlias = "Callable[[Any, Counters, Extras], Keeper]"
+"""Makes who decides about what is there already, for one thread."""
+
+
 def worker(
-    plan: Plan, rank: int, size: int, first: Worker | None = None, number: int = 0
+    plan: Plan,
+    rank: int,
+    size: int,
+    first: Worker | None = None,
+    number: int = 0,
+    keeping: Keeping | None = None,
 ) -> Worker:
     """The worker of a rank, or that of its thread of this `number`, beside the `first`."""
     counters = Counters()
@@ -88,6 +99,8 @@ def worker(
     # The number tells temporary names apart, of all threads of all ranks.
     temporary = Names(plan, rank + size * number, siblings_of(plan))
     extras = Extras(plan.keep, counters, temporary)
+    if keeping is not None:
+        temporary.keeper = keeping(plan, counters, extras)
     copier = Copier(plan, counters, extras, observers)
     waiting = None
     if disk is not None and hasher is not None:

@@ -1,0 +1,25 @@
+"""fmirror: make one tree what another is. `mirror` is the command, for programs."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pcircle.fmirror.report import MirrorReport
+
+
+def mirror(source: str | bytes, target: str | bytes, **options: object) -> MirrorReport | None:
+    """Mirror as the command does, and print nothing; what `--json` would write.
+
+    `options` are those of the command line, by name: ``mirror("data", "/backup/data",
+    delete="after", max_delete="10%")``. Entries that have failed are in the result. Under MPI all
+    ranks call it, and only the first has a result. UsageError if it is refused, StoppedEarly if it
+    could not begin.
+    """
+    from pcircle.encoding import text_of
+    from pcircle.fmirror.cli import parser
+    from pcircle.fmirror.command import called
+    from pcircle.tool.shell import words_of
+
+    operands = [path if isinstance(path, str) else text_of(path) for path in (source, target)]
+    typed = parser().parse([*words_of(options), "--", *operands], {})
+    return called(typed)

@@ -1,0 +1,87 @@
+"""Where what is replaced or removed goes, with its path: renamed, so on the same file system.
+
+Directories that lead there are made as they are needed, each in the one above it, never through a
+link. What has the same path there from an earlier run is kept under another name: `.1`, `.2` and so
+on behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from itertools import count
+
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fs.trouble import trying
+from pcircle.guards import require
+from pcircle.trusted import directory
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Backup:
+    """One thread's. The directory must be there."""
+
+    def __init__(self, plan: MirrorPlan) -> None:
+        self._place = os.path.join(plan.directory, require(plan.deleting.backup))
+        self._fd = -1
+
+    def take(self, root: int, path: bytes, written: bytes, directory_fd: int) -> None:
+        """Move what has the name `written` in a directory to where its `path` leads. OSError."""
+        with trying("back up"):
+            if self._fd < 0:
+                self._fd = directory(self._place)
+            above, name = os.path.split(path)
+            fd = os.dup(self._fd)
+            try:
+                for part in filter(None, above.split(b"/")):
+                    fd = _below(fd, part)
+                _give(written, directory_fd, name, fd)
+            finally:
+                os.close(fd)
+
+    def move(self, path: bytes, top_fd: int) -> None:
+        """As `take`, of a path below an open directory. OSError."""
+        above, name = os.path.split(path)
+        fd = os.dup(top_fd)
+        try:
+            for part in filter(None, above.split(b"/")):
+                inner = os.open(part, _FLAGS, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            self.take(0, path, name, fd)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Let the directory go."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _below(fd: int, name: bytes) -> int:
+    """The directory of this name in an open one, made if need be; the open one is closed."""
+    try:
+        for suffix in count():
+            there = name + b".%d" % suffix if suffix else name
+            with suppress(FileExistsError):
+                os.mkdir(there, 0o700, dir_fd=fd)
+            try:
+                return os.open(there, _FLAGS, dir_fd=fd)
+            except NotADirectoryError:
+                continue  # of an earlier run, when it was a file
+        raise AssertionError  # it counts on for ever
+    finally:
+        os.close(fd)
+
+
+def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> None:
+    """Rename to a name that is free, or to the next one that is."""
+    for suffix in count():
+        there = name + b".%d" % suffix if suffix else name
+        try:
+            os.stat(there, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(written, there, src_dir_fd=source_fd, dst_dir_fd=fd)
+            return

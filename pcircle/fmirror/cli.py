@@ -1,0 +1,104 @@
+"""The command line of fmirror: what was typed. What it means is `pcircle.fmirror.command`'s."""
+
+from __future__ import annotations
+
+import argparse
+
+from pcircle.tool.shell import Shell
+from pcircle.transfer.arguments import (
+    BARE,
+    add_checkpoint,
+    add_copying,
+    add_preserve,
+    add_signature,
+    joined,
+)
+from pcircle.ui.arguments import (
+    Bare,
+    Parser,
+    add_filters,
+    add_output,
+    add_performance,
+    add_records,
+    notes,
+)
+
+DESCRIPTION = """\
+Make directory B what directory A is, in parallel, at the price of what differs.
+
+Files of the same size and modification time are taken to be the same; what has
+changed is replaced atomically, and attributes alone are brought up to date in
+place. Everything is kept, as with fcp -a. A and A/ are the same. With --delete
+what A has not is removed from B: last of all, and only if all of A was read."""
+
+EPILOG = notes(
+    "fmirror",
+    """\
+Exit codes: 0 success; 1 some entries failed, or deletions were withheld;
+2 refused before anything was touched; 3 --verify found a copy that differs;
+4 stopped early (--max-delete, no space, a time limit, a lost rank);
+70 internal error; 130 and 143 interrupted.
+
+Examples:
+  fmirror data /backup/data
+  fmirror --delete --max-delete 10% data /backup/data
+  mpirun -np 8 fmirror --delete --backup-dir /backup/old data /backup/data
+  fmirror -c --verify data /archive/data""",
+)
+
+
+def _add(p: Parser) -> None:
+    _add_what(p)
+    _add_deletions(p)
+    add_filters(p, "A")
+    add_checkpoint(p)
+    add_copying(add_performance(p).add_argument)
+    add = add_output(p).add_argument
+    add_records(add, "copied")
+    add_signature(add)
+
+
+def _add_what(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("What is compared and kept").add_argument
+    add("-c", "--checksum", action="store_true", help="compare the content of files, not times")
+    add("--size-only", action="store_true", help="take files of the same size to be the same")
+    add("-I", "--ignore-times", action="store_true", help="copy all files, whatever is there")
+    add("--modify-window", metavar="T", help="take times at most T apart to be the same")
+    add("-u", "--update", action="store_true", help="leave files that are newer in B")
+    add("--ignore-existing", action="store_true", help="leave all files that are in B")
+    add("-a", "--archive", action="store_true", help="keep everything (default)")
+    add_preserve(add, "all")
+    add("-x", "--one-file-system", action="store_true", help="stay on one file system")
+    add("--verify", action="store_true", help="read back what was copied, and compare")
+    add("--fsync", action="store_true", help="flush to disk before reporting success")
+
+
+def _add_deletions(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("Deletions").add_argument
+    add(
+        "--delete",
+        action=Bare,
+        choices=("after", "before"),
+        metavar="WHEN",
+        help="remove from B what A has not, last of all (after, bare; before means the same)",
+    )
+    add("--delete-excluded", action="store_true", help="remove what the filters leave out, too")
+    add("--protect", action="append", metavar="GLOB", help="never remove what matches GLOB")
+    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
+    add("--ignore-errors", action="store_true", help="remove although some of A was not read")
+    add("--allow-empty", action="store_true", help="do as A says also if A is empty")
+    add("--allow-foreign", action="store_true", help="and if A is not what it was the last time")
+    add("--backup-dir", metavar="DIR", help="move what is replaced or removed into DIR")
+    add("--state-dir", metavar="DIR", help="remember A's identity in DIR (default: beside B)")
+
+
+def _carry_out(typed: argparse.Namespace) -> int:
+    from pcircle.fmirror.command import mirror_typed
+
+    return mirror_typed(typed)
+
+
+_USAGE = "fmirror [OPTION]... A B"
+_BARE = BARE | {"--preserve": "--preserve=all", "--delete": "--delete=after"}
+_SHELL = Shell("fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined)
+parser, main = _SHELL.parser, _SHELL.main

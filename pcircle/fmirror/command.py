@@ -1,0 +1,321 @@
+"""What the options of fmirror mean, and running a mirror with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.copying.existing import Existing
+from pcircle.errors import EntriesFailed, UsageError, worst
+from pcircle.fmirror import state
+from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep
+from pcircle.fmirror.removal import Removal, moved
+from pcircle.fmirror.report import MirrorConsole, MirrorReport
+from pcircle.fmirror.task import JournaledMirror, MirrorTask
+from pcircle.fs.directories import at_and_above
+from pcircle.fs.metadata import Keep
+from pcircle.guards import require
+from pcircle.runtime import Observer
+from pcircle.tool.options import common
+from pcircle.tool.program import run_tool
+from pcircle.tool.times import stop_of
+from pcircle.transfer.asked import keep_of, limit_of, wish_of
+from pcircle.transfer.plan import DIRECTORY, Root
+from pcircle.transfer.program import CopyProgram, Options, run_copy
+from pcircle.transport.launch import detect
+from pcircle.trusted import make_directory
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+from pcircle.ui.values import chunk_bytes, interval_s, parse_number
+from pcircle.units import parse_size
+
+
+class MirrorOptions(Options, frozen=True, kw_only=True):
+    """A mirror, as asked for."""
+
+    upkeep: Upkeep
+    deleting: Deleting
+    ignore_errors: bool = False
+    allow_empty: bool = False
+    allow_foreign: bool = False
+    state_dir: bytes | None = None
+
+
+class MirrorProgram(CopyProgram):
+    """The first job of a mirror, which copies, for the runtime."""
+
+    plan_type = MirrorPlan
+    task_type, journaled_type = MirrorTask, JournaledMirror
+    console_type = MirrorConsole
+
+    def __init__(self, options: MirrorOptions, umask: int) -> None:
+        super().__init__(options, umask)
+        self._mirror = options
+        self.console: MirrorConsole | None = None  # on rank 0, as what follows
+        self.plan: MirrorPlan | None = None
+        self.identity: state.Identity | None = None
+        self.again = options.deleting.wanted and not options.dry
+
+    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+        """See `CopyProgram`."""
+        options = self._mirror
+        (root,) = roots
+        source, target = options.sources[0], options.target
+        if root.kind != DIRECTORY:
+            raise UsageError(f"'{show(source)}' is not a directory")
+        _refuse_inside(source, target)
+        self.identity = state.identity_of(source)
+        if options.deleting.wanted:
+            self._refuse_source(source, target)
+        if options.deleting.backup is not None:
+            _make_backup(options.deleting.backup, source, target)
+        _warn_of_slash(source, target, self.complain)
+        return {"upkeep": options.upkeep, "deleting": options.deleting}
+
+    def _refuse_source(self, source: bytes, target: bytes) -> None:
+        """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
+        options = self._mirror
+        if not options.allow_empty and not _has_entries(source) and _has_entries(target):
+            raise UsageError(
+                f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
+                "if this is meant, add --allow-empty"
+            )
+        known = state.read(state.place_of(target, options.state_dir))
+        if known is not None and known.identity != self.identity and not options.allow_foreign:
+            raise UsageError(
+                f"'{show(source)}' is another directory or file system than at the last complete "
+                "run: nothing is removed; if this is meant, add --allow-foreign"
+            )
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        self.plan = msgspec.msgpack.decode(plan, type=MirrorPlan)
+        self.console = observer = super().observer(plan)  # type: ignore[assignment]
+        return observer
+
+
+def _refuse_inside(path: bytes, *others: bytes) -> None:
+    """UsageError if a directory is one of the others, or lies in one, and would be part of it."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        above = set(at_and_above(fd))
+        for other in others:
+            with suppress(OSError):  # which is not there
+                there = os.stat(other)
+                if (there.st_dev, there.st_ino) in above:
+                    raise UsageError(f"'{show(path)}' lies in '{show(other)}'")
+    finally:
+        os.close(fd)
+
+
+def _make_backup(backup: bytes, source: bytes, target: bytes) -> None:
+    """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
+    try:
+        if not os.path.lexists(backup):
+            make_directory(backup)
+        device = os.stat(backup).st_dev
+    except OSError as error:
+        raise UsageError(f"--backup-dir '{show(backup)}': {error.strerror}") from None
+    _refuse_inside(backup, source, target)
+    there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
+    if os.path.isdir(there) and os.stat(there).st_dev != device:
+        text = f"--backup-dir '{show(backup)}' is not on the file system of '{show(target)}'"
+        raise UsageError(text)
+
+
+def _has_entries(path: bytes) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+
+
+def _warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
+    """Who types a slash may mean rsync's: that the source's own name is wanted below the target."""
+    name = os.path.basename(source.rstrip(b"/"))
+    if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
+        return
+    if not os.path.lexists(os.path.join(source, name)):
+        inner = os.path.join(target, name)
+        say(f"'{show(target)}' becomes what '{show(source)}' is; did you mean '{show(inner)}'?")
+
+
+# ---- running ---------------------------------------------------------------------------------
+
+
+def mirror_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    return _run(typed)[0]
+
+
+def called(typed: argparse.Namespace) -> MirrorReport | None:
+    """As `mirror_typed`, for a program: nothing is printed, and the report is returned."""
+    typed.quiet, typed.progress, typed.verbose = True, "never", 0
+    return _run(typed)[1]
+
+
+def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
+    options = options_of(typed)
+    began_ns = state.now_ns()
+    program: list[MirrorProgram] = []
+
+    def made(options: Any, umask: int) -> MirrorProgram:
+        program.append(MirrorProgram(options, umask))
+        return program[0]
+
+    code = run_copy(options, made)
+    copied = program[0]
+    if not options.dry and options.deleting.wanted and code in (0, EntriesFailed.exit_code):
+        code = _remove(typed, options, copied, code)
+    elif copied.console is not None:
+        code = copied.console.tell(code, 0, "", ())
+    console = copied.console
+    if console is not None:
+        console.found.close()
+    if console is not None and not code and not options.dry:
+        _remember(options, copied, began_ns, console.entries)
+    return code, None if console is None else console.report
+
+
+def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
+    place = state.place_of(options.target, options.state_dir)
+    try:
+        state.write(place, options.sources[0], require(copied.identity), began_ns, entries)
+    except OSError as error:
+        if options.state_dir is not None or options.verbose:
+            copied.complain(f"cannot write the state '{show(place)}': {error.strerror}")
+
+
+def _remove(
+    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+) -> int:
+    """The second job: what is surplus goes, unless something forbids it. The exit code of both."""
+    console = copied.console
+    withheld = "" if console is None else console.withheld(ignore=options.ignore_errors)
+    if console is not None and withheld and console.found.count:
+        kept = plural(console.found.count, "entry", "entries")
+        copied.complain(f"{kept} of the target not removed: {withheld}")
+    nothing = console is not None and (withheld or not console.found.count)
+    if nothing and (detect(os.environ).size or 1) == 1:
+        code = worst((code, EntriesFailed.exit_code)) if withheld else code
+        return require(console).tell(code, 0, withheld, ())
+    if console is not None and options.deleting.backup is not None:
+        plan = require(copied.plan)
+        count, failed = moved(plan, options.target, console.found.paths())
+        for text in failed:
+            copied.complain(text)
+        code = worst((code, EntriesFailed.exit_code)) if failed else code
+        return console.tell(code, count, "", ())
+    removal = Removal(
+        typed,
+        options.target,
+        None if console is None else console.found,
+        0 if console is None else console.entries,
+    )
+    second = run_tool(removal, options)
+    code = worst((code, second))
+    if console is None:
+        return code
+    report = removal.report
+    removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
+    return console.tell(code, removed, withheld, () if report is None else report.failures)
+
+
+_REMOVED = ("files", "directories", "links", "special")
+
+
+# ---- options ---------------------------------------------------------------------------------
+
+
+def options_of(typed: argparse.Namespace) -> MirrorOptions:
+    """What was typed means. UsageError."""
+    operands = [os.fsencode(word) for word in typed.operands]
+    if len(operands) != 2 or not all(operands):
+        missing = "missing operands A and B" if not operands else "missing operand B"
+        raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
+    source, target = operands
+    target = target.rstrip(b"/") or target if not os.path.isdir(target) else target
+    _refuse(typed)
+    return MirrorOptions(
+        **common(typed),
+        tool="fmirror",
+        sources=(source,),
+        target=target,
+        exact=True,
+        keep=_keep(typed),
+        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
+        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
+        reflink=typed.reflink,
+        sparse=typed.sparse,
+        existing=Existing(kept=True, sync=typed.fsync),
+        checkpoint=wish_of(typed),
+        verify=typed.verify,
+        sign=typed.signature,
+        stripe=typed.stripe,
+        json_lines=typed.json_lines,
+        list_out=typed.list_out,
+        stop=stop_of(typed.stop_after, typed.stop_at),
+        words=typed.words,
+        upkeep=_upkeep(typed),
+        deleting=_deleting(typed),
+        ignore_errors=typed.ignore_errors,
+        allow_empty=typed.allow_empty,
+        allow_foreign=typed.allow_foreign,
+        state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
+    )
+
+
+def _keep(typed: argparse.Namespace) -> Keep:
+    """Everything, or what is listed; special files are made in any case."""
+    if not typed.preserve:
+        return keep_of(None, archive=True)
+    if typed.archive:
+        raise UsageError("-a cannot be combined with --preserve")
+    return msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
+
+
+def _upkeep(typed: argparse.Namespace) -> Upkeep:
+    look: Look = "time"
+    if typed.checksum:
+        look = "content"
+    elif typed.ignore_times:
+        look = "none"
+    elif typed.size_only:
+        look = "size"
+    window = typed.modify_window
+    window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
+    return Upkeep(look, window_ns, typed.update, typed.ignore_existing)
+
+
+def _deleting(typed: argparse.Namespace) -> Deleting:
+    backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
+    return Deleting(
+        typed.delete is not None,
+        typed.delete_excluded,
+        tuple(map(os.fsencode, typed.protect or ())),
+        backup,
+    )
+
+
+def _refuse(typed: argparse.Namespace) -> None:
+    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
+    if len(looks) > 1:
+        one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
+        raise UsageError(f"{one} cannot be combined with {other}")
+    if typed.delete is None:
+        for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
+            if getattr(typed, name):
+                raise UsageError(f"--{name.replace('_', '-')} requires --delete")
+    if typed.files_from is not None and typed.delete is not None:
+        raise UsageError("--delete cannot be combined with --files-from")

@@ -1,0 +1,175 @@
+"""What is there already: left, brought up to date in place, or replaced.
+
+An entry whose content is what the source's is gets what else has changed: owner, attributes, lists,
+mode, times. That is done in place, by a descriptor of that very file, and only where it has no
+other name: other names may be of other snapshots, or of nobody's business. All else is replaced by
+a rename, so that there is no moment at which the name stands for nothing. Where a rename can't
+replace, since a directory is on one side, both names change places, and what was there goes after.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from pcircle.comparing import fields
+from pcircle.comparing.content import Contents
+from pcircle.comparing.details import Details
+from pcircle.comparing.sides import opened
+from pcircle.comparing.statuses import Comparer
+from pcircle.copying.extras import Extras, held_by_path
+from pcircle.fmirror.backup import Backup
+from pcircle.fmirror.plan import MirrorPlan, compared
+from pcircle.fs.directories import join_path
+from pcircle.fs.metadata import settle_file, settle_link
+from pcircle.fs.naming import NO_SUCH_RENAME, exchange
+from pcircle.fs.trouble import Changed, trying
+from pcircle.fs.xattrs import drop_attributes, give_attributes
+from pcircle.transfer.counters import Counters
+
+_NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
+_CONTENT = fields.KIND | fields.SIZE | fields.TARGET | fields.RDEV
+
+Sides = tuple[int, bytes, int, bytes]
+"""The directories of the source and of the target, and the names in them."""
+
+
+class Keeping:
+    """One thread's, see `Keeper`. `aside` are paths of directories that were replaced, to go."""
+
+    def __init__(self, plan: MirrorPlan, counters: Counters, extras: Extras) -> None:
+        self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
+        self._counters = counters
+        self._extras = extras
+        wanted = compared(plan.keep, privileged=not os.geteuid())
+        self.comparer = Comparer(wanted, plan.upkeep.window_ns)
+        self.details = Details(wanted)
+        self._contents = Contents()
+        self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
+        self._backup = None if plan.deleting.backup is None else Backup(plan)
+        self._root, self._path = 0, b""
+        self.aside: list[tuple[int, bytes]] = []
+
+    def enter(self, root: int, path: bytes) -> None:
+        """See `Keeper`."""
+        self._root, self._path = root, path
+
+    def close(self) -> None:
+        """Let go of the backup's directories."""
+        if self._backup is not None:
+            self._backup.close()
+
+    # ---- what stays ------------------------------------------------------------
+
+    def keeps(self, source: os.stat_result, old: os.stat_result, names: Sides) -> bool:
+        """See `Keeper`."""
+        upkeep = self._upkeep
+        if upkeep.stays:
+            return True
+        different = self.status_differences(source, old)
+        newer = old.st_mtime_ns > source.st_mtime_ns and stat.S_ISREG(old.st_mode)
+        if upkeep.newer and newer and not different & fields.KIND:
+            return True
+        if different & _CONTENT or not self._is_content(source, different, names):
+            return False
+        with trying("compare"):
+            fds, name = (names[0], names[2]), names[1]
+            different |= self.details.of_name(name, fds, source, old)
+        if different & _CONTENT:
+            return False
+        if not different:
+            return True
+        if old.st_nlink > 1:
+            return False
+        with trying("set the attributes of the copy of"):
+            self._touch(source, old, names)
+        self._counters.touched += 1
+        return True
+
+    def status_differences(self, source: os.stat_result, old: os.stat_result) -> int:
+        """What two entries' status has different, less what nobody here could change."""
+        different = self.comparer.differences(source, old)
+        if self._groups is not None and source.st_gid not in self._groups:
+            different &= ~fields.GROUP
+        return different
+
+    def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:
+        """Whether a file of the same size is taken to have the same content."""
+        if not stat.S_ISREG(source.st_mode):
+            return True
+        look = self._upkeep.look
+        if look == "content":
+            with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):
+                sizes = {each.st_size for each in statuses}
+                return len(sizes) == 1 and self._contents.same(fds, 0, sizes.pop())
+        if look == "none":
+            return False
+        return look == "size" or not different & fields.MTIME
+
+    def _touch(self, source: os.stat_result, old: os.stat_result, names: Sides) -> None:
+        source_fd, source_name, target_fd, name = names
+        kind = stat.S_IFMT(old.st_mode)
+        extras, keep = self._extras, self._keep
+        with held_by_path(target_fd, name, kind) as path:
+            now = os.stat(path)
+            if (now.st_dev, now.st_ino) != (old.st_dev, old.st_ino):
+                raise Changed("its copy was replaced while it was looked at")
+            if kind == stat.S_IFLNK:
+                held = extras.of_link(source_fd, source_name)
+                if held is not None and held.values:
+                    extras.account(give_attributes(path, held), target_fd)
+                settle_link(path, source, keep)
+                return
+            held = extras.of_name(source_fd, source_name, alone=True) if extras.any else None
+            if held is not None and keep.xattr:
+                drop_attributes(path, held)
+            refused = settle_file(path, source, keep, held, made=old)
+            extras.account(refused, target_fd)
+
+    # ---- what goes -------------------------------------------------------------
+
+    def may_replace(self, old: os.stat_result) -> bool:
+        """See `Keeper`. A directory goes only where what the source has not is to go."""
+        return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
+
+    def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
+        """See `Keeper`."""
+        if self._backup is None:
+            try:
+                os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+                return
+            except OSError as error:
+                if error.errno not in _NO_RENAME:
+                    raise
+        if not _changed_places(written, name, directory_fd):
+            return
+        path = join_path(self._path, written)
+        if self._backup is not None:
+            self._backup.take(self._root, join_path(self._path, name), written, directory_fd)
+        elif stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+            self.aside.append((self._root, path))
+        else:
+            os.unlink(written, dir_fd=directory_fd)
+
+
+def _changed_places(written: bytes, name: bytes, directory_fd: int) -> bool:
+    """Have what is new and what is old change places; false if there was nothing old any more."""
+    try:
+        exchange(written, name, directory_fd)
+        return True
+    except FileNotFoundError:
+        os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        return False
+    except OSError as error:
+        if error.errno not in NO_SUCH_RENAME:
+            raise
+    beside = written + b"-old"
+    os.rename(name, beside, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    try:
+        os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    except OSError:
+        os.rename(beside, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        raise
+    os.rename(beside, written, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    return True

@@ -1,0 +1,75 @@
+"""What a mirror is to do beside copying, decided once on rank 0 and then the same on every rank."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from pcircle.comparing import fields
+from pcircle.fs.metadata import Keep
+from pcircle.transfer.plan import Plan
+
+Look: TypeAlias = Literal["time", "size", "content", "none"]
+"""What tells that a file's content is the same: size and time, size alone, all bytes, nothing."""
+
+
+class Upkeep(msgspec.Struct, frozen=True, array_like=True):
+    """How what is there already is brought up to date.
+
+    `look` says what tells that content is the same, times being so if they are at most `window_ns`
+    apart (None: as exactly as both sides keep them). `newer`: files of the target that are newer
+    stay. `stays`: what is there stays as it is.
+    """
+
+    look: Look = "time"
+    window_ns: int | None = None
+    newer: bool = False
+    stays: bool = False
+
+
+class Deleting(msgspec.Struct, frozen=True, array_like=True):
+    """What becomes of entries that the source has not: nothing unless it is `wanted`.
+
+    `excluded`: also of those that the rules leave out. Names that `protected` rules leave out
+    stay. Those that are to be gone, or are replaced, go to `backup`, relative to the directory of
+    the plan, if there is one.
+    """
+
+    wanted: bool = False
+    excluded: bool = False
+    protected: tuple[bytes, ...] = ()
+    backup: bytes | None = None
+
+
+class MirrorPlan(Plan, frozen=True, kw_only=True):
+    """A copy to a target that is brought up to date."""
+
+    upkeep: Upkeep = Upkeep()
+    deleting: Deleting = Deleting()
+
+    def more_options(self) -> dict[str, bytes]:
+        """See `Plan`."""
+        return {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
+
+
+_OF_KEEP = {
+    "mode": fields.MODE,
+    "timestamps": fields.MTIME,
+    "xattr": fields.XATTR,
+    "acl": fields.ACL,
+}
+
+
+def compared(keep: Keep, *, privileged: bool) -> int:
+    """The fields that must be the same where this is kept.
+
+    Whoever may not give an owner does not ask for the same one. Inode flags of files are not
+    looked at, which would take six calls for each: they go with what is copied.
+    """
+    wanted = fields.KIND | fields.SIZE | fields.RDEV | fields.TARGET
+    for name, field in _OF_KEEP.items():
+        wanted |= field * bool(getattr(keep, name))
+    if keep.ownership:
+        wanted |= fields.GROUP | fields.OWNER * privileged
+    return wanted

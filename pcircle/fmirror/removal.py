@@ -1,0 +1,163 @@
+"""The last step of a mirror: what the source has not is removed, or goes to the backup.
+
+It is a job of its own, after the one that copies, on the paths that this has found. They are a list
+as `--files-from` makes one, so there may be any number of them. What is removed is removed as frm
+does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+from pcircle.errors import StoppedEarly
+from pcircle.fmirror.backup import Backup
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.surplus import Surplus
+from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.sorting import pieces
+from pcircle.fs.trouble import tried
+from pcircle.guards import require
+from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.remover import RemoveTask
+from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.tool.trees import resolve
+from pcircle.ui.errorlog import LogFile
+from pcircle.ui.report import plural
+from pcircle.walk.roots import Root
+
+
+class Found:
+    """The surplus of a run, on rank 0: paths below the target, in a file of no name."""
+
+    def __init__(self) -> None:
+        self._stream: IO[bytes] | None = None
+        self.count = 0
+
+    def add(self, surplus: Surplus) -> None:
+        """Add some paths. StoppedEarly if there is no room for them."""
+        if self._stream is None:
+            self._stream = tempfile.TemporaryFile(prefix="pcircle-surplus-")  # noqa: SIM115
+        try:
+            self._stream.write(surplus.paths)
+        except OSError as error:
+            text = "cannot write the list of deletions to the temporary directory"
+            raise StoppedEarly(f"{text}: {error.strerror}") from error
+        self.count += surplus.paths.count(b"\0")
+
+    def paths(self) -> Iterator[bytes]:
+        """All of them, in the order in which they came."""
+        if self._stream is not None:
+            self._stream.seek(0)
+            yield from pieces(self._stream, b"\0")
+
+    def close(self) -> None:
+        """Give the space back."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+class Task(RemoveTask):
+    """A rank's part, or a thread's."""
+
+    tool = "fmirror"
+
+
+class Console(ChangeConsole):
+    """Tells the user of the deletions; the result is told with that of the copy."""
+
+    _program: Removal
+
+    def summary(self, total: Counters) -> str:
+        """See `TreeConsole`."""
+        text = f"{plural(total.completed, 'entry', 'entries')} removed"
+        return f"{text}, {total.vanished:,} vanished" if total.vanished else text
+
+
+class Removal(ChangeProgram):
+    """For the runtime. `found` is what is to go, `entries` how many the source has."""
+
+    name, said = "fmirror", "removed"
+    plan_type, task_type, console_type = RemovalPlan, Task, Console
+
+    def __init__(
+        self, typed: argparse.Namespace, target: bytes, found: Found | None, entries: int
+    ) -> None:
+        typed = argparse.Namespace(**vars(typed) | _PLAIN)
+        super().__init__(
+            typed, [target], recursive=True, keep_root=True, listed=True, keep_times=True
+        )
+        self._found = found
+        self._max_delete = _of_target(self._max_delete, entries)
+
+    def roots(self) -> tuple[Root, ...]:
+        """See `TreeProgram`: of no paths nothing is even looked at."""
+        return resolve(self.paths) if require(self._found).count else ()
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """See `TreeProgram`."""
+        paths = require(self._found).paths()
+        return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
+
+    def begin(self, roots: tuple[Root, ...]) -> None:
+        """See `TreeProgram`: the logs of the copy go on."""
+        self.log = _goes_on(self.typed.error_log)
+        self.actions = _goes_on(self.typed.json_lines)
+
+
+_PLAIN: dict[str, Any] = {
+    "apply": None,
+    "plan": None,
+    "files_from": None,
+    "list_out": None,
+    "json": None,
+    "dry_run": False,
+    "null": False,
+    "recursive": True,
+    "filters": None,
+    "newer_than": None,
+    "older_than": None,
+    "min_size": None,
+    "max_size": None,
+    "owner": None,
+    "group": None,
+    "kind": None,
+    "match": None,
+    "by_time": None,
+    "one_file_system": False,
+}
+"""What of the copy's options does not hold for its deletions."""
+
+
+def _goes_on(path: str | None) -> LogFile | None:
+    if path is None:
+        return None
+    return LogFile(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+
+
+def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
+    """A limit that may be a share of what the target has, as a number."""
+    if most is None or not most.is_share or most.number >= 100:
+        return None if most is not None and most.is_share else most
+    share = most.number / 100
+    return MaxDelete(most.text, int(share * entries / (1 - share)), is_share=False)
+
+
+def moved(plan: MirrorPlan, target: bytes, paths: Iterator[bytes]) -> tuple[int, list[str]]:
+    """Move what is surplus to the backup, each path as a whole; how many, and what failed."""
+    backup, count, failed = Backup(plan), 0, []
+    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path in paths:
+            try:
+                backup.move(path, top)
+                count += 1
+            except OSError as error:
+                failed.append(f"cannot {tried(error, 'back up')} '{os.fsdecode(path)}': {error}")
+    finally:
+        os.close(top)
+        backup.close()
+    return count, failed

@@ -1,0 +1,105 @@
+"""What a mirror tells: as a copy does, and of what was brought up to date, removed or withheld."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.errors import EntriesFailed, worst
+from pcircle.fmirror.removal import Found
+from pcircle.fmirror.surplus import Surplus
+from pcircle.runtime import Outcome
+from pcircle.tool.failures import Failure
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.items import Done
+from pcircle.transfer.reports.console import Console
+from pcircle.transfer.reports.report import Report
+from pcircle.ui.report import FailedEntry, plural
+
+_UNREAD = ("open directory", "read directory", "reach")
+
+
+class MirrorReport(Report, frozen=True, kw_only=True):
+    """A mirror's result.
+
+    `touched` are those of the `skipped` whose attributes alone were brought up to date, `surplus`
+    the paths that only the target had, `removed` the entries that went (or were moved to the
+    backup). `withheld` says why nothing was removed, if something was to be.
+    """
+
+    touched: int
+    surplus: int = 0
+    removed: int = 0
+    withheld: str | None = None
+    not_removed: tuple[FailedEntry, ...] = ()
+
+
+class MirrorConsole(Console):
+    """Tells of the copy, and keeps what is to be removed."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.found = Found()
+        self.unread = 0
+        self.report: MirrorReport | None = None
+        self.entries = self._touched = 0
+        super().__init__(*arguments, **named)  # which may have something to tell
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        others = []
+        for value in values:
+            if isinstance(value, Surplus):
+                self.found.add(value)
+            else:
+                self.unread += isinstance(value, Failure) and value.doing in _UNREAD
+                others.append(value)
+        super().notice(source, others)
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        total = Counters.total(report.counts for report in outcome.reports)
+        self.entries = total.found
+        self._touched = total.touched
+        return super().conclude(outcome)
+
+    def made(self, report: Report) -> MirrorReport:
+        """The report of the copy as one of a mirror."""
+        fields = {name: getattr(report, name) for name in report.__struct_fields__}
+        return MirrorReport(**fields, touched=self._touched, surplus=self.found.count)
+
+    def document(self, report: Report) -> None:
+        """See `Console`: it is written when all is done."""
+        self.report = self.made(report)
+
+    def tell(self, code: int, removed: int, withheld: str, failures: Iterable[FailedEntry]) -> int:
+        """All is done: write the result. The exit code."""
+        if self.report is None:
+            return code
+        self.report = msgspec.structs.replace(
+            self.report,
+            exit_code=code,
+            removed=removed,
+            withheld=withheld or None,
+            not_removed=tuple(failures),
+        )
+        self.results.document(self.report)
+        return worst((code, self.results.code))
+
+    def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
+        """See `Console`: what has failed is what is still different."""
+        if goes_on or not self.by_kind:
+            yield from super().next(code, reasons, goes_on)
+        else:
+            yield "to try again what failed, run the same command"
+
+    def withheld(self, *, ignore: bool) -> str:
+        """Why nothing may be removed; empty if it may."""
+        if self.unread and not ignore:
+            count = plural(self.unread, "directory", "directories")
+            return f"{count} of the source could not be read"
+        return ""
+
+
+def withheld_code(code: int) -> int:
+    """The exit code where deletions were withheld."""
+    return worst((code, EntriesFailed.exit_code))

@@ -1,0 +1,106 @@
+"""What a directory of the target has and the source has not: found while the source is listed.
+
+The names of a small directory are kept while it is read, and held against those of the target. Of a
+large one the target's names are asked for in the source, a block at a time, so that memory does not
+grow with it. Only of a directory that was listed to its end anything is surplus.
+
+What the rules leave out of the copy is no surplus, nor is what belongs to a run: its temporary
+files, marks and checkpoints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.walk.choosing import choosing
+from pcircle.walk.globs import read_rule
+
+_MOST_AT_HAND = 1 << 16
+_KINDS = ("files", "directories", "links", "specials")
+_OURS = (".fcp-checkpoint-", ".fcp-mark-")
+
+
+class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
+    """Paths below root number `root`, each ended by a NUL, that only the target has."""
+
+    root: int
+    paths: bytes
+
+
+class Finder:
+    """One thread's."""
+
+    def __init__(self, plan: MirrorPlan) -> None:
+        deleting = plan.deleting
+        kept = () if deleting.excluded else plan.rules
+        protected = (read_rule(text, include=False) for text in deleting.protected)
+        rules = (*(rule for rule in protected if rule is not None), *kept)
+        self._choose = choosing(rules) if rules else None
+        # Of what the source has, too, nothing goes but what is left out and is to go for that.
+        self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
+        self._ours = (*_OURS, f".fcp-{plan.token.decode()}-")
+
+    def watched(
+        self,
+        found: Iterable[Block],
+        fds: tuple[int, int],
+        path: bytes,
+        tell: Callable[[list[bytes]], None],
+    ) -> Iterator[Block]:
+        """The same blocks of the source's directory, all of it; at its end `tell` gets surplus."""
+        names: set[str] | None = set()
+        for block in found:
+            if names is not None:
+                names.update(block.files, block.directories, block.links, block.specials)
+                if len(names) > _MOST_AT_HAND:
+                    names = None
+            yield block
+            if block.last:
+                for surplus in self._of(names, fds, path):
+                    tell(surplus)
+
+    def _of(
+        self, names: set[str] | None, fds: tuple[int, int], path: bytes
+    ) -> Iterator[list[bytes]]:
+        source_fd, target_fd = fds
+        for block in blocks(target_fd):
+            there = Block()
+            for kind in _KINDS:
+                some = [name for name in getattr(block, kind) if not name.startswith(self._ours)]
+                if names is not None:
+                    some = [name for name in some if name not in names]
+                # Whatever a listing has said: what the source has by that name is never lost.
+                gone = [name for name in some if not _exists(name, source_fd)]
+                if self._leave_out is not None and len(gone) < len(some):
+                    setattr(there, kind, [name for name in some if name not in set(gone)])
+                setattr(block, kind, gone)
+            if len(there) and self._leave_out is not None:
+                left_out = {kind: set(getattr(there, kind)) for kind in _KINDS}
+                self._leave_out(there, path, target_fd)
+                for kind in _KINDS:
+                    some = getattr(block, kind)
+                    some += left_out[kind] - set(getattr(there, kind))
+            if len(block) and self._choose is not None:
+                self._choose(block, path, target_fd)
+            if len(block):
+                found = block.files + block.directories + block.links + block.specials
+                yield [join_path(path, name) for name in encoded(found)]
+
+
+def _exists(name: str, directory_fd: int) -> bool:
+    try:
+        os.stat(os.fsencode(name), dir_fd=directory_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def packed(root: int, paths: Iterable[bytes]) -> Surplus:
+    """Paths as a notice."""
+    return Surplus(root, b"".join(path + b"\0" for path in paths))

@@ -1,0 +1,26 @@
+"""The copy of a mirror as a task: fcp's, with another visitor, and with who decides what stays."""
+
+from __future__ import annotations
+
+from pcircle.fmirror.keeping import Keeping
+from pcircle.fmirror.surplus import Surplus
+from pcircle.fmirror.visitor import MirrorVisitor
+from pcircle.transfer.items import Notice
+from pcircle.transfer.work.journaled import JournaledCopy
+from pcircle.transfer.work.task import CopyTask
+
+
+class MirrorTask(CopyTask):
+    """One rank's part."""
+
+    notice_type = Notice | Surplus
+    visitor_type = MirrorVisitor
+    keeping = Keeping
+
+
+class JournaledMirror(JournaledCopy):
+    """One rank's part of a mirror that keeps a checkpoint."""
+
+    notice_type = Notice | Surplus
+    visitor_type = MirrorVisitor
+    keeping = Keeping

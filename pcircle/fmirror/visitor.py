@@ -1,0 +1,238 @@
+"""What fmirror does at each step of the walk: as fcp, with a look at what is there before it.
+
+Files of a directory that was there are looked up on both sides, many at a time, and those that are
+as they should be never become entries: that is most of them, every night. What is left goes the way
+of all copies, where `Keeping` decides about each.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pcircle.comparing import fields
+from pcircle.fmirror.keeping import Keeping
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.surplus import Finder, packed
+from pcircle.fs.directories import Lease
+from pcircle.fs.scan import Block
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.xattrs import drop_attributes
+from pcircle.guards import require, require_type
+from pcircle.runtime import Context
+from pcircle.transfer.items import Item, Part
+from pcircle.transfer.work.entries import Entries
+from pcircle.transfer.work.visitor import CopyVisitor
+from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_PATHS_TOGETHER = 1000
+_OF_FILES = fields.ALL & ~fields.TARGET
+
+
+class MirrorVisitor(CopyVisitor):
+    """One worker thread's."""
+
+    def __init__(self, worker: Worker, entries: Entries) -> None:
+        super().__init__(worker, entries)
+        plan = self._mirror = require_type(MirrorPlan, worker.plan)
+        self._keeper = require_type(Keeping, self._copier.names.keeper)
+        self._looks = Stats(), Stats()
+        self._finder = Finder(plan) if plan.deleting.wanted else None
+        self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
+        self._context: Context[Any] | None = None
+        # Whoever must see each entry, or can't trust what is there, has them one by one.
+        looks_on = worker.signer is not None or worker.acting is not None
+        upkeep = plan.upkeep
+        by_status = upkeep.look in ("time", "size")
+        self._skips = by_status and not looks_on and plan.since_ns is None
+        self._done = 0  # what was counted of changes
+        self._is_marked = self._has_made = False
+
+    # ---- items -----------------------------------------------------------------
+
+    def _begin(self, context: Context[Any]) -> Any:
+        self._context = context
+        return super()._begin(context)
+
+    def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
+        """See `Visitor`."""
+        aside, self._keeper.aside = self._keeper.aside, []
+        for root, path in aside:
+            self._surplus.setdefault(root, []).append(path)
+        self._tell_surplus(context)
+        self._mark_changed()
+        super().end(context, opens)
+
+    def _tell_surplus(self, context: Context[Any]) -> None:
+        if self._surplus:
+            surplus, self._surplus = self._surplus, {}
+            for root, paths in surplus.items():
+                for at in range(0, len(paths), _PATHS_TOGETHER):
+                    context.note([packed(root, paths[at : at + _PATHS_TOGETHER])])
+
+    def _mark(self, root: int) -> None:
+        """See `CopyVisitor`: not before something is changed, as a mark moves the root's times."""
+
+    def _mark_changed(self) -> None:
+        counts = self._counters
+        done = counts.files + counts.links + counts.special + counts.touched + counts.bytes_found
+        if not self._is_marked and (done > self._done or self._has_made):
+            self._is_marked = True
+            self._sides.leave_mark(0)
+        self._done = done
+
+    # ---- directories -----------------------------------------------------------
+
+    def _make_in(
+        self,
+        opened: Open[Part],
+        status: os.stat_result,
+        name: bytes,
+        holder_fd: int,
+        holder: Open[Part] | None,
+    ) -> bool:
+        if holder is not None and require(holder.place).made:
+            self._has_made = True
+            return super()._make_in(opened, status, name, holder_fd, holder)
+        try:
+            old = os.stat(name, dir_fd=holder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            self._has_made = True
+            return super()._make_in(opened, status, name, holder_fd, holder)
+        self._is_there(opened, name, holder_fd, holder)
+        if stat.S_ISDIR(old.st_mode):
+            return False
+        names = self._copier.names
+        written = names.next()
+        os.mkdir(written, 0o700, dir_fd=holder_fd)
+        try:
+            names.replace(written, name, holder_fd)
+        except OSError:
+            os.rmdir(written, dir_fd=holder_fd)
+            raise
+        self._has_made = True
+        return True
+
+    def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`. What is surplus is held against all of the source's directory."""
+        leases = opened.leases
+        seen = opened.own is not None and not opened.own.created and opened.only is None
+        if self._finder is not None and seen and leases is not None:
+            fds = source.fd, require(leases[1]).fd
+
+            def tell(paths: list[bytes]) -> None:
+                self._surplus.setdefault(opened.root, []).extend(paths)
+                if len(paths) > _PATHS_TOGETHER:
+                    self._tell_surplus(require(self._context))
+
+            blocks = self._finder.watched(blocks, fds, opened.path, tell)
+        return super().meant(opened, blocks, source)
+
+    def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
+        """See `Visitor`. What an earlier run has found to be surplus has to be found again."""
+        if self._finder is None:
+            return super().known(opened, context)
+        self._counted = False
+        opened.began = self._takings.now()
+        if self._earlier is not None:
+            self._standing = self._earlier.standing(opened.root, opened.path)
+        return None
+
+    def _finish_open(self, opened: Open[Part], lease: Lease, missing: int) -> None:
+        own = opened.own
+        if not opened.path:  # the mark would move its times
+            self._mark_changed()
+        if not (own.created or own.begun or lease.searched) and self._is_right(own, lease):
+            return
+        if own.held is not None and self._plan.keep.xattr and not lease.searched:
+            drop_attributes(lease.fd, own.held)
+        super()._finish_open(opened, lease, missing)
+
+    def _is_right(self, own: Any, lease: Lease) -> bool:
+        """Whether a directory that was there has all that it is to have."""
+        now = os.fstat(lease.fd)
+        if self._keeper.status_differences(own.source, now):
+            return False
+        if own.held is None:
+            return True
+        held = self._extras.of_directory(lease.fd, alone=False)
+        if held is None:
+            return not (own.held.values or own.held.flags)
+        return sorted(held.values) == sorted(own.held.values) and held.flags == own.held.flags
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """See `Visitor`."""
+        if self._skips and not require(where.place).made:
+            names.files = self._left(where, names.files, fds, _OF_FILES)
+            names.links = self._left(where, names.links, fds, fields.ALL)
+        if len(names):
+            super().names(where, names, fds, context)
+
+    def _left(
+        self, where: Where, names: list[bytes], fds: tuple[int, int], among: int
+    ) -> list[bytes]:
+        """Those of some names that are not known to be as they should be; these are counted."""
+        left: list[bytes] = []
+        for at in range(0, len(names), CAPACITY):
+            some = names[at : at + CAPACITY]
+            rest = self._left_of_some(some, fds, among)
+            done = len(some) - len(rest)
+            self._counters.skipped += done
+            self._counters.sized += done
+            self._counters.weight += where.weight * done
+            left += rest
+        return left
+
+    def _left_of_some(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
+        here, missing = _look(self._looks[1], fds[1], names)
+        there, gone = _look(self._looks[0], fds[0], here)
+        if gone:  # what is not there any more fails where it is copied
+            _look(self._looks[1], fds[1], there)
+        changed = self._changed(there, fds, among)
+        return [*missing, *gone, *changed]
+
+    def _changed(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
+        """Of names that were looked up on both sides those that are not as they should be."""
+        if not names:
+            return []
+        source, target = self._looks
+        count, keeper = len(names), self._keeper
+        found = keeper.comparer.blocks(source, target, count)
+        details = keeper.details
+        linked: Sequence[int] = ()
+        if self._plan.keep.links and not source.has_single_names(0, count):
+            linked = source.column("links", 0, count)
+        asks = details.fields & among
+        if not (found or linked or asks):
+            return []
+        changed = []
+        rows = zip(names, source.rows(count), target.rows(count), strict=True)
+        for place, (name, a, b) in enumerate(rows):
+            if (
+                place in found
+                or (linked and linked[place] > 1)
+                or (asks and details.of_name(name, fds, a, b))
+            ):
+                changed.append(name)
+        return changed
+
+
+def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Look names up; those that are there, which are looked up, and those that are not."""
+    if not names:
+        return names, []
+    try:
+        look.look(fd, names)
+        return names, []
+    except Failed as failed:
+        gone = [name for place, name in enumerate(names) if place in failed.errors]
+    there = [name for name in names if name not in set(gone)]
+    return _look(look, fd, there)[0], gone

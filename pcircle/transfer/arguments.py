@@ -1,0 +1,100 @@
+"""Options that all copies of trees have, as they are typed. It imports as little as a command's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from pcircle.ui.arguments import Bare, add_stop
+
+BARE_PRESERVE = "mode,ownership,timestamps"
+
+# A value that may be left out is given only with `=`.
+BARE = {
+    "--preserve": f"--preserve={BARE_PRESERVE}",
+    "--reflink": "--reflink=always",
+    "--signature": "--signature=xxh128",
+    "-s": "-sxxh128",
+}
+
+
+class _BareList(Bare, argparse._AppendAction):
+    """An option whose value may be left out, and that is given again for more."""
+
+    __call__ = argparse._AppendAction.__call__
+
+
+def add_preserve(add: Callable[..., object], default: str) -> None:
+    """Add what is kept of an entry; `default` is what the option without a value means."""
+    add(
+        "--preserve",
+        metavar="LIST",
+        action=_BareList,
+        help=f"attributes to keep (default: {default}): mode, ownership, timestamps, xattr, acl, "
+        "links, stripe, all",
+    )
+
+
+def add_checkpoint(p: argparse.ArgumentParser) -> None:
+    """Add what is to be kept for another run, and when to stop."""
+    add = p.add_argument_group("Checkpoints").add_argument
+    add("--resume", action="store_true", help="resume, or start if there is no checkpoint")
+    add("--restart", action="store_true", help="discard the checkpoint and start over")
+    add("--checkpoint-interval", metavar="T", help="checkpoint interval (default: 60 s)")
+    add(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="directory of the checkpoint (default: beside the copy)",
+    )
+    add("--no-checkpoint", action="store_true", help="write no checkpoint")
+    add_stop(add)
+
+
+def add_copying(add: Callable[..., object]) -> None:
+    """Add how content is copied, and how fast."""
+    add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
+    when = ("auto", "always", "never")
+    add(
+        "--reflink",
+        action=Bare,
+        choices=when,
+        default="auto",
+        help="clone files if possible (auto), or fail (always, bare), or never",
+    )
+    add(
+        "--sparse",
+        choices=when,
+        default="auto",
+        help="keep holes (auto), turn zeros into holes (always), or fill holes",
+    )
+    add(
+        "--stripe",
+        metavar="COUNT[:SIZE]",
+        help="Lustre layout of new files: COUNT, all, keep or default",
+    )
+    add("--bwlimit", metavar="RATE", help="bytes per second, all processes together")
+    add(
+        "--ops-limit",
+        metavar="N",
+        help="metadata operations per second, all processes together",
+    )
+
+
+def add_signature(add: Callable[..., object]) -> None:
+    """Add the signature."""
+    add(
+        "-s",
+        "--signature",
+        action=Bare,
+        metavar="ALGORITHM",
+        help="print the signature of the copy: xxh128 (default), sha256, sha512, blake2b, blake3",
+    )
+
+
+def joined(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments, with `--stripe` and a value of its own made one: -1 is like an option."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--stripe" not in arguments[: end - 1]:
+        return arguments
+    at = arguments.index("--stripe")
+    return [*arguments[:at], "=".join(arguments[at : at + 2]), *arguments[at + 2 :]]

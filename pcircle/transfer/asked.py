@@ -1,0 +1,72 @@
+"""What the options mean that all copies of trees have."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pcircle.checkpoint.resume import Wish
+from pcircle.errors import UsageError
+from pcircle.fs.metadata import Keep
+from pcircle.ui.values import interval_s, invalid, number
+
+_WORDS = ("mode", "ownership", "timestamps", "xattr", "acl", "links", "stripe", "all")
+_ALL = (*_WORDS[:-1], "flags")
+# What is asked for by name must be kept, or the entry fails.
+# A mode alone would give the group what a list gives to all whom it names; a list has the mode.
+_TOGETHER = ("mode", "acl")
+_DEMANDED = {kind: (f"{kind}_demanded",) for kind in ("xattr", "acl", "stripe")}
+
+
+def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
+    """What `--preserve` lists, or all for an archive. UsageError."""
+    wanted = {*_ALL, "special"} if archive else set()
+    for text in lists or ():
+        for name in (name.strip() for name in text.split(",")):
+            if name not in _WORDS:
+                choices = ", ".join(_WORDS)
+                raise UsageError(f"--preserve: unknown attribute '{name}'; choose from {choices}")
+            wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
+    if not wanted.isdisjoint(_TOGETHER):
+        wanted.update(_TOGETHER)
+    return Keep(**dict.fromkeys(wanted, True))
+
+
+def wish_of(typed: argparse.Namespace) -> Wish:
+    """What is asked of a checkpoint. UsageError if that makes no sense."""
+    asked = [
+        option
+        for option, value in (
+            ("--resume", typed.resume),
+            ("--restart", typed.restart),
+            ("--checkpoint-dir", typed.checkpoint_dir),
+            ("--checkpoint-interval", typed.checkpoint_interval),
+        )
+        if value
+    ]
+    if typed.no_checkpoint and asked:
+        raise UsageError(f"--no-checkpoint cannot be combined with {asked[0]}")
+    if typed.resume and typed.restart:
+        raise UsageError("--resume cannot be combined with --restart")
+    directory = typed.checkpoint_dir
+    interval = typed.checkpoint_interval
+    return Wish(
+        interval_s=60.0 if interval is None else interval_s("--checkpoint-interval", interval),
+        directory=None if directory is None else os.path.abspath(os.fsencode(directory)),
+        resume=typed.resume,
+        restart=typed.restart,
+        never=typed.no_checkpoint,
+    )
+
+
+def limit_of(option: str, text: str | None, parse: Any) -> float | None:
+    """A rate, if one was typed. UsageError."""
+    if text is None:
+        return None
+    limit = number(option, text, parse)
+    if not 0 < limit < math.inf:
+        raise invalid(option, text, "rate must be positive and finite")
+    return limit

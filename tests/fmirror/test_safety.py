@@ -1,0 +1,198 @@
+"""When nothing may be removed, nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import TWO
+from tests.fcp.trees import make_directory, write_file
+
+from .running import as_root, mirrored, needs_strace, run_fmirror
+
+
+@pytest.fixture
+def pair(place: bytes) -> tuple[bytes, bytes]:
+    """A source, and a target that has some more."""
+    for side in (b"a", b"b"):
+        for name in (b"one", b"two"):
+            make_directory(place, side, name)
+            path = write_file(place + b"/%b/%b/file" % (side, name), b"content")
+            os.utime(path, (10**9, 10**9))
+    for number in range(10):
+        write_file(place + b"/b/one/surplus %d" % number, b"x")
+    return place + b"/a", place + b"/b"
+
+
+def rewrite(path: bytes, data: bytes) -> None:
+    with open(path, "wb") as stream:
+        stream.write(data)
+
+
+def surplus(target: bytes) -> int:
+    return sum(name.startswith(b"surplus") for name in os.listdir(target + b"/one"))
+
+
+def test_nothing_is_removed_unless_asked(pair: tuple[bytes, bytes]) -> None:
+    mirrored(TWO, *pair)
+    assert surplus(pair[1]) == 10
+
+
+@needs_strace
+@pytest.mark.parametrize("call", ["getdents64", "openat"])
+def test_a_directory_that_cannot_be_read_withholds_all(
+    pair: tuple[bytes, bytes], call: str
+) -> None:
+    source, target = pair
+    other = source + b"/two"
+    inject = f"inject={call}:error=EIO"
+    path = os.fsdecode(other if call == "getdents64" else b"two")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", inject]
+    finished = run_fmirror(None, "-q", "-j1", "--delete", source, target, prefix=prefix)
+    assert finished.code == 1
+    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert surplus(target) == 10
+    finished = run_fmirror(
+        None, "-q", "-j1", "--delete", "--ignore-errors", source, target, prefix=prefix
+    )
+    assert finished.code == 1
+    assert surplus(target) == 0
+
+
+def test_an_empty_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
+    empty = place + b"/empty"
+    os.mkdir(empty)
+    finished = mirrored(TWO, "--delete", empty, pair[1], code=2)
+    assert "is empty" in finished.said
+    assert surplus(pair[1]) == 10
+    mirrored(TWO, "--delete", "--allow-empty", empty, pair[1])
+    assert os.listdir(pair[1]) == []
+
+
+@as_root
+def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
+    """What is mounted is copied; then its mount point, in which something lies, is no source."""
+    source, target = pair
+    disk = place + b"/disk"
+    os.mkdir(disk)
+    write_file(disk + b"/note", b"mount the disk here")
+    subprocess.run(["mount", "--bind", source, disk], check=True)
+    try:
+        mirrored(TWO, "--delete", disk, target)
+        assert surplus(target) == 0
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    finished = mirrored(TWO, "--delete", disk, target, code=2)
+    assert "another directory or file system" in finished.said
+    assert os.path.exists(target + b"/one/file")
+    mirrored(TWO, disk, target)  # nothing goes, so nothing is refused
+
+
+@pytest.mark.parametrize(
+    ("most", "code"), [("10", 0), ("9", 4), ("50%", 4), ("75%", 0), ("0", 4)], ids=str
+)
+def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> None:
+    """The source has 5 entries, so 10 are two thirds of what the target has."""
+    source, target = pair
+    finished = mirrored(TWO, "--delete", "--max-delete", most, source, target, code=code)
+    assert surplus(target) == (10 if code else 0)
+    if code:
+        assert "10 entries would be removed; nothing was" in finished.said
+
+
+def test_what_the_filters_leave_out_is_protected(pair: tuple[bytes, bytes]) -> None:
+    source, target = pair
+    mirrored(TWO, "--delete", "--exclude", "surplus [0-4]", source, target)
+    assert surplus(target) == 5
+    mirrored(TWO, "--delete", "--protect", "surplus 3", source, target)
+    assert surplus(target) == 1
+    for words in (["--exclude", "surplus 3"], ["--exclude", "surplus 3", "--delete-excluded"]):
+        mirrored(TWO, "--delete", *words, source, target)
+        assert surplus(target) == (0 if "--delete-excluded" in words else 1)
+
+
+def test_a_file_that_a_filter_by_size_leaves_out_is_no_surplus(pair: tuple[bytes, bytes]) -> None:
+    source, target = pair
+    mirrored(TWO, "--delete", "--min-size", "1M", source, target)
+    assert os.path.exists(target + b"/one/file")
+    assert surplus(target) == 0
+
+
+def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes) -> None:
+    source, target = pair
+    rewrite(source + b"/two/file", b"other content")
+    os.mkdir(target + b"/two/more")
+    write_file(target + b"/two/more/file", b"deep")
+    backup = place + b"/old"
+    mirrored(TWO, "--delete", "--backup-dir", backup, source, target)
+    with open(backup + b"/two/file", "rb") as stream:
+        assert stream.read() == b"content"
+    with open(backup + b"/two/more/file", "rb") as stream:
+        assert stream.read() == b"deep"
+    assert surplus(backup) == 10
+    rewrite(source + b"/two/file", b"third content")
+    mirrored(TWO, "--delete", "--backup-dir", backup, source, target)
+    with open(backup + b"/two/file.1", "rb") as stream:
+        assert stream.read() == b"other content"
+
+
+def test_the_report_says_what_was_done(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+    source, target = pair
+    os.chmod(target + b"/two/file", 0o600)
+    write_file(source + b"/two/new", b"12")
+    path = tmp_path / "report"
+    mirrored(TWO, "--delete", "--json", str(path), source, target)
+    report = json.loads(path.read_bytes())
+    assert report["tool"] == "fmirror"
+    names = ("exit_code", "files", "touched", "removed", "surplus", "withheld")
+    assert [report[name] for name in names] == [0, 1, 1, 10, 10, None]
+
+
+def _refused(words: Sequence[str | bytes], text: str) -> None:
+    finished = run_fmirror(TWO, *words)
+    assert finished.code == 2
+    assert text in finished.said
+
+
+def test_refusals(pair: tuple[bytes, bytes], place: bytes) -> None:
+    source, target = pair
+    _refused([source], "missing operand B")
+    _refused([source, target, target], "expected two operands")
+    _refused([source + b"/one/file", target], "not a directory")
+    _refused([source, source], "into itself")
+    _refused([source, source + b"/one"], "into itself")
+    _refused([source + b"/one", source], "lies in")
+    _refused(["-c", "--size-only", *pair], "cannot be combined")
+    _refused(["--max-delete", "1", *pair], "requires --delete")
+    _refused(["--delete", "--backup-dir", target + b"/old", *pair], "lies in")
+    assert surplus(target) == 10
+
+
+@as_root
+def test_a_full_disk_leaves_what_was_there(
+    place: bytes, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    disk = mount_tmpfs("size=4m")
+    source, target = place + b"/source", disk + b"/target"
+    for number in range(8):
+        for side in (make_sure(source), make_sure(target)):
+            rewrite(side + b"/%d" % number, b"%d" % number * 200_000)
+    write_file(target + b"/surplus", b"")
+    for number in range(8):
+        rewrite(source + b"/%d" % number, b"new" * 400_000)
+    finished = mirrored(TWO, "--delete", source, target, code=4)
+    assert "No space left" in finished.said
+    assert os.path.exists(target + b"/surplus")
+    for number in range(8):
+        with open(target + b"/%d" % number, "rb") as stream:
+            assert stream.read() in (b"%d" % number * 200_000, b"new" * 400_000)
+
+
+def make_sure(path: bytes) -> bytes:
+    os.makedirs(path, exist_ok=True)
+    return path
