@@ -22,7 +22,7 @@ Compare two files or trees in parallel, and print what differs.
 
 Kinds, sizes, modification times, modes, owners, link targets and how names are
 hard-linked; with -c the content as well. Prints the columns of rsync -i: of an
-entry of one side +A or +B."""
+entry of one side +A or +B. A or B may be a manifest of fsum."""
 
 EPILOG = notes(
     "fdiff",

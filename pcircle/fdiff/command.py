@@ -14,15 +14,20 @@ from pcircle.comparing.fields import (
     DEFAULT,
     NAMES,
     QUICK,
+    RDEV,
+    TARGET,
     fields_of,
+    words_of,
 )
 from pcircle.errors import UsageError
 from pcircle.fdiff import expressions
 from pcircle.fdiff.console import Console
 from pcircle.fdiff.plan import DiffPlan
+from pcircle.fdiff.work.book import KNOWN, checked, is_manifest
 from pcircle.fdiff.work.task import DiffTask
 from pcircle.fs.lists import Lists
 from pcircle.runtime import Observer
+from pcircle.signature.manifest import Manifest
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import lists_of
 from pcircle.tool.trees import resolve
@@ -31,6 +36,7 @@ from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number
 from pcircle.units import parse_duration
+from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
 
@@ -49,10 +55,13 @@ class DiffProgram(TreeProgram):
             raise UsageError(f"missing {missing}")
         if typed.unified or typed.patch is not None:
             raise UsageError(f"{'-u' if typed.unified else '--patch'} is not available yet")
+        typed.prints_null = bool(typed.output)
         super().__init__(typed, paths)
         self.typed = typed
         self.plan: DiffPlan
         self.table = typed.format == "dcmp"
+        self.manifests: list[Manifest] = []
+        self._against: dict[str, Any] = {}
         self.lists: list[LogFile] = []
         self.outputs = [_output(text) for text in typed.output or ()]
         self._expressions = tuple(expression for expression, _ in self.outputs)
@@ -64,12 +73,43 @@ class DiffProgram(TreeProgram):
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`: see `PAIRS` for which is which."""
         a, b = resolve(self.paths)
+        are = tuple(map(is_manifest, self.paths))
+        if any(are) and (all(are) or not (a, b)[are.index(False)].name):
+            return self._with_manifests((a, b), are)
         if bool(a.name) != bool(b.name):
             directory, other = (b, a) if a.name else (a, b)
             raise UsageError(
                 f"'{show(directory.shown)}' is a directory, and '{show(other.shown)}' is not"
             )
         return a, a, b
+
+    def _with_manifests(self, roots: tuple[Root, Root], are: tuple[bool, ...]) -> tuple[Root, ...]:
+        """One side, or both, are manifests: what they know is compared. UsageError."""
+        typed = self.typed
+        for name, given in (
+            ("--files-from", typed.files_from),
+            ("--moved", typed.moved),
+            ("--by-hash", typed.by_hash),
+            ("filters by attributes", self.options.wanted != ANY),
+        ):
+            if given:
+                raise UsageError(f"{name} cannot be combined with a manifest")
+        unknown = self._fields & ~KNOWN
+        if typed.fields is not None and typed.fields != "all" and unknown:
+            words = ", ".join(words_of(unknown))
+            raise UsageError(f"--fields: a manifest does not have {words}")
+        self._fields &= KNOWN
+        self.manifests = [
+            checked(path) for path, is_one in zip(self.paths, are, strict=True) if is_one
+        ]
+        algorithms = {manifest.algorithm.name for manifest in self.manifests}
+        if len(algorithms) > 1 and self._fields & (CONTENT | TARGET | RDEV):
+            names = " and ".join(sorted(algorithms))
+            raise UsageError(f"digests of {names} cannot be compared: --fields=kind,size,mtime")
+        tree = are.index(False) if not all(are) else 0
+        path = b"" if all(are) else os.path.abspath(self.paths[1 - tree])
+        self._against = {"manifest": path, "tree_side": tree, "walks": not all(are)}
+        return roots[tree], *roots
 
     @property
     def lists_whole(self) -> bool:
@@ -104,6 +144,7 @@ class DiffProgram(TreeProgram):
             "matches": self._expressions,
             "end": end,
             "ranks": ranks,
+            **self._against,
         }
 
     def begin(self, roots: tuple[Root, ...]) -> None:

@@ -9,6 +9,7 @@ from pcircle.errors import IntegrityError, StoppedEarly, worst
 from pcircle.fdiff.deferred import Groups, Moves, tell_groups
 from pcircle.fdiff.plan import Alone, Counters, DiffPlan, Linked, Matched
 from pcircle.fdiff.telling import FirstFound, Telling
+from pcircle.fdiff.work.manifests import compare_manifests
 from pcircle.runtime import Outcome
 from pcircle.tool.treetool import TreeConsole
 from pcircle.ui.errorlog import LogFile
@@ -111,6 +112,9 @@ class Console(TreeConsole):
     def _tell_last(self) -> int:
         context: Any = _Direct(self)
         try:
+            if not self._plan.walks:
+                old, new = self._program.manifests
+                compare_manifests(old, new, self._plan, self._telling, self._own, context)
             tell_groups(self._groups, self._telling, context)
             self._moves.tell(self._telling, context)
             self._telling.tell(context)
@@ -125,18 +129,20 @@ class Console(TreeConsole):
 
     def _print_table(self, total: Counters) -> None:
         """What dcmp prints."""
-        pairs = total.completed - total.only_a - total.only_b - total.moved * 2
+        pairs = total.completed - total.only_a - total.only_b - total.moved * 2 - total.beside
         counts = {
             "common": pairs,
             "only_a": total.only_a + total.moved,
             "only_b": total.only_b + total.moved,
             "same_kind": pairs - total.different_kind,
             "different_kind": total.different_kind,
-            "unlike": total.different_content,
-            "same_content": pairs - total.different_content,
+            # What is of two kinds has no content in common.
+            "unlike": total.different_content + total.different_kind,
+            "same_content": pairs - total.different_content - total.different_kind,
         }
         for text, (a, b) in _TABLE:
-            line = f"Number of items that {text}: {counts[a]} (Src: {counts[a]} Dest: {counts[b]})"
+            count = counts[a] if counts[a] == counts[b] else "N/A"
+            line = f"Number of items that {text}: {count} (Src: {counts[a]} Dest: {counts[b]})"
             self.results.text([f"{line}\n".encode()])
 
     def summary(self, total: Counters) -> str:

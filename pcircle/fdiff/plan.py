@@ -21,7 +21,8 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     `each` entry of a directory of one side is told, not just that directory; `enters`: it is walked
     for whatever reason. `quiet`: nothing is printed of entries. `moves` pairs files of one side,
     with `by_content` by what is in them. `matches` are the expressions of -o, and `end` is what
-    each path of their lists ends with.
+    each path of their lists ends with. With a `manifest`, a tree is compared with that: the tree,
+    side number `tree_side`, is the first root then. Of two manifests nothing is walked.
     """
 
     fields: int
@@ -38,6 +39,9 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
     matches: tuple[tuple[tuple[tuple[str, str], ...], ...], ...] = ()
     end: bytes = b"\n"
     ranks: int = 1
+    manifest: bytes = b""
+    tree_side: int = 0
+    walks: bool = True
 
     @property
     def reads(self) -> bool:
@@ -48,13 +52,15 @@ class DiffPlan(TreePlan, frozen=True, kw_only=True):
 class Counters(TreeCounters):
     """Entries that differ, and that one side has alone; of those that differ, in what.
 
-    `files` and the like are all that was looked at on either side, a pair counting once.
+    `files` and the like are all that was looked at on either side, a pair counting once; `beside`
+    are directories that count although they are half of a pair of two kinds.
     """
 
     different: int
     only_a: int
     only_b: int
     moved: int
+    beside: int
     different_kind: int
     different_size: int
     different_mtime: int

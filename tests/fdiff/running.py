@@ -57,6 +57,14 @@ def twin(source: bytes, target: bytes) -> bytes:
 
 def rsync(a: bytes, b: bytes, *options: str) -> list[str]:
     """The lines of rsync's judgment, sorted: what it would do to make B like A."""
-    command: list[str | bytes] = ["rsync", "-naHAXi", "--delete", *options, a + b"/", b + b"/"]
+    command: list[str | bytes] = [
+        "rsync",
+        "-naHAXi",
+        "--delete",
+        "--modify-window=-1",
+        *options,
+        a + b"/",
+        b + b"/",
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return sorted(done.stdout.decode(errors="backslashreplace").splitlines())

@@ -192,7 +192,8 @@ class Pairs:
         if different & KIND:
             for side, mode in enumerate((a.st_mode, b.st_mode)):
                 if stat.S_ISDIR(mode) and self._plan.enters and not (side and self._plan.one_sided):
-                    self._counters.found += 1  # besides the pair
+                    self._counters.found += 1
+                    self._counters.beside += 1
                     self._lone.enter(side, where, [pair.name], context)
         elif stat.S_IFMT(a.st_mode) == stat.S_IFMT(b.st_mode):
             if self._details.fields:

@@ -66,11 +66,16 @@ class DiffTask(
         """See `TreeTask`: that of both sides; the one of one side is beside it."""
         plan, counters, rank, lists = self.plan, self.counters, self.rank, self.lists
         self.visitor = require_type(DiffVisitor, visitor)
+        if plan.manifest:
+            from pcircle.fdiff.work.manifests import ManifestVisitor  # few runs have one
+
+            visitor = ManifestVisitor(self)
         self.large = LargeFiles(self, self.visitor.pairs, plan.ranks)
         scope = Scope(plan.rules, plan.one_file_system, wanted=plan.wanted, now_ns=plan.now_ns)
         alone = AloneVisitor(self)
         self._alone = Walker(alone, scope, self.directories, None, counters, rank, lists)
-        return Walker(visitor, scope, self.directories, self.targets, counters, rank, lists)
+        targets = None if plan.manifest else self.targets
+        return Walker(visitor, scope, self.directories, targets, counters, rank, lists)
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:
         """See `WalkTask`."""
@@ -78,6 +83,8 @@ class DiffTask(
 
     def begun(self, counters: Any) -> Iterator[Tree | Batch]:
         """See `TreeTask`: of the roots only the first, with which the other side is compared."""
+        if not self.plan.walks:
+            return iter(())
         only = None if self.lists is None else [part.listed for part in self.lists.parts]
         return seeds(self.plan.roots[:1], counters, only)
 
