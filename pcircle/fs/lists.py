@@ -9,7 +9,8 @@ portions that carry their own text, and that anybody can take.
 
 In that file a path is its components, with a NUL between them, and a slash
 ends it: neither can be in a name, and plain bytes sort as the tree does. One
-more NUL at the end means: with all that is below, should it be a directory.
+more NUL at the end means: with all that is below, should it be a directory. Two mean that it must
+be one, and three both.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ _SORT_BYTES = RUN_BYTES
 _PORTION_BYTES = 64 << 10
 _PORTION_NAMES = 512
 _SLASH, _NUL = b"/", b"\0"
+_MUST = _NUL + _NUL
 
 
-def record_of(path: bytes, *, whole: bool | None = False) -> bytes:
+def record_of(path: bytes, *, whole: bool | None = False, strict: bool = False) -> bytes:
     """The record of a path below a root.
 
-    With `whole`, or a slash at its end unless that is None, it is of its whole subtree. ValueError
-    if it is not below.
+    With `whole`, or a slash at its end unless that is None, it is of its whole subtree. If it is
+    `strict` what has such a slash must be a directory. ValueError if it is not below.
     """
     if path.startswith(_SLASH):
         raise ValueError("it is absolute; expected a relative path")
@@ -51,9 +53,11 @@ def record_of(path: bytes, *, whole: bool | None = False) -> bytes:
     parts = [part for part in path.split(_SLASH) if part not in (b"", b".")]
     if b".." in parts:
         raise ValueError("it contains '..'")
+    has_slash = path.endswith((_SLASH, b"/."))
     if whole is not None:
-        whole = whole or path.endswith((_SLASH, b"/."))
-    return _NUL.join(parts) + _NUL * bool(whole)
+        whole = whole or has_slash
+    must = _MUST if strict and has_slash and parts else b""
+    return _NUL.join(parts) + must + _NUL * bool(whole)
 
 
 class Part(NamedTuple):
@@ -165,17 +169,18 @@ def _once(records: Iterable[bytes]) -> Iterator[bytes]:
         if record == last or (whole is not None and record.startswith(whole)):
             continue
         last = record
-        if record.endswith(_NUL):
-            whole = _NUL if record == _NUL else record
-            if record == _NUL:
-                yield record
-                return  # the root itself, with all that is below
+        if record == _NUL:
+            yield record
+            return  # the root itself, with all that is below
+        path = record.rstrip(_NUL)
+        if len(record) - len(path) not in (0, len(_MUST)):
+            whole = path + _NUL
         yield record
 
 
 def names_itself(listed: Listed, lists: Lists | None) -> bool:
     """Whether of a directory that itself is meant, among others; `lists` are those of a range."""
-    return not first_of(listed, lists)
+    return first_of(listed, lists) in (None, b"", _NUL)
 
 
 def first_of(listed: Listed, lists: Lists | None) -> bytes | None:
@@ -189,7 +194,8 @@ class Group(NamedTuple):
     """What a list says of one name of a directory: where that lies in `data`.
 
     The first `skip` bytes of each record lead to the directory. `whole` tells
-    that all below the name is meant, `deeper` that some of it is.
+    that all below the name is meant, `deeper` that some of it is, and `must` that
+    it has to be a directory.
     """
 
     data: bytes | mmap.mmap
@@ -199,6 +205,7 @@ class Group(NamedTuple):
     name: bytes
     whole: bool
     deeper: bool
+    must: bool = False
 
     def text(self) -> bytes:
         """Its records, as seen from the directory."""
@@ -228,11 +235,12 @@ def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iter
     at = begin
     while at < end:
         stop = data.find(_SLASH, at, end)
-        if stop - at <= skip:
+        if stop - at <= skip or data[at + skip : stop] == _NUL:
             at = stop + 1
             continue
         name, separator, rest = data[at + skip : stop].partition(_NUL)
-        deeper, whole = bool(separator), bool(separator) and not rest
+        must = rest in (_NUL, _MUST)
+        deeper, whole = bool(separator), bool(separator) and rest in (b"", _MUST)
         after = stop + 1
         if not whole:
             within = data[at : at + skip] + name + _NUL
@@ -240,7 +248,7 @@ def groups(data: bytes | mmap.mmap, begin: int, end: int, skip: int = 0) -> Iter
             first = data.find(_SLASH, stop + 1, after) if after > stop + 1 else -1
             whole = not deeper and first > 0 and data[stop + 1 : first] == within
             deeper = deeper or after > stop + 1
-        yield Group(data, at, after, skip, name, whole, deeper)
+        yield Group(data, at, after, skip, name, whole, deeper, must)
         at = after
 
 
@@ -273,7 +281,7 @@ class Picked(Block):
         for group in groups(text, 0, len(text)):
             name = text_of(group.name)
             self.below[name] = group.inner()
-            if group.deeper and not group.whole:
+            if group.must or (group.deeper and not group.whole):
                 self.directories.append(name)
             else:
                 self._kind(directory_fd, group.name, follow=follow).append(name)

@@ -251,6 +251,11 @@ class ChangeProgram(TreeProgram):
         """See `TreeProgram`. Without -r a slash behind a directory is no leave to go into it."""
         return True if self.typed.recursive else None
 
+    @property
+    def lists_strictly(self) -> bool:
+        """See `TreeProgram`. As rm and chmod have it: a slash behind a file fails it."""
+        return True
+
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
         typed, applied = self.typed, self.applied

@@ -31,6 +31,7 @@ def read_paths(
     *,
     null: bool,
     whole: bool | None,
+    strict: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
@@ -54,7 +55,7 @@ def read_paths(
                     elif b"\0" in path:
                         raise ValueError("it contains NUL; for a NUL-terminated list add --null")
                     elif path:
-                        yield record_of(path, whole=whole)
+                        yield record_of(path, whole=whole, strict=strict)
                 except ValueError as error:
                     where = f"'{show(path)}' (number {number} in '{file_shown}')"
                     raise UsageError(f"--files-from: {where}: {error}") from None
@@ -75,10 +76,12 @@ def lists_of(
     complain: Callable[[str], None],
     *,
     whole: bool | None = False,
+    strict: bool = False,
 ) -> Lists:
     """What `--files-from` names below the only root, a directory. UsageError if it is no such.
 
-    `whole`: also what is in directories there; None: not even with a slash behind them.
+    `whole`: also what is in directories there; None: not even with a slash behind them. What has
+    one must be a directory if it is `strict`.
     """
     from pcircle.fs.lists import sort  # few runs have a list
 
@@ -86,7 +89,8 @@ def lists_of(
         raise UsageError("--files-from requires one PATH, a directory")
     note = None if options.quiet else complain
     name = options.files_from or ""
-    return sort([(0, read_paths(name, null=options.null, whole=whole, note=note))])
+    found = read_paths(name, null=options.null, whole=whole, strict=strict, note=note)
+    return sort([(0, found)])
 
 
 def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule, ...]:

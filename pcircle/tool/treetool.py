@@ -187,11 +187,17 @@ class TreeProgram(ToolProgram):
         """What a list names below the roots, if there is one. UsageError."""
         if self.options.files_from is None:
             return None
-        return lists_of(self.options, roots, self.complain, whole=self.lists_whole)
+        whole, strict = self.lists_whole, self.lists_strictly
+        return lists_of(self.options, roots, self.complain, whole=whole, strict=strict)
 
     @property
     def lists_whole(self) -> bool | None:
         """Whether a directory that is listed is meant with all that is in it."""
+        return False
+
+    @property
+    def lists_strictly(self) -> bool:
+        """Whether what is listed with a slash behind it must be a directory."""
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:

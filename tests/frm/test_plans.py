@@ -233,6 +233,23 @@ def test_what_is_refused(place: bytes, arguments: str, said: str) -> None:
     assert paths(work) == [b"tree", b"tree-1", b"tree/file"]
 
 
+@pytest.mark.parametrize("options", [[], ["-r"]], ids=["", "-r"])
+def test_a_slash_behind_a_file_fails_it(place: bytes, tmp_path: Path, options: list[str]) -> None:
+    """As with rm: neither it nor a link to a directory is one. In the other lines it is none."""
+    tree, names = grow(place + b"/tree", ["a", "b", "d/c", "d/e/", "f/"]), tmp_path / "names"
+    os.symlink("d", tree + b"/l")
+    names.write_text("a/\nb\nl/.\nd/c//\nd/e/\nf/\n")
+    done = run_frm(ONE, *options, "--files-from", str(names), tree)
+    assert done.code == 1
+    for name in ("a", "l", "d/c"):
+        assert f"/tree/{name}': Not a directory\n" in done.said
+    assert "3 failures: 3 ENOTDIR" in done.said
+    assert paths(tree) == [b"a", b"d", b"d/c", b"l"]
+    names.write_text("a\na/\nl\nd/c\n")
+    assert run_frm(ONE, *options, "--files-from", str(names), tree).code in (0, 1)
+    assert not os.path.lexists(tree + b"/l")
+
+
 def test_a_slash_in_a_list_is_no_leave_to_remove_a_tree(place: bytes, tmp_path: Path) -> None:
     """Without -r a directory must be empty, however it is written."""
     tree, names = grow(place + b"/tree", ["d/a", "e/b"]), tmp_path / "names"
