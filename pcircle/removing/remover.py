@@ -12,14 +12,14 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-from pcircle.encoding import text_of, to_scan
+from pcircle.encoding import text_of
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
 from pcircle.removing.plan import Counters, RemovalPlan
@@ -119,25 +119,20 @@ class Remover(EntryVisitor):
         counters, gone = self.counters, 0
         rest: list[bytes] = []
         unlink, rmdir, close = os.unlink, os.rmdir, os.close
-        scandir: Any = os.scandir  # mypy knows of no scan of either kind
         for name in names:
             try:
                 fd = self._open(name, directory_fd)
                 try:
-                    with scandir(to_scan(fd)) as entries:
-                        some = list(islice(entries, _TOGETHER + 1))
-                    files = [each.name for each in some if each.is_file(follow_symlinks=False)]
-                    if len(some) > _TOGETHER:
-                        files.clear()
-                    for each in files:
+                    files = files_of(few(fd, _TOGETHER))
+                    for each in files or ():
                         unlink(each, dir_fd=fd)
                         gone += 1
                 finally:
                     close(fd)
-                if len(files) == len(some):
-                    rmdir(name, dir_fd=directory_fd)
-                else:
+                if files is None:
                     rest.append(name)
+                else:
+                    rmdir(name, dir_fd=directory_fd)
             except OSError:
                 rest.append(name)
         done = len(names) - len(rest)

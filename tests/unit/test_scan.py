@@ -12,7 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fs.scan import BLOCK_ENTRIES, Block, Listings, blocks, file_system, listed_first
+from pcircle.fs import scan as scanning
+from pcircle.fs.scan import (
+    BLOCK_ENTRIES,
+    FILE,
+    FOLDER,
+    LINK,
+    Block,
+    Listings,
+    blocks,
+    few,
+    few_files,
+    file_system,
+    files_of,
+    listed_first,
+)
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
 
@@ -178,3 +192,80 @@ def test_a_directory_is_read_to_its_end_before_its_first_block_is_given(count: i
     found = [first, *given]
     for field in ("files", "links", "directories", "specials", "last", "below"):
         assert [getattr(b, field) for b in found] == [getattr(b, field) for b in made]
+
+
+def few_of(path: str | os.PathLike[str], most: int) -> bytes | None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return few(fd, most)
+    finally:
+        os.close(fd)
+
+
+def kinds_of(found: bytes | None) -> dict[bytes, bytes]:
+    assert found is not None
+    return {each[1:]: each[:1] for each in found.split(b"\0")[1:]}
+
+
+def test_records_of_the_kernel_are_the_names_and_kinds_of_a_scan(tmp_path: Path) -> None:
+    """Names of every length: a record is as long as its name wants it, and some more."""
+    wanted = {bytes([97 + size % 26]) * size: FILE for size in range(1, 256)}
+    wanted |= {b"\x08": FILE, b"\x04x": FILE, b"...": FILE, b"\xff\n": FILE}
+    for name in wanted:
+        with open(os.path.join(os.fsencode(tmp_path), name), "wb"):
+            pass
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("directory")
+    os.mkfifo(tmp_path / "fifo")
+    found = kinds_of(few_of(tmp_path, 1000))
+    special = found.pop(b"fifo")
+    assert special not in (FILE, FOLDER, LINK)
+    assert found == wanted | {b"directory": FOLDER, b"link": LINK}
+
+
+def test_a_directory_of_few_entries_is_read_up_to_a_number(tmp_path: Path) -> None:
+    assert few_of(tmp_path, 0) == b""
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    assert files_of(few_of(tmp_path, 1000)) is not None
+    assert few_of(tmp_path, 999) is None
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert few(fd, 10) is None
+        (block,) = blocks(fd)  # from its beginning
+        assert len(block) == 1000
+        assert len(few_files(fd, 1000) or ()) == 1000
+        assert len(few_files(fd, 1000) or ()) == 1000
+    finally:
+        os.close(fd)
+
+
+def test_files_alone_are_told_from_others(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert files_of(few_of(tmp_path, 9)) == [b"file"]
+    (tmp_path / "link").symlink_to("file")
+    assert files_of(few_of(tmp_path, 9)) is None
+
+
+def test_without_the_call_a_small_directory_is_scanned(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    by_call = kinds_of(few_of(tmp_path, 9))
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        scanned = kinds_of(scanning._few_scanned(fd, 9))
+    finally:
+        os.close(fd)
+    assert {name: kind for name, kind in scanned.items() if name != b"fifo"} == {
+        name: kind for name, kind in by_call.items() if name != b"fifo"
+    }
+    assert scanned.keys() == by_call.keys()
+
+
+def test_what_is_no_directory_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        few_of(tmp_path / "file", 9)
+    assert few_files(-1, 9) is None

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from itertools import islice
-from typing import Any
 
-from pcircle.encoding import IS_EXACT, exact, to_scan
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, depth_of
 from pcircle.fs.directories import join_path
-from pcircle.fs.scan import encoded
+from pcircle.fs.scan import FILE, few, files_of
 from pcircle.guards import require
 from pcircle.walk.opened import Gathering, Open
 
 _FEW = 256  # entries
+_FILE = b"\0" + FILE
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -36,7 +33,6 @@ class SmallDirectories(Evaluator):
         rest: list[bytes] = []
         opened: Open[int] = Open(above.root, b"", 0, above, 0)
         opened.leases = above.leases
-        scandir: Any = os.scandir  # mypy knows of no scan of either kind
         for place, name in enumerate(names):
             try:
                 fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
@@ -45,9 +41,8 @@ class SmallDirectories(Evaluator):
                 continue
             try:
                 status = os.fstat(fd) if self._enters else None
-                with scandir(to_scan(fd)) as entries:
-                    some = list(islice(entries, _FEW + 1))
-                if len(some) > _FEW or not self._plain(opened, name, fd, some, status):
+                found = few(fd, _FEW)
+                if found is None or not self._plain(opened, name, fd, found, status):
                     rest.append(name)
             except OSError:
                 rest.append(name)
@@ -77,28 +72,28 @@ class SmallDirectories(Evaluator):
         texts: list[bytes] = []
         files = 0
         prefix, filters, end = self._prefix(above.root, above.path), plan.filters, plan.end
-        scandir: Any = os.scandir  # mypy knows of no scan of either kind
         open_, close = os.open, os.close
         for name in names:
             try:
                 fd = open_(name, _DIRECTORY, dir_fd=directory_fd)
                 try:
-                    with scandir(to_scan(fd)) as entries:
-                        some = list(islice(entries, _FEW + 1))
-                    found = [each.name for each in some if each.is_file(follow_symlinks=False)]
+                    found = few(fd, _FEW)
                 finally:
                     close(fd)
             except OSError:
                 rest.append(name)
                 continue
-            if len(found) < len(some) or len(some) > _FEW:
+            if found is None or (count := found.count(_FILE)) != found.count(b"\0"):
                 rest.append(name)
                 continue
-            files += len(found)
-            if not found or (end is None and not plan.counts):
+            files += count
+            if not count or (end is None and not plan.counts):
                 continue
-            left = encoded(found if IS_EXACT else list(map(exact, found)))
             inside = prefix + name + b"/"
+            if end is not None and not filters:
+                texts.append(inside + found[2:].replace(_FILE, end + inside) + end)
+                continue
+            left = found.split(_FILE)[1:]
             for choose in filters:
                 left = choose(left, inside)
             if end is None:
@@ -115,13 +110,13 @@ class SmallDirectories(Evaluator):
         opened: Open[int],
         name: bytes,
         fd: int,
-        some: Sequence[os.DirEntry[Any]],
+        found: bytes,
         status: os.stat_result | None,
     ) -> bool:
         """Do a directory with these entries, unless there is one among them that is no file."""
         above = require(opened.above)
-        files = [entry.name for entry in some if entry.is_file(follow_symlinks=False)]
-        if len(files) < len(some):
+        files = files_of(found)
+        if files is None:
             return False
         opened.path = join_path(above.path, name)
         if status is not None and depth_of(opened.path) >= self._min:
@@ -134,8 +129,7 @@ class SmallDirectories(Evaluator):
                 return True
         if files and not self._halted():
             count = len(files)
-            texts = list(map(exact, files)) if not IS_EXACT else files
-            done = self._do(opened, encoded(texts), "f", fd)
+            done = self._do(opened, files, "f", fd)
             self.counters.found += count
             self.counters.sized += count
             self.counters.files += done
