@@ -34,6 +34,7 @@ _AT_ONCE = 16
 _FEW_WORKERS = 4
 _SLOW_S = 50e-6
 _SLOW_BLOCKS = 3  # of late
+_SURELY_SLOW_S = 500e-6  # for each of a probe, and for the name after it
 _PROBE = 4  # names that are looked up to see how long it takes
 _PROBES = 3  # slow ones, to be sure: one may be because this process had to wait for a processor
 _WORTH_IT = 8  # names; fewer are not worth to wake anybody
@@ -113,9 +114,17 @@ class Stats:
             stop = min(probe * _PROBE, count)
             began_s = time.perf_counter()
             self._range(stop - _PROBE, stop)
-            if time.perf_counter() - began_s <= _PROBE * _SLOW_S:
+            took_s = time.perf_counter() - began_s
+            if took_s <= _PROBE * _SLOW_S:
                 self._slow = max(self._slow - 1, 0)
                 return stop
+            if took_s > _PROBE * _SURELY_SLOW_S and stop < count:
+                began_s = time.perf_counter()
+                self._range(stop, stop + 1)
+                stop += 1
+                if time.perf_counter() - began_s > _SURELY_SLOW_S:
+                    self._slow = max(self._slow, _SLOW_BLOCKS)
+                    return stop
             if stop + _PROBE > count:
                 break
         self._slow = min(self._slow + probe, 2 * _SLOW_BLOCKS)

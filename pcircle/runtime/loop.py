@@ -45,7 +45,7 @@ from pcircle.runtime.line import WorkerLine
 from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
-from pcircle.runtime.threads import WINDOW_S, Parts, Tuner, max_threads
+from pcircle.runtime.threads import Parts, Tuner, max_threads
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
@@ -182,7 +182,8 @@ class Rank:
         due_s = self._engine.wakeup_s()
         wait_s = None if due_s is None else max(0.0, due_s - _now_s())
         if self._tuner is not None and self._pool.in_flight:
-            wait_s = WINDOW_S if wait_s is None else min(wait_s, WINDOW_S)
+            window_s = self._tuner.window_s
+            wait_s = window_s if wait_s is None else min(wait_s, window_s)
         if self._limit is not None and (left_s := self._left_s(self._limit)) < inf:
             wait_s = max(0.0, left_s if wait_s is None else min(wait_s, left_s))
         # The kernel counts milliseconds in 31 bits.

@@ -22,6 +22,7 @@ from pcircle.workers.spent import others, runnable, spent_s
 METADATA, DATA = "metadata", "data"
 
 WINDOW_S = 0.05
+_FIRST_LOOK_S = 0.01  # of work without a pause
 _CHANGES = 3  # so many times as much of the other kind of work, and that is what is at hand
 _MANY = 4  # one of so many threads that are ready to run is enough to wait for its account
 _MAX_OF_A_RANK = 64
@@ -69,6 +70,13 @@ class Tuner:
         self._before = Work()
         self._spent = (0.0, 0.0, 0.0)
         self._starved = True
+        self._first: tuple[float, tuple[float, float, float]] | None = None
+        self._has_looked = False
+
+    @property
+    def window_s(self) -> float:
+        """How long it takes at the most until there is something to look at."""
+        return WINDOW_S if self._has_looked else _FIRST_LOOK_S
 
     def look(self, now_s: float, *, held: bool = False) -> int:
         """At the end of a window find out how many threads the next one gets.
@@ -78,6 +86,8 @@ class Tuner:
         pool = self._pool
         # With threads that have nothing to do there is nothing to judge by.
         self._starved = self._starved or held or pool.in_flight < pool.threads
+        if not self._has_looked:
+            self._look_first(now_s, held=held)
         elapsed_s = now_s - self._since_s
         if elapsed_s < WINDOW_S or now_s < self._not_before_s:
             return pool.threads
@@ -96,6 +106,21 @@ class Tuner:
         self._since_s, self._before, self._starved = now_s, done, False
         self._spent = self._spend()
         return pool.threads
+
+    def _look_first(self, now_s: float, *, held: bool) -> None:
+        """See whether the first work is nothing but waiting."""
+        pool = self._pool
+        if held or pool.in_flight < pool.threads:
+            self._first = None
+        elif self._first is None:
+            self._first = now_s, self._spend()
+        elif now_s - self._first[0] >= _FIRST_LOOK_S:
+            began_s, before = self._first
+            pairs = zip(self._spend(), before, strict=True)
+            window = Window(0.0, now_s - began_s, *(max(0.0, now - then) for now, then in pairs))
+            if not self._is_delay_unknown(window):
+                pool.threads = self._climbs[self._kind].leap(window)
+            self._has_looked = True
 
     def _is_delay_unknown(self, window: Window) -> bool:
         """Whether threads may have waited for a processor all the time, and still do.

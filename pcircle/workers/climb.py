@@ -23,6 +23,9 @@ threads for the next one. It starts at one. Three things are looked at:
   tried again after a time that doubles. From time to time a step down is tried
   and kept if it costs nothing.
 
+Small trees are done before much is measured: where the very first look finds
+nothing but waiting, eight threads are used at once.
+
 This is hill climbing as in any adaptive concurrency limit; the exclusion of
 run delay is what keeps ranks on a crowded node from climbing after noise.
 """
@@ -43,6 +46,8 @@ _LOCK_TO_SPARE = 0.2  # the least share of time without the interpreter lock, as
 _PAYS = 0.3  # of the gain that a step up could bring, the least to keep it
 _FREE = 0.12  # the loss at which a step down is kept
 _OTHER = 0.5  # the change of throughput by which the file system is another one now
+_ALL = 0.8  # the share of both above which a first look is enough for several steps
+_FIRST_STEPS = 3
 _FIRST_HOLD = 8  # windows before something is tried again
 _LONGEST_HOLD = 128
 
@@ -59,6 +64,14 @@ class Window(NamedTuple):
     cpu_s: float = 0.0
     delay_s: float = 0.0
     others_s: float = 0.0
+
+
+def _shares(window: Window, threads: int) -> tuple[float, float]:
+    """Of a window, the share that threads have waited, and that of the lock without an owner."""
+    others = window.others_s / window.elapsed_s
+    own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
+    waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
+    return waiting, 1.0 - own - others
 
 
 class Climb:
@@ -92,6 +105,17 @@ class Climb:
         self._trial = 0
         self._seen_worth = False
 
+    def leap(self, window: Window) -> int:
+        """Take note of a short first window, in which perhaps nothing was done.
+
+        Where it was spent on waiting alone, a number of threads is used that costs little where it
+        does not pay. One that is tried among few operations can't be judged by what they do.
+        """
+        waiting, spare = _shares(window, self.threads)
+        if not self._at and not self._trial and min(waiting, spare) > _ALL:
+            self._at = min(_FIRST_STEPS, len(self._levels) - 1)
+        return self.threads
+
     def update(self, window: Window) -> int:
         """Take note of a window; returns how many threads to use in the next one."""
         threads = self.threads
@@ -102,10 +126,7 @@ class Climb:
             self._yield()
             return self.threads
         rate = window.done / wanted_s
-        others = window.others_s / window.elapsed_s
-        own = (window.cpu_s + window.delay_s / threads) / window.elapsed_s
-        waiting = 1.0 - (window.cpu_s + window.delay_s) / (window.elapsed_s * threads) - others
-        spare = 1.0 - own - others
+        waiting, spare = _shares(window, threads)
         worth = waiting >= WORTH_WAITING and spare >= _LOCK_TO_SPARE
         # The first step wants two windows: most of those who never need it never take it.
         sure, self._seen_worth = worth and (self._at > 0 or self._seen_worth), worth

@@ -140,3 +140,21 @@ def test_left_in_the_midst_of_a_trial_it_goes_on_below() -> None:
     assert climb.threads == 4
     climb.leave()
     assert climb.threads == climb.settled == 1
+
+
+def test_a_first_look_that_finds_nothing_but_waiting_is_enough() -> None:
+    climb = Climb()
+    assert climb.leap(Window(0.0, 0.01, 0.001)) == 8
+    assert climb.settled == 8
+    # A trial that does not pay ends there.
+    climb.update(Window(100, WINDOW_S, 0.001))
+    assert climb.threads > 8
+    climb.update(Window(100, WINDOW_S, 0.001))
+    assert climb.threads == 8
+    assert Climb(most=4).leap(Window(0.0, 0.01, 0.001)) == 4
+
+
+@pytest.mark.parametrize("busy", ["cpu_s", "delay_s", "others_s"])
+def test_a_first_look_at_who_works_changes_nothing(busy: str) -> None:
+    climb = Climb()
+    assert climb.leap(Window(0.0, 0.01)._replace(**{busy: 0.004})) == 1
