@@ -13,7 +13,7 @@ import msgspec
 from pcircle.copying.existing import Existing
 from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.fmirror import state
-from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep
+from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep, kept_words
 from pcircle.fmirror.removal import Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport
 from pcircle.fmirror.task import JournaledMirror, MirrorTask
@@ -29,6 +29,7 @@ from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram, Options, run_copy
 from pcircle.transport.launch import detect
 from pcircle.trusted import make_directory
+from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.ui.values import chunk_bytes, interval_s, parse_number
@@ -59,6 +60,7 @@ class MirrorProgram(CopyProgram):
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
         self.plan: MirrorPlan | None = None
         self.identity: state.Identity | None = None
+        self._known: state.State | None = None
         self.again = options.deleting.wanted and not options.dry
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
@@ -70,12 +72,27 @@ class MirrorProgram(CopyProgram):
             raise UsageError(f"'{show(source)}' is not a directory")
         _refuse_inside(source, target)
         self.identity = state.identity_of(source)
-        if options.deleting.wanted:
-            self._refuse_source(source, target)
         if options.deleting.backup is not None:
             _make_backup(options.deleting.backup, source, target)
         _warn_of_slash(source, target, self.complain)
-        return {"upkeep": options.upkeep, "deleting": options.deleting}
+        known = self._known = state.read(state.place_of(target, options.state_dir))
+        if options.deleting.wanted:
+            self._refuse_source(source, target)
+        quiet_ns = None if known is None else self._quiet_ns(known, target)
+        return {"upkeep": options.upkeep, "deleting": options.deleting, "quiet_ns": quiet_ns}
+
+    def _quiet_ns(self, known: state.State, target: bytes) -> tuple[int, int] | None:
+        """Since when nothing has changed whose change time is earlier, on both sides."""
+        try:
+            there = state.identity_of(target)
+        except OSError:
+            return None
+        wanted = frozenset(kept_words(self._mirror.keep))
+        sides = known.identity, known.target
+        if sides != (self.identity, there) or not wanted <= known.kept:
+            return None
+        ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
+        return ours, theirs
 
     def _refuse_source(self, source: bytes, target: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
@@ -85,7 +102,7 @@ class MirrorProgram(CopyProgram):
                 f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
                 "if this is meant, add --allow-empty"
             )
-        known = state.read(state.place_of(target, options.state_dir))
+        known = self._known
         if known is not None and known.identity != self.identity and not options.allow_foreign:
             raise UsageError(
                 f"'{show(source)}' is another directory or file system than at the last complete "
@@ -189,8 +206,11 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
 
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
     place = state.place_of(options.target, options.state_dir)
+    source, there = encode(options.sources[0]), options.target
     try:
-        state.write(place, options.sources[0], require(copied.identity), began_ns, entries)
+        sides = require(copied.identity), state.identity_of(there)
+        kept = frozenset(kept_words(options.keep))
+        state.write(place, state.State(source, *sides, kept, began_ns, entries))
     except OSError as error:
         if options.state_dir is not None or options.verbose:
             copied.complain(f"cannot write the state '{show(place)}': {error.strerror}")

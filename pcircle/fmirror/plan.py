@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -43,10 +44,15 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MirrorPlan(Plan, frozen=True, kw_only=True):
-    """A copy to a target that is brought up to date."""
+    """A copy to a target that is brought up to date.
+
+    Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
+    attributes, since the last complete run has seen to it: see `pcircle.fmirror.state`.
+    """
 
     upkeep: Upkeep = Upkeep()
     deleting: Deleting = Deleting()
+    quiet_ns: tuple[int, int] | None = None
 
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""
@@ -73,3 +79,8 @@ def compared(keep: Keep, *, privileged: bool) -> int:
     if keep.ownership:
         wanted |= fields.GROUP | fields.OWNER * privileged
     return wanted
+
+
+def kept_words(keep: Keep) -> tuple[str, ...]:
+    """The names of the fields that a run has made the same."""
+    return fields.words_of(compared(keep, privileged=not os.geteuid()))

@@ -8,6 +8,8 @@ before the first space being these:
     source PATH            the source, percent-encoded as in the error log
     filesystem TYPE ID     its type, and its identity in hex, or `-` where that changes
     root INODE             the source's own inode
+    target TYPE ID INODE   the same of the target
+    kept WORDS             what was compared, the fields of fdiff with a comma between
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
     entries COUNT          how many entries the source had
 
@@ -26,10 +28,11 @@ import xxhash
 
 from pcircle.mounts import type_of_device
 from pcircle.trusted import create, reading, replace
-from pcircle.ui.errorlog import encode
 
 _FIRST = "fmirror 1"
 _SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own
+_LOCAL = _SURE | {b"xfs", b"tmpfs", b"overlay", b"jfs", b"vfat", b"exfat", b"ntfs3", b"bcachefs"}
+_LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -45,6 +48,8 @@ class State(NamedTuple):
 
     source: str
     identity: Identity
+    target: Identity
+    kept: frozenset[str]
     began_ns: int
     entries: int
 
@@ -78,27 +83,43 @@ def read(path: bytes) -> State | None:
         seconds, _, rest = words["began"].partition(".")
         began_ns = int(seconds) * 10**9 + int(rest)
         identity = Identity(words["filesystem"], int(words["root"]))
-        return State(words["source"], identity, began_ns, int(words["entries"]))
+        filesystem, _, inode = words["target"].rpartition(" ")
+        target = Identity(filesystem, int(inode))
+        kept = frozenset(words["kept"].split(","))
+        known = words["source"], identity, target, kept
+        return State(*known, began_ns, int(words["entries"]))
     except (OSError, ValueError, KeyError):
         return None
 
 
-def write(path: bytes, source: bytes, identity: Identity, began_ns: int, entries: int) -> None:
+def write(path: bytes, run: State) -> None:
     """Remember a run that was complete. OSError."""
-    seconds, rest = divmod(began_ns, 10**9)
+    seconds, rest = divmod(run.began_ns, 10**9)
     lines = (
         _FIRST,
-        f"source {encode(source)}",
-        f"filesystem {identity.filesystem}",
-        f"root {identity.root}",
+        f"source {run.source}",
+        f"filesystem {run.identity.filesystem}",
+        f"root {run.identity.root}",
+        f"target {run.target.filesystem} {run.target.root}",
+        f"kept {','.join(sorted(run.kept))}",
         f"began {seconds}.{rest:09}",
-        f"entries {entries}",
+        f"entries {run.entries}",
     )
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o600)
     with open(fd, "wb") as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
     replace(temporary, path)
+
+
+def quiet_since(state: State, filesystem: str) -> int:
+    """Before which time of a file system an entry was last changed if it is as it was then.
+
+    Change times are those of who keeps the files: of a local file system this machine's, which may
+    be cut to two seconds, else a server's, whose clock may be wrong. In nanoseconds.
+    """
+    kind = filesystem.partition(" ")[0].encode()
+    return state.began_ns - (_LOCAL_NS if kind in _LOCAL else _SERVED_NS)
 
 
 def now_ns() -> int:

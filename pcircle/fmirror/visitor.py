@@ -24,7 +24,7 @@ from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.work.entries import Entries
-from pcircle.transfer.work.visitor import CopyVisitor
+from pcircle.transfer.work.visitor import CopyVisitor, Directory
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
@@ -116,6 +116,22 @@ class MirrorVisitor(CopyVisitor):
             raise
         self._has_made = True
         return True
+
+    def _between(
+        self,
+        source_fd: int,
+        status: os.stat_result,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        created: bool,
+    ) -> Directory:
+        quiet_ns = self._mirror.quiet_ns
+        if not created and quiet_ns is not None:
+            sides = status.st_ctime_ns, lease.opened.status.st_ctime_ns
+            if sides[0] < quiet_ns[0] and sides[1] < quiet_ns[1]:  # its attributes are right
+                return Directory(status, lease.identity, created)
+        return super()._between(source_fd, status, lease, holder, created=created)
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`. What is surplus is held against all of the source's directory."""
@@ -210,7 +226,7 @@ class MirrorVisitor(CopyVisitor):
         linked: Sequence[int] = ()
         if self._plan.keep.links and not source.has_single_names(0, count):
             linked = source.column("links", 0, count)
-        asks = details.fields & among
+        asks = 0 if self._are_quiet(count) else details.fields & among
         if not (found or linked or asks):
             return []
         changed = []
@@ -223,6 +239,14 @@ class MirrorVisitor(CopyVisitor):
             ):
                 changed.append(name)
         return changed
+
+    def _are_quiet(self, count: int) -> bool:
+        """Whether of these nothing was changed since the last complete run, on neither side."""
+        quiet_ns = self._mirror.quiet_ns
+        if quiet_ns is None or not count:
+            return False
+        pairs = zip(self._looks, quiet_ns, strict=True)
+        return all(max(look.column("ctime", 0, count)) < ns // 10**9 for look, ns in pairs)
 
 
 def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -117,14 +117,13 @@ def inode_alone(status: os.stat_result) -> tuple[int, int]:
 class Directories:
     """The directories below some roots, by leased descriptors.
 
-    A directory that may be searched, but not read, is opened for its path
-    alone: what is in it can be reached by name. With `follow` directories may
-    be reached through symbolic links. `opened` is told each directory that is
-    opened, and its status. Where one is `careful`, the ways to the roots lead through
-    no link that another user could have made, and where they are `written` to, also
-    none is on procfs, sysfs or devtmpfs: Untrusted. `below` opens a directory in another one in
-    its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a descriptor
-    for its path alone; it tells whether it has.
+    A directory that may be searched, but not read, is opened for its path alone: what is in it can
+    be reached by name. With `follow` directories may be reached through symbolic links. `opened` is
+    told each directory that is opened, and its status. Where one is `careful`, the ways to the
+    roots lead through no link that another user could have made, and where they are `written` to,
+    also none is on procfs, sysfs or devtmpfs: Untrusted. `below` opens a directory in another one
+    in its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a
+    descriptor for its path alone; it tells whether it has.
     """
 
     def __init__(

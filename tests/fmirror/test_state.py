@@ -1,0 +1,83 @@
+"""What a run remembers, and what the next one does by it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import ONE
+from tests.fcp.trees import write_file
+
+from .running import mirrored, needs_strace, run_fmirror
+
+
+@pytest.fixture
+def pair(place: bytes) -> tuple[bytes, bytes]:
+    os.mkdir(place + b"/a")
+    for number in range(200):
+        write_file(place + b"/a/%d" % number, b"content")
+    return place + b"/a", place + b"/b"
+
+
+def state_of(place: bytes) -> list[str]:
+    (name,) = [name for name in os.listdir(place) if name.startswith(b".fmirror-")]
+    with open(os.path.join(place, name), encoding="ascii") as stream:
+        return stream.read().splitlines()
+
+
+def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
+    mirrored(ONE, *pair)
+    lines = state_of(place)
+    assert lines[0] == "fmirror 1"
+    words = dict(line.split(" ", 1) for line in lines[1:])
+    assert sorted(words) == ["began", "entries", "filesystem", "kept", "root", "source", "target"]
+    assert words["source"] == pair[0].decode()
+    assert int(words["root"]) == os.stat(pair[0]).st_ino
+    assert words["entries"] == "201"
+    assert "xattr" in words["kept"].split(",")
+
+
+def test_it_may_lie_elsewhere(pair: tuple[bytes, bytes], place: bytes) -> None:
+    os.mkdir(place + b"/state")
+    mirrored(ONE, "--state-dir", place + b"/state", *pair)
+    assert state_of(place + b"/state")
+    assert sorted(os.listdir(place)) == [b"a", b"b", b"state"]
+
+
+@needs_strace
+def test_what_is_older_than_the_last_run_is_not_asked_for_its_attributes(
+    pair: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    """Whose attributes alone were changed since then is."""
+    mirrored(ONE, *pair)
+    time.sleep(2.1)  # what is younger than that may have been changed after it was looked at
+    mirrored(ONE, *pair)
+    time.sleep(2.1)
+    os.setxattr(pair[0] + b"/7", "user.new", b"1")
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-o", str(log), "-e", "trace=listxattr,llistxattr,flistxattr"]
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert os.getxattr(pair[1] + b"/7", "user.new") == b"1"
+    asked = log.read_bytes().count(b"listxattr(")
+    assert 2 <= asked < 420  # of a block that has such an entry all are asked for
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    write_file(pair[0] + b"/new", b"")
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+
+
+@needs_strace
+def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+    mirrored(ONE, *pair)
+    time.sleep(2.1)
+    mirrored(ONE, *pair)
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-o", str(log), "-e", "trace=listxattr,llistxattr,flistxattr"]
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert log.read_bytes().count(b"listxattr(") < 4
+    # Who asks for more than the last run has seen to has it looked at.
+    assert run_fmirror(ONE, "-q", "--preserve=mode,timestamps", *pair).code == 0
+    assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
+    assert log.read_bytes().count(b"listxattr(") > 300
