@@ -31,7 +31,7 @@ class Queue(Generic[I]):
     a quarter of it, the part furthest from the end, moves to the middle.
     """
 
-    def __init__(self, high: int = 2048) -> None:
+    def __init__(self, high: int = 512) -> None:
         if high < 4:
             raise ValueError("a queue holds at least four parcels in memory")
         self._high = high

@@ -51,6 +51,7 @@ _MAX_SHARES = 128
 _FADES = 0.7  # what a directory took, with each after it
 _SEVERAL = 16  # directories that are done at once, if that takes no longer than
 _SEVERAL_S = 0.001
+_BATCH_BYTES = 32 << 10
 _DENIED = PermissionError(13, os.strerror(13))
 
 
@@ -572,10 +573,14 @@ def device(lease: Lease) -> int:
 
 
 def batches(where: Any, names: Names, most: int) -> Iterator[Batch]:
-    """Names of a directory, which an `Open` or a `Batch` has, so many at a time."""
+    """Names of a directory, which an `Open` or a `Batch` has, so many at a time, of some size.
+
+    A rank may hold some hundred of them.
+    """
     place = require(where.place)
     for kind in ("files", "links", "specials"):
         some = getattr(names, kind)
+        most = max(1, min(most, _BATCH_BYTES * len(some) // max(1, sum(map(len, some)))))
         for at in range(0, len(some), most):
             packed = {"files": b"", "links": b"", kind: b"\0".join(some[at : at + most])}
             yield Batch(

@@ -82,6 +82,30 @@ def test_max_delete_counts_before_anything_goes(tmp_path: Path, launcher: Launch
     assert [path for path in below(top) if path.endswith(".o")] == []
 
 
+@pytest.mark.parametrize("words", [["-H", "l"], ["-H", "l/"], ["l/"], ["l"], ["-H", "broken"]])
+def test_links_as_path_are_deleted_as_by_find(tmp_path: Path, words: list[str]) -> None:
+    """With -H what the link leads to is emptied, and the link stays, with find's own reason."""
+    seen = []
+    for tool in ("find", "ffind"):
+        top = tmp_path / tool
+        (top / "d" / "e").mkdir(parents=True)
+        (top / "d" / "x").touch()
+        (top / "l").symlink_to("d")
+        (top / "broken").symlink_to("nowhere")
+        if tool == "find":
+            command = ["find", *words, "-delete"]
+            environment = {**os.environ, "LC_ALL": "C"}
+            done = subprocess.run(
+                command, cwd=top, capture_output=True, check=False, env=environment
+            )
+            code, said = done.returncode, done.stderr.decode()
+        else:
+            finished = run_ffind(ONE, *words, "-delete", cwd=bytes(top))
+            code, said = finished.code, finished.said
+        seen.append((code, below(top), "Not a directory" in said))
+    assert seen[0] == seen[1]
+
+
 def test_deletions_are_told(tmp_path: Path) -> None:
     top = grow(tmp_path / "tree")
     log = tmp_path / "log"

@@ -212,6 +212,9 @@ def _prune(entry: Entry) -> bool:
 def _remove(entry: Entry) -> None:
     """Remove an entry, by its name in its open directory: never through a link. OSError."""
     if entry.kind == "d":
+        if entry.name == b"." and entry.basename not in (b"..", b"/"):
+            # It was reached through a link, which stays.
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         os.rmdir(entry.name, dir_fd=entry.fd)
         return
     try:

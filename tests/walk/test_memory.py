@@ -1,0 +1,114 @@
+"""Memory of a rank at a million entries and at three: below 100 MiB, and the same.
+
+With ``PCIRCLE_SOAK=1``. In one flat directory, in one of directories, and in a tree of 200 files a
+directory; by each of the tools that walk, with what they sort. ``-s`` prints the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import SOAK
+from tests.fcp.running import TWO, Run
+
+pytestmark = pytest.mark.skipif(
+    not SOAK or os.geteuid() != 0, reason="takes many minutes, and a mount: with PCIRCLE_SOAK=1"
+)
+
+MAX_MIB = 100
+MORE_MIB = 16  # than with a third of the entries: what two runs differ by on a busy machine
+_MILLION = int(os.environ.get("MEMORY_ENTRIES", "1000000"))
+SIZES = (_MILLION, 3 * _MILLION)
+SHAPES = ("flat", "directories", "tree")
+COMMANDS = {
+    "ffind": (["pcircle.ffind"], ["{}", "-size", "-9", "-fprint", "/dev/null"]),
+    "ffind --sort": (["pcircle.ffind"], ["{}", "--sort"]),
+    "ffind --top": (["pcircle.ffind"], ["{}", "--top", "100", "--by", "mtime"]),
+    "fls -R": (["pcircle.fls"], ["-R", "{}"]),
+    "fls -RU": (["pcircle.fls"], ["-RUl", "{}"]),
+    "fls -lR": (["pcircle.fls"], ["-lR", "--sort=-size,name", "{}"]),
+    "fchmod": (["pcircle.fchmod"], ["-R", "u+x", "{}"]),
+    "fchmod -c": (["pcircle.fchmod"], ["-R", "-c", "g+w", "{}"]),
+    "frm": (["pcircle.frm"], ["-r", "{}"]),
+}
+
+
+def _fill(top: bytes, shape: str, size: int) -> None:
+    os.mkdir(top)
+    fd = os.open(top, os.O_RDONLY)
+    name = b"a name of some length, %d"
+    if shape == "flat":
+        for number in range(size):
+            os.mknod(name % number, dir_fd=fd)
+    elif shape == "directories":
+        for number in range(size // 4):  # they take four times as long
+            os.mkdir(name % number, dir_fd=fd)
+    else:
+        for number in range(size // 200):
+            inner = b"%b/%d/%d" % (top, number % 100, number)
+            os.makedirs(inner)
+            inner_fd = os.open(inner, os.O_RDONLY)
+            for each in range(199):
+                os.mknod(name % each, dir_fd=inner_fd)
+            os.close(inner_fd)
+    os.close(fd)
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def tops(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, list[bytes]]]:
+    """A shape, and its trees by size, in memory, on a mount of their own."""
+    shape = str(request.param)
+    place = os.fsencode(tmp_path_factory.mktemp("memory"))
+    options = ["-t", "tmpfs", "-o", "nr_inodes=0,size=8g", "tmpfs"]
+    done = subprocess.run(["mount", *options, place], check=False, capture_output=True)
+    if done.returncode:
+        pytest.skip(f"this system lets root mount no tmpfs: {done.stderr!r}")
+    try:
+        for size in SIZES:
+            _fill(b"%b/%d" % (place, size), shape, size)
+        yield shape, [b"%b/%d" % (place, size) for size in SIZES]
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def _peaks(words: tuple[list[str], list[str]], top: bytes) -> float:
+    """The most that a rank had, in MiB."""
+    program, arguments = words
+    typed: list[str | bytes] = [top if word == "{}" else word for word in arguments]
+    told = top + b".json"
+    is_list = program == ["pcircle.fls"]  # whose JSON has rows
+    with Run(
+        TWO,
+        *(["-vv"] if is_list else ["-q", "--json", told]),
+        "--progress=never",
+        *typed,
+        program=tuple(program),
+    ) as started:
+        ended = started.finish(3000)
+    assert ended.code == 0, ended.said[-2000:]
+    if is_list:
+        peaks = [float(peak) for peak in re.findall(r" ([\d.]+) MiB$", ended.said, re.MULTILINE)]
+    else:
+        with open(told, "rb") as file:
+            ranks = json.load(file)["ranks"]
+        peaks = [round(rank["peak_rss_bytes"] / 2**20, 1) for rank in ranks]
+    assert len(peaks) == TWO.size, ended.said[-2000:]
+    return max(peaks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_memory_does_not_grow_with_the_number(tops: tuple[str, list[bytes]], command: str) -> None:
+    shape, trees = tops
+    few, many = (_peaks(COMMANDS[command], top) for top in trees)
+    print(f"{command}, {shape}: {few} and {many} MiB")
+    assert max(few, many) < MAX_MIB
+    assert many <= few + MORE_MIB
