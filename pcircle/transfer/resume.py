@@ -174,14 +174,14 @@ def _names_in(directory: bytes) -> Iterator[bytes]:
 def words_of(error: Unusable) -> str:
     """Why a checkpoint can't be used, and what to do."""
     path, detail = show(error.path), error.detail
-    what, busy = f"the checkpoint '{path}'", "another fcp is running this copy"
+    what, busy = f"the checkpoint '{path}'", "another run of this copy is going on"
     left, cure = f"an interrupted copy has left {what}", "to discard it, add --restart"
     source = show(os.fsencode(detail))
     goes_on = "to continue, add --resume; to start over, --restart"
     return {
         Why.UNREACHABLE: f"{what}: {detail}",
         Why.NOT_OURS: f"{what} is writable by others",
-        Why.NEWER: f"{what} was written by a newer version of fcp",
+        Why.NEWER: f"{what} was written by a newer version of pcircle",
         Why.JUST_MADE: f"{busy}: '{path}' was just made",
         Why.BUSY: f"{busy}: {what} is locked {detail}".rstrip(),
         Why.UNMAKEABLE: f"{what} cannot be created: {detail}",
@@ -215,7 +215,7 @@ def _damage(trouble: Trouble) -> str:
 
 def _distrust(distrust: Distrust, target: bytes) -> str:
     return {
-        Distrust.OTHER_VERSION: "was made by another version of fcp and is not used: everything is "
+        Distrust.OTHER_VERSION: "was made by another version of pcircle and is not used: everything is "
         "copied again",
         Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
         "or its mark was removed; everything is copied again",

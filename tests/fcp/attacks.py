@@ -17,10 +17,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, portrait
 from tests.fcp.running import Launcher, clean_environment, command
@@ -138,22 +139,39 @@ def _secrets(place: bytes) -> list[str]:
 # ---- a round -----------------------------------------------------------------------------------
 
 
-def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
-    """One round in the directory `place`, which is emptied; `hook` spoils fcp, to be caught.
+class Tool(NamedTuple):
+    """A tool that copies: its package, its options, some of which each round has, and those that
+    all have; `prepare` makes what it needs besides in a place.
+    """
 
-    AssertionError, with the seed, if fcp ends as it never should.
+    package: str
+    options: Sequence[Sequence[str]]
+    always: Sequence[str]
+    prepare: Callable[[bytes], None] = lambda place: None
+
+
+COPY = Tool("pcircle.fcp", OPTIONS, ("-T",))
+
+
+def play(
+    place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "", tool: Tool = COPY
+) -> Round:
+    """One round in the directory `place`, which is emptied; `hook` spoils a tool, to be caught.
+
+    AssertionError, with the seed, if it ends as it never should.
     """
     rng = Random(f"attack {seed}")
-    options, launcher = rng.choice(OPTIONS), rng.choice(launchers)
+    options, launcher = rng.choice(tool.options), rng.choice(launchers)
     # To write into what has the name is what --inplace is asked for, whoever has linked it.
     _build(place, hard_links="--inplace" not in options)
+    tool.prepare(place)
     before = portrait(place + b"/victim")
     interrupted = launcher.jobs and rng.random() < 0.4
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
-    arguments = [*options, "--chunksize", "4M", "-q", *checkpoint, "-T"]
-    line = command(launcher, [*arguments, place + b"/source", place + b"/copy"])
-    line = hooked(line, hook, "pcircle.fcp.cli")
+    arguments = [*options, "--chunksize", "4M", "-q", *checkpoint, *tool.always]
+    line = command(launcher, [*arguments, place + b"/source", place + b"/copy"], (tool.package,))
+    line = hooked(line, hook, f"{tool.package}.cli")
     attack = Attack(seed, partial(_pairs, place), 0.02, partial(_replace_temporaries, place))
     killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
     finished, swaps = fought(line, attack, killed)
@@ -193,13 +211,15 @@ def _begin_and_kill(line: Sequence[str | bytes], after_s: float) -> None:
     begun.wait()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m tests.fcp.attacks``: rounds until there were so many swaps."""
+def main(
+    arguments: Sequence[str] | None = None, tool: Tool = COPY, name: str = "tests.fcp.attacks"
+) -> int:
+    """``python -m`` of this name: rounds until there were so many swaps."""
     import argparse
 
     from tests.fcp import kills
 
-    parser = argparse.ArgumentParser(prog="python -m tests.fcp.attacks")
+    parser = argparse.ArgumentParser(prog=f"python -m {name}")
     parser.add_argument("--swaps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     typed = parser.parse_args(arguments)
@@ -212,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s = time.monotonic()
     try:
         while swaps < typed.swaps:
-            played = play(room, typed.seed + rounds, kills.LAUNCHERS)
+            played = play(room, typed.seed + rounds, kills.LAUNCHERS, tool=tool)
             rounds += 1
             swaps += played.swaps
             escapes += played.escapes

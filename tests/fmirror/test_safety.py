@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import TWO
+from tests.fcp.running import TWO, Run
 from tests.fcp.trees import make_directory, write_file
 
-from .running import as_root, mirrored, needs_strace, run_fmirror
+from .running import FMIRROR, as_root, mirrored, needs_strace, run_fmirror
 
 
 @pytest.fixture
@@ -196,3 +196,19 @@ def test_a_full_disk_leaves_what_was_there(
 def make_sure(path: bytes) -> bytes:
     os.makedirs(path, exist_ok=True)
     return path
+
+
+def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
+    """The second one is told, and touches nothing."""
+    source, target = pair
+    for number in range(50):
+        rewrite(source + b"/one/large %d" % number, b"x" * 100_000)
+    line = ["-q", "--delete", "--bwlimit", "200k"]
+    with Run(TWO, *line, source, target, program=FMIRROR) as first:
+        assert first.wait_for(target + b"/one/large 0")
+        finished = mirrored(TWO, "--delete", "--resume", source, target, code=2)
+        assert "another run" in finished.said
+        assert surplus(target) == 10
+        first.kill()
+    mirrored(TWO, "--delete", "--restart", source, target)
+    assert surplus(target) == 0
