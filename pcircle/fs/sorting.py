@@ -19,7 +19,7 @@ from pcircle.writing import write_all
 RUN_BYTES = 32 << 20
 FAN_IN = 16
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 128 << 10  # as objects several times that, of each run that is merged
 MAX_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
 END = b"/"
