@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.frm.running import FRM, grow, paths
 
-from .running import every_launcher, listed, run_fls
+from .running import every_launcher, listed, rows, run_fls
+from .test_rows import path_of
 
 
 def _found(top: bytes) -> set[bytes]:
@@ -74,6 +76,23 @@ def test_one_directory_and_a_file_as_path(place: bytes) -> None:
     paths_told = {path for _, path, _ in told}
     assert paths_told == {"a", "d", "."}
     assert {kind for _, path, kind in told if path == "d"} == {"d"}
+
+
+def test_mount_points_are_left_empty_with_x(
+    place: bytes, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    """They are listed, and not entered, as with find -xdev."""
+    inner = grow(mount_tmpfs("size=1m"), ["a", "d/b"])
+    grow(place, ["here/x"])
+    words = ["find", os.fsdecode(place), "-mindepth", "1", "-xdev", "-printf", r"%P\0"]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
+    expected = sorted(done.stdout.split(b"\0")[:-1])
+    for launcher in (ONE, TWO):
+        for options, is_crossed in ((["-x"], False), ([], True)):
+            found = [path_of(row) for row in rows(launcher, "-AR", *options, place)]
+            below = sorted(os.path.relpath(path, place) for path in found)
+            assert (below == expected) is not is_crossed
+            assert (inner + b"/d/b" in found) is is_crossed
 
 
 def test_entries_are_limited(place: bytes) -> None:
