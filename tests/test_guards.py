@@ -38,7 +38,6 @@ WRITERS = {
 # Who reads into bytes objects: what is small, or wanted as bytes in the end.
 READERS = {
     "aio/operations.py",  # what its users ask for
-    "comparing/content.py",  # what is small
     "checkpoint/journal.py",  # records, and where one begins again behind damage
     "copying/plain.py",  # what is small
     "ffind/evaluating/running.py",  # what commands write

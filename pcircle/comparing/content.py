@@ -1,8 +1,8 @@
 """Whether two open files have the same bytes, in a range that may be all of them or a chunk.
 
 Both are read into memory that begins with a page and compared there by the C library, which gives
-up the interpreter's lock for it. Small files come as two objects, which costs less. What is a hole
-on both sides is not read.
+up the interpreter's lock for it. Files of no more than a block take three calls on each side: open,
+read, close. What is a hole on both sides is not read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pcircle.buffers import anonymous
-from pcircle.comparing.sides import Fds, asked
+from pcircle.comparing.sides import FLAGS, Fds, asked, of_side, opened
 from pcircle.fs.data import data_ranges
 
-BLOCK_BYTES: Final = 256 << 10
-_SMALL_BYTES: Final = 64 << 10
+BLOCK_BYTES: Final = 512 << 10
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -35,20 +34,30 @@ class Contents:
 
         `sparse`: both may have holes. OSError, which knows its side.
         """
-        if length <= _SMALL_BYTES and not sparse:
-            return self._same_small(fds, offset, length)
         if not sparse:
             return self._same_range(fds, offset, length)
         return all(self._same_range(fds, *each) for each in _data_of_either(fds, offset, length))
 
-    def _same_small(self, fds: Fds, offset: int, length: int) -> bool:
-        first = asked(0, lambda side: os.pread(fds[side], length, offset))
-        second = asked(1, lambda side: os.pread(fds[side], length, offset))
-        if self._read is not None:
-            self._read(len(second))
-        if len(first) == len(second) == length or first != second[: len(first)]:
-            return first == second
-        return self._same_range(fds, offset, length)  # fewer came than were asked for
+    def same_files(
+        self, name: bytes, fds: Fds, size: int, other: bytes | None = None, *, sparse: bool = False
+    ) -> bool:
+        """Whether two regular files in open directories, which had this size, have the same bytes.
+
+        `other` is the name on side B, if that is another one. OSError, which knows its side.
+        """
+        if size < BLOCK_BYTES:
+            first, second = self._buffers()
+            # A byte more is asked for than there should be: so nothing is missed at the end.
+            if (
+                _read_at_once(0, name, fds[0], first[: size + 1]) == size
+                and _read_at_once(1, other or name, fds[1], second[: size + 1]) == size
+            ):
+                if self._read is not None:
+                    self._read(size)
+                return not _memcmp(*self._places, size)
+        with opened(name, fds, other) as (files, statuses):
+            size = statuses[0].st_size
+            return statuses[1].st_size == size and self.same(files, 0, size, sparse=sparse)
 
     def _same_range(self, fds: Fds, offset: int, length: int) -> bool:
         first, second = self._buffers()
@@ -74,6 +83,18 @@ class Contents:
             self._places = first, second
             self._views = memoryview(memory[0]), memoryview(memory[1])
         return self._views
+
+
+def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -> int:
+    """Read a small file of one side by one call; returns how much came. OSError."""
+    try:
+        fd = os.open(name, FLAGS, dir_fd=directory_fd)
+        try:
+            return os.readv(fd, (view,))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise of_side(error, side) from None
 
 
 def _filled(side: int, fds: Fds, view: memoryview, offset: int) -> int:

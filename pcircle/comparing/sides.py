@@ -15,7 +15,7 @@ E = TypeVar("E", bound=OSError)
 Fds = tuple[int, int]
 """Open files or directories of both sides."""
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SIDE = "side"  # the attribute of an error
 
 
@@ -55,9 +55,9 @@ def opened(
 
     Never through a link; opening waits for nobody. OSError, which knows its side.
     """
-    first = asked(0, lambda side: os.open(name, _FLAGS, dir_fd=fds[side]))
+    first = asked(0, lambda side: os.open(name, FLAGS, dir_fd=fds[side]))
     try:
-        second = asked(1, lambda side: os.open(other or name, _FLAGS, dir_fd=fds[side]))
+        second = asked(1, lambda side: os.open(other or name, FLAGS, dir_fd=fds[side]))
         try:
             files = first, second
             yield files, both(lambda side: _regular(files[side]))

@@ -39,7 +39,7 @@ class Console(TreeConsole):
         self._telling = Telling(self._plan, self._own, 0)
         self._groups = Groups()
         self._moves = Moves(by_content=self._plan.by_content)
-        self._unlisted = 0
+        self._missing = 0  # entries, in lists
         self._broken: set[int] = set()
 
     # ---- what comes ------------------------------------------------------------
@@ -66,8 +66,6 @@ class Console(TreeConsole):
                 self._program.lists[matched.number].append(matched.paths)
             except OSError as error:
                 self._fail_list(matched.number, error)
-
-    _missing = 0
 
     def _fail_list(self, number: int, error: OSError) -> None:
         self._broken.add(number)
@@ -105,9 +103,10 @@ class Console(TreeConsole):
         self.quiet = self.quiet or not self._says_end
         if ended == FirstFound.exit_code and self._plan.first:
             why = []
-        if self._program.table and not worst((ended, code)) not in (0, IntegrityError.exit_code):
+        code = worst((ended, code))
+        if self._program.table and code in (0, IntegrityError.exit_code):
             self._print_table(total)
-        return worst((ended, code)), [*why, *reasons]
+        return code, [*why, *reasons]
 
     def _tell_last(self) -> int:
         context: Any = _Direct(self)

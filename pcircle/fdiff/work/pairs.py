@@ -16,12 +16,11 @@ from typing import Any, Final, NamedTuple
 from pcircle.comparing.content import Contents
 from pcircle.comparing.details import Details
 from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
-from pcircle.comparing.sides import Fds, of_side, opened
+from pcircle.comparing.sides import Fds, of_side
 from pcircle.comparing.statuses import Comparer
 from pcircle.fdiff.plan import ONLY_B, DiffPlan, Large, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
-from pcircle.fs.data import may_have_holes
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
@@ -257,13 +256,11 @@ class Pairs:
             self._counters.sized -= 1  # it counts when its own item begins
             context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])
             return None
-        with opened(pair.name, fds, pair.other) as (files, statuses):
-            size = statuses[0].st_size
-            self._counters.bytes_found += size
-            sparse = all(may_have_holes(each) for each in statuses) and size >= LARGE_BYTES
-            same = statuses[1].st_size == size
-            same = same and self._contents.same(files, 0, size, sparse=sparse)
-            self._counters.bytes_done += size
+        size = a.st_size
+        self._counters.bytes_found += size
+        sparse = all(each.st_blocks * 512 < size for each in (a, b))
+        same = self._contents.same_files(pair.name, fds, size, pair.other, sparse=sparse)
+        self._counters.bytes_done += size
         return NOTHING if same else CONTENT
 
 
