@@ -62,6 +62,7 @@ def main() -> int:
         _build(backing + b"/flat", 1, 1000)
         _build(backing + b"/wide", 50, 99)
         _build(backing + b"/few", 30, 9)
+        subprocess.run(["cp", "-a", backing + b"/tree", backing + b"/twin"], check=True)
         target = place + b"/copy"
 
         def clear() -> None:
@@ -96,6 +97,12 @@ def main() -> int:
                 words: list[str | bytes] = [place + name, "-size", "+1G"]
                 cells = _compare([*_tool("ffind"), *words], ["find", *words], typed.rounds)
                 rows.append([f"ffind, find -size +1G: {what}", *cells, asked])
+            twins: list[str | bytes] = [place + b"/tree", place + b"/twin"]
+            for option, what in (("--quick", "status"), ("-c", "content")):
+                cells = _compare(
+                    [*_tool("fdiff"), option, *twins], ["diff", "-rq", *twins], typed.rounds
+                )
+                rows.append([f"fdiff, diff -rq: 1,000 pairs, {what}", *cells, "10 x"])
             source = place + b"/tree"
             command = b'find "$0" -type f -print0 | xargs -0 md5sum'
             cells = _compare([*_tool("fsum"), source], ["sh", "-c", command, source], typed.rounds)
