@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import stat
 
 import pytest
 
+from tests.conftest import SOAK
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
+from tests.frm.test_costs import MAX_RANK_BYTES
 from tests.frm.test_removal import add_every_byte, add_hard_links
 
 from .running import as_root, differing, document, every_launcher, rsync, run_fdiff, twin
@@ -141,3 +144,30 @@ def test_what_rsync_would_do(place: bytes) -> None:
     assert rsync(a, b) == []
     _edit(b, random.Random(11))
     assert len(rsync(a, b)) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SOAK, reason="makes millions of files; runs in a soak")
+@pytest.mark.parametrize("edit", ["equal", "touched", "gone", "linked"])
+def test_memory_for_a_million_pairs(place: bytes, edit: str) -> None:
+    """In a flat directory: all are the same, or differ, or one side's, or hard-linked otherwise."""
+    a, b = (trees.make_directory(place, name) for name in (b"a", b"b"))
+    for top in (a, b):
+        fd = os.open(top, os.O_RDONLY)
+        for number in range(1_000_000):
+            name = b"a name of some length, %d" % number
+            if edit == "linked" and number % 2 and top == a:
+                os.link(b"a name of some length, %d" % (number - 1), name, src_dir_fd=fd,
+                        dst_dir_fd=fd)  # fmt: skip
+            elif edit != "gone" or top == a:
+                os.mknod(name, dir_fd=fd)
+                if edit == "equal":
+                    os.utime(name, ns=(5, 5), dir_fd=fd)
+        os.close(fd)
+    finished = run_fdiff(TWO, "-vvv", "--ignore=mtime" if edit != "touched" else "--quick", a, b)
+    count = {"equal": 0, "touched": 1_000_000, "gone": 1_000_000, "linked": 500_000}[edit]
+    assert finished.code == (3 if count else 0), finished.said
+    assert count <= finished.out.count(b"\n") <= count + 1
+    peaks = re.findall(r" ([\d.]+) MiB$", finished.said, re.MULTILINE)
+    assert len(peaks) == TWO.size
+    assert max(map(float, peaks)) < MAX_RANK_BYTES >> 20
