@@ -64,6 +64,12 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("--size-only", action="store_true", help="take files of the same size to be the same")
     add("-I", "--ignore-times", action="store_true", help="copy all files, whatever is there")
     add("--modify-window", metavar="T", help="take times at most T apart to be the same")
+    add(
+        "--changed",
+        choices=("walk", "fs"),
+        default="walk",
+        help="look at everything, or at what btrfs says has changed since the last run",
+    )
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
     add("--ignore-existing", action="store_true", help="leave all files that are in B")
     add("-a", "--archive", action="store_true", help="keep everything (default)")

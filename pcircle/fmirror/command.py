@@ -12,14 +12,16 @@ import msgspec
 
 from pcircle.copying.existing import Existing
 from pcircle.errors import EntriesFailed, UsageError, worst
-from pcircle.fmirror import state
+from pcircle.fmirror import changes, state
 from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep, kept_words
 from pcircle.fmirror.removal import Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport
+from pcircle.fmirror.surplus import packed
 from pcircle.fmirror.task import JournaledMirror, MirrorTask
 from pcircle.fs.directories import at_and_above
+from pcircle.fs.lists import Lists, sort
 from pcircle.fs.metadata import Keep
-from pcircle.guards import require
+from pcircle.guards import require, require_type
 from pcircle.runtime import Observer
 from pcircle.tool.options import common
 from pcircle.tool.program import run_tool
@@ -45,6 +47,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     allow_empty: bool = False
     allow_foreign: bool = False
     state_dir: bytes | None = None
+    by_file_system: bool = False
 
 
 class MirrorProgram(CopyProgram):
@@ -60,11 +63,13 @@ class MirrorProgram(CopyProgram):
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
         self.plan: MirrorPlan | None = None
         self.identity: state.Identity | None = None
-        self._known: state.State | None = None
+        self.known: state.State | None = None
+        self.changes: changes.Changes | None = None  # if the file system has told them
+        self.subvolume: tuple[str, int] | None = None
         self.again = options.deleting.wanted and not options.dry
 
-    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
-        """See `CopyProgram`."""
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """See `CopyProgram`: what has changed, if the file system is to tell and can."""
         options = self._mirror
         (root,) = roots
         source, target = options.sources[0], options.target
@@ -72,12 +77,39 @@ class MirrorProgram(CopyProgram):
             raise UsageError(f"'{show(source)}' is not a directory")
         _refuse_inside(source, target)
         self.identity = state.identity_of(source)
+        self.known = state.read(state.place_of(target, options.state_dir))
+        now = changes.source_of(source)
+        if now is not None and now.read_only:
+            self.subvolume = now.origin, now.generation
+        if not options.by_file_system:
+            return None
+        before = None if self.known is None else self.known.subvolume
+        why = changes.unfit(source, before) or self._unfit(target)
+        if why or before is None:
+            if not options.quiet:
+                self.complain(f"all of the source is looked at: {why}")
+            return None
+        self.changes = changes.found(source, target, before[1])
+        return sort([(0, self.changes.records)])
+
+    def _unfit(self, target: bytes) -> str:
+        """Why the target is not what the last complete run has left; empty if it may be."""
+        known = require(self.known)
+        if not os.path.isdir(target) or state.identity_of(target) != known.target:
+            return "the target is another directory than at the last complete run"
+        if not frozenset(kept_words(self._mirror.keep)) <= known.kept:
+            return "the last complete run has kept less"
+        return ""
+
+    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
+        """See `CopyProgram`."""
+        options, known = self._mirror, self.known
+        source, target = options.sources[0], options.target
+        if options.deleting.wanted:
+            self._refuse_source(source, target)
         if options.deleting.backup is not None:
             _make_backup(options.deleting.backup, source, target)
         _warn_of_slash(source, target, self.complain)
-        known = self._known = state.read(state.place_of(target, options.state_dir))
-        if options.deleting.wanted:
-            self._refuse_source(source, target)
         quiet_ns = None if known is None else self._quiet_ns(known, target)
         return {"upkeep": options.upkeep, "deleting": options.deleting, "quiet_ns": quiet_ns}
 
@@ -102,8 +134,10 @@ class MirrorProgram(CopyProgram):
                 f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
                 "if this is meant, add --allow-empty"
             )
-        known = self._known
-        if known is not None and known.identity != self.identity and not options.allow_foreign:
+        known = self.known
+        if known is None or options.allow_foreign:
+            return
+        if known.identity != self.identity:
             raise UsageError(
                 f"'{show(source)}' is another directory or file system than at the last complete "
                 "run: nothing is removed; if this is meant, add --allow-foreign"
@@ -111,8 +145,11 @@ class MirrorProgram(CopyProgram):
 
     def observer(self, plan: bytes) -> Observer[Any]:
         self.plan = msgspec.msgpack.decode(plan, type=MirrorPlan)
-        self.console = observer = super().observer(plan)  # type: ignore[assignment]
-        return observer
+        console = require_type(MirrorConsole, super().observer(plan))
+        self.console = console
+        if self.changes is not None and self.changes.surplus:
+            console.found.add(packed(0, self.changes.surplus))
+        return console
 
 
 def _refuse_inside(path: bytes, *others: bytes) -> None:
@@ -200,8 +237,16 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     if console is not None:
         console.found.close()
     if console is not None and not code and not options.dry:
-        _remember(options, copied, began_ns, console.entries)
+        _remember(options, copied, began_ns, _entries(copied))
     return code, None if console is None else console.report
+
+
+def _entries(copied: MirrorProgram) -> int:
+    """How many entries the source has, as far as that is known."""
+    entries = require(copied.console).entries
+    if copied.changes is not None:  # few of them were looked at
+        return max(entries, require(copied.known).entries)
+    return entries
 
 
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
@@ -210,7 +255,8 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     try:
         sides = require(copied.identity), state.identity_of(there)
         kept = frozenset(kept_words(options.keep))
-        state.write(place, state.State(source, *sides, kept, began_ns, entries))
+        run = state.State(source, *sides, kept, began_ns, entries, copied.subvolume)
+        state.write(place, run)
     except OSError as error:
         if options.state_dir is not None or options.verbose:
             copied.complain(f"cannot write the state '{show(place)}': {error.strerror}")
@@ -240,7 +286,7 @@ def _remove(
         typed,
         options.target,
         None if console is None else console.found,
-        0 if console is None else console.entries,
+        0 if console is None else _entries(copied),
     )
     second = run_tool(removal, options)
     code = worst((code, second))
@@ -293,6 +339,7 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         allow_empty=typed.allow_empty,
         allow_foreign=typed.allow_foreign,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
+        by_file_system=typed.changed == "fs",
     )
 
 
@@ -337,5 +384,7 @@ def _refuse(typed: argparse.Namespace) -> None:
         for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
             if getattr(typed, name):
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")
+    if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
+        raise UsageError("--changed=fs cannot be combined with filters or --files-from")
     if typed.files_from is not None and typed.delete is not None:
         raise UsageError("--delete cannot be combined with --files-from")

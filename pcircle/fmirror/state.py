@@ -12,6 +12,7 @@ before the first space being these:
     kept WORDS             what was compared, the fields of fdiff with a comma between
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
     entries COUNT          how many entries the source had
+    subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
 
 Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`.
 Whoever finds another version, or a file that others may write, goes on as if there were none.
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from pcircle.fs.btrfs import subvolume_of
 from pcircle.mounts import type_of_device
 from pcircle.trusted import create, reading, replace
 
@@ -52,11 +54,18 @@ class State(NamedTuple):
     kept: frozenset[str]
     began_ns: int
     entries: int
+    subvolume: tuple[str, int] | None = None
 
 
 def identity_of(path: bytes) -> Identity:
-    """The identity of a directory. OSError."""
-    status = os.stat(path)
+    """The identity of a directory; snapshots of one subvolume have the same. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status, subvolume = os.fstat(fd), subvolume_of(fd)
+    finally:
+        os.close(fd)
+    if subvolume is not None:
+        return Identity(f"btrfs {subvolume.origin}", status.st_ino)
     kind = type_of_device(status.st_dev) or b"unknown"
     known = f"{os.statvfs(path).f_fsid:x}" if kind in _SURE else "-"
     return Identity(f"{kind.decode(errors='replace')} {known}", status.st_ino)
@@ -87,7 +96,9 @@ def read(path: bytes) -> State | None:
         target = Identity(filesystem, int(inode))
         kept = frozenset(words["kept"].split(","))
         known = words["source"], identity, target, kept
-        return State(*known, began_ns, int(words["entries"]))
+        origin, _, generation = words["subvolume"].partition(" ")
+        subvolume = None if origin == "-" else (origin, int(generation))
+        return State(*known, began_ns, int(words["entries"]), subvolume)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -104,6 +115,7 @@ def write(path: bytes, run: State) -> None:
         f"kept {','.join(sorted(run.kept))}",
         f"began {seconds}.{rest:09}",
         f"entries {run.entries}",
+        "subvolume {} {}".format(*run.subvolume or ("-", 0)),
     )
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o600)

@@ -135,6 +135,8 @@ class CopyProgram(ToolProgram):
         elif options.files_from is not None:
             note = None if options.quiet else self.complain
             self._lists = _listed(options, options.files_from, roots, note)
+        else:
+            self._lists = self.listing(roots)
         chunk = options.chunk_bytes
         kept = demand(options.stripe, options.keep)
         plan = self.plan_type(
@@ -170,6 +172,10 @@ class CopyProgram(ToolProgram):
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """What else names what is meant; None: it is all. UsageError."""
+        return None
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
         """More of the plan, which is decided on rank 0. UsageError."""

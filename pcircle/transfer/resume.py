@@ -215,8 +215,8 @@ def _damage(trouble: Trouble) -> str:
 
 def _distrust(distrust: Distrust, target: bytes) -> str:
     return {
-        Distrust.OTHER_VERSION: "was made by another version of pcircle and is not used: everything is "
-        "copied again",
+        Distrust.OTHER_VERSION: "was made by another version of pcircle and is not used: "
+        "everything is copied again",
         Distrust.OTHER_TARGET: f"is not used: '{show(target)}' is another directory now, "
         "or its mark was removed; everything is copied again",
         Distrust.DAMAGED: "is damaged and cannot be resumed; temporary files may remain",

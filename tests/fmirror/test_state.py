@@ -33,7 +33,9 @@ def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
     lines = state_of(place)
     assert lines[0] == "fmirror 1"
     words = dict(line.split(" ", 1) for line in lines[1:])
-    assert sorted(words) == ["began", "entries", "filesystem", "kept", "root", "source", "target"]
+    names = "began entries filesystem kept root source subvolume target"
+    assert sorted(words) == names.split()
+    assert words["subvolume"] == "- 0"
     assert words["source"] == pair[0].decode()
     assert int(words["root"]) == os.stat(pair[0]).st_ino
     assert words["entries"] == "201"

@@ -1,0 +1,120 @@
+"""What has changed in a source since the last complete run, as btrfs tells it: a list, and surplus.
+
+The source is a read-only snapshot of the subvolume that the last one was of, so that all of it is
+on disk, and nothing changes meanwhile. Each inode that is newer than the last run gives the paths
+by which it is known; of each directory that is newer the names are held against the target's, so
+what is new, gone or renamed is found by the directories that it came to and left. All else need not
+be looked at, on neither side: who asks for this vouches for it that nobody but fmirror has changed
+the target since.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pcircle.fs.btrfs import (
+    Subvolume,
+    changed_since,
+    names_of,
+    path_of,
+    subvolume_of,
+)
+from pcircle.fs.lists import record_of
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Changes(NamedTuple):
+    """The records of a list of what is to be copied, and paths that only the target has."""
+
+    records: list[bytes]
+    surplus: list[bytes]
+
+
+def source_of(path: bytes) -> Subvolume | None:
+    """The subvolume that a directory is, None if it is none. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return subvolume_of(fd)
+    finally:
+        os.close(fd)
+
+
+def unfit(path: bytes, known: tuple[str, int] | None) -> str:
+    """Why the file system can't tell what has changed in a source; empty if it can.
+
+    `known` are the origin and the generation of the last complete run.
+    """
+    try:
+        now = source_of(path)
+    except OSError as error:
+        return f"it could not be asked: {error.strerror}"
+    if now is None or not now.read_only:
+        return "the source is no read-only snapshot of btrfs"
+    if os.geteuid():
+        return "only root may ask btrfs"
+    if known is None:
+        return "there was no complete run before of which the generation is known"
+    if now.origin != known[0] or now.generation < known[1]:
+        return "the source is no later state of what it was at the last complete run"
+    if any(_mounts_below(path)):
+        return "there are mount points below the source"
+    return ""
+
+
+def _mounts_below(path: bytes) -> Iterator[bytes]:
+    top = os.path.realpath(path) + b"/"
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            place = line.split()[4]
+            if place.startswith(top):  # with octal escapes, which begin alike
+                yield place
+
+
+def found(source: bytes, target: bytes, generation: int) -> Changes:
+    """What has changed in a source since a generation. OSError."""
+    changes = Changes([], [])
+    fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for inode, mode in changed_since(fd, generation):
+            if stat.S_ISDIR(mode):
+                _directory(path_of(fd, inode), (fd, top), changes)
+                continue
+            for directory, name in names_of(fd, inode):
+                path = os.path.join(path_of(fd, directory), name)
+                changes.records.append(record_of(path, whole=False))
+    finally:
+        os.close(fd)
+        os.close(top)
+    return changes
+
+
+def _directory(path: bytes, tops: tuple[int, int], changes: Changes) -> None:
+    """Hold the names of a directory against those of the target's, if that has it."""
+    changes.records.append(record_of(path or b".", whole=False))
+    here = _names(tops[0], path)
+    try:
+        there = _names(tops[1], path)
+    except (FileNotFoundError, NotADirectoryError):
+        changes.records.append(record_of(path, whole=True))
+        return
+    for name in here - there:
+        changes.records.append(record_of(os.path.join(path, name), whole=True))
+    changes.surplus.extend(os.path.join(path, name) for name in sorted(there - here))
+
+
+def _names(top_fd: int, path: bytes) -> set[bytes]:
+    """The names in a directory, reached component by component and through no link. OSError."""
+    fd = os.dup(top_fd)
+    try:
+        for part in filter(None, path.split(b"/")):
+            inner = os.open(part, _FLAGS, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        return set(os.listdir(b"/proc/self/fd/%d" % fd))
+    finally:
+        os.close(fd)

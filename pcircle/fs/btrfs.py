@@ -1,0 +1,123 @@
+"""What btrfs tells of a subvolume: its identity, and which inodes have changed since a generation.
+
+Each node of a subvolume's tree has the generation in which it was written, so what has changed is
+found by reading just the nodes that are newer: a hundred changes among a million files take
+milliseconds. An inode's item has the generation of its last change of any kind: content,
+attributes, links. Structures and numbers are those of linux/btrfs.h and linux/btrfs_tree.h.
+
+Asking for a subvolume's identity takes no privilege, all else takes root.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+ROOT_INODE: Final = 256
+_MAGIC = 0x94 << 8
+_READ, _BOTH = 2 << 30, 3 << 30
+_INFO = struct.Struct("<Q256sQQQQ16s16s16sQQQQ")
+_INFO_BYTES = 504
+_GET_SUBVOL_INFO = _READ | _INFO_BYTES << 16 | _MAGIC | 60
+_KEY = struct.Struct("<7Q4I4QQ")
+_TREE_SEARCH_V2 = _BOTH | _KEY.size << 16 | _MAGIC | 17
+_HEADER = struct.Struct("<QQQII")
+_INO_LOOKUP_BYTES = 4096
+_INO_LOOKUP = _BOTH | _INO_LOOKUP_BYTES << 16 | _MAGIC | 18
+_INODE_ITEM, _INODE_REF, _INODE_EXTREF = 1, 12, 13
+_LAST = 2**64 - 1
+_MAX_INODE = _LAST - 256
+_MODE_AT = 52  # in an inode's item
+_NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+class Subvolume(NamedTuple):
+    """A subvolume: `origin` is what it is a snapshot of, or itself; `generation` its latest one."""
+
+    uuid: str
+    origin: str
+    generation: int
+    read_only: bool
+
+
+def subvolume_of(fd: int) -> Subvolume | None:
+    """The subvolume of which an open directory is the root; None if it is none. OSError."""
+    if os.fstat(fd).st_ino != ROOT_INODE:
+        return None
+    buffer = bytearray(504)
+    try:
+        fcntl.ioctl(fd, _GET_SUBVOL_INFO, buffer)
+    except OSError as error:
+        if error.errno in _NO_BTRFS:
+            return None
+        raise
+    _, _, _, _, generation, flags, uuid, parent, _, _, otransid, _, _ = _INFO.unpack_from(buffer)
+    is_snapshot = any(parent)
+    origin = (parent if is_snapshot else uuid).hex()
+    read_only = bool(flags & 1)
+    if read_only and is_snapshot:  # it has what its origin had when it was made
+        generation = otransid
+    return Subvolume(uuid.hex(), origin, generation, read_only)
+
+
+def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
+    """The inodes of a subvolume, and their modes, that have changed after a generation. OSError."""
+    for key, data in _found(fd, (ROOT_INODE, 0), (_MAX_INODE, 255), generation + 1):
+        if key[1] == _INODE_ITEM:
+            changed_in = struct.unpack_from("<Q", data, 8)[0]
+            if changed_in > generation:
+                yield key[0], struct.unpack_from("<I", data, _MODE_AT)[0]
+
+
+def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
+    """The names of an inode, each with the inode of its directory. OSError."""
+    for key, data in _found(fd, (inode, _INODE_REF), (inode, _INODE_EXTREF), 0):
+        at = 0
+        while at < len(data):
+            directory = key[2]
+            if key[1] == _INODE_EXTREF:
+                directory = struct.unpack_from("<Q", data, at)[0]
+                at += 8
+            length = struct.unpack_from("<H", data, at + 8)[0]
+            at += 10
+            yield directory, bytes(data[at : at + length])
+            at += length
+
+
+def path_of(fd: int, inode: int) -> bytes:
+    """The path of a directory below the root of its subvolume. OSError if it is gone."""
+    if inode == ROOT_INODE:
+        return b""
+    buffer = bytearray(4096)
+    struct.pack_into("<QQ", buffer, 0, 0, inode)
+    fcntl.ioctl(fd, _INO_LOOKUP, buffer)
+    return bytes(buffer[16 : buffer.index(0, 16)]).rstrip(b"/")
+
+
+def _found(
+    fd: int, first: tuple[int, int], last: tuple[int, int], least_generation: int
+) -> Iterator[tuple[tuple[int, int, int], memoryview]]:
+    """Items of a subvolume's tree: keys, and data that is good until the next one is asked for."""
+    at = (*first, 0)
+    while True:
+        buffer = bytearray(32_872)  # what is asked, and 32 KiB of answers
+        inodes, types = (at[0], last[0]), (at[1], last[1])
+        wanted = (0, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
+        _KEY.pack_into(buffer, 0, *wanted, 0, 0, 0, 0, len(buffer) - _KEY.size)
+        fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
+        count = struct.unpack_from("<I", buffer, 64)[0]
+        if not count:
+            return
+        view, place = memoryview(buffer), _KEY.size
+        for _ in range(count):
+            _, inode, offset, kind, length = _HEADER.unpack_from(buffer, place)
+            place += _HEADER.size
+            at = inode, kind, offset
+            if (inode, kind) >= first and (inode, kind) <= last:
+                yield at, view[place : place + length]
+            place += length
+        at = (at[0], at[1] + 1, 0) if at[2] == _LAST else (at[0], at[1], at[2] + 1)
