@@ -40,6 +40,7 @@ class Console(TreeConsole):
         self._groups = Groups()
         self._moves = Moves(by_content=self._plan.by_content)
         self._missing = 0  # entries, in lists
+        self._no_space: OSError | None = None  # of the temporary directory
         self._broken: set[int] = set()
 
     # ---- what comes ------------------------------------------------------------
@@ -48,16 +49,25 @@ class Console(TreeConsole):
         """See `TreeConsole`."""
         others: list[Any] = []
         for value in values:
-            if isinstance(value, Linked):
-                self._groups.add(value)
-            elif isinstance(value, Alone):
-                self._moves.add(value)
+            if isinstance(value, Linked | Alone):
+                self._defer(value)
             elif isinstance(value, Matched):
                 self._list(value)
             else:
                 others.append(value)
         if others:
             super().notice(source, others)
+
+    def _defer(self, value: Linked | Alone) -> None:
+        """Keep what is decided at the end, as long as there is space for it."""
+        if self._no_space is None:
+            try:
+                if isinstance(value, Linked):
+                    self._groups.add(value)
+                else:
+                    self._moves.add(value)
+            except OSError as error:
+                self._no_space = error
 
     def _list(self, matched: Matched) -> None:
         self._missing += matched.unlisted
@@ -110,6 +120,8 @@ class Console(TreeConsole):
 
     def _tell_last(self) -> int:
         context: Any = _Direct(self)
+        if self._no_space is not None:
+            raise self._no_space
         try:
             if not self._plan.walks:
                 old, new = self._program.manifests

@@ -176,6 +176,28 @@ def test_moves(place: bytes, option: str) -> None:
     )
 
 
+@pytest.mark.slow
+def test_no_space_for_what_is_decided_at_the_end(
+    place: bytes, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    """Hard links and moves are sorted on disk: without room the job stops with 4, and says so."""
+    small = mount_tmpfs("size=1m")
+    a = trees.make_directory(place, b"a")
+    b = trees.make_directory(place, b"b")
+    for folder in (b"1", b"2", b"3", b"4"):
+        trees.make_directory(b, folder)
+        fd = os.open(trees.make_directory(a, folder), os.O_RDONLY)
+        try:
+            for number in range(40_000):
+                os.mknod(b"%0200d" % number, dir_fd=fd)
+        finally:
+            os.close(fd)
+    environment = {"TMPDIR": os.fsdecode(small)}
+    finished = run_fdiff(ONE, "-q", "--moved", a, b, environment=environment)
+    assert finished.code == 4
+    assert "cannot sort in the temporary directory: No space left on device" in finished.said
+
+
 def test_filters_choose_pairs_by_a(pair: tuple[bytes, bytes]) -> None:
     a, b = pair
     assert differing(TWO, "--exclude=*only*", "--exclude=alone", a, b) == _LINES[3:]
