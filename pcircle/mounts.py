@@ -6,8 +6,9 @@ A leaf of the package: it imports nothing of it.
 from __future__ import annotations
 
 import os
+import re
 
-__all__ = ["mount_of", "type_of", "type_of_device"]
+__all__ = ["mount_of", "mounts_below", "type_of", "type_of_device"]
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
@@ -28,6 +29,28 @@ def type_of_device(device: int) -> bytes | None:
             return type_of(mounts.read(), device)
     except OSError:
         return None
+
+
+def mounts_below(path: bytes) -> set[bytes]:
+    """The mount points below a directory, but for those that are mounted when they are entered.
+
+    Their paths begin at the directory. None where nothing is known.
+    """
+    top = os.path.join(os.path.realpath(path), b"")
+    found: set[bytes] = set()
+    on_demand: set[bytes] = set()
+    try:
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            lines = mounts.read().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        fields = line.split()
+        place = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields[4])
+        if place.startswith(top):
+            kind = fields[fields.index(b"-", 6) + 1]
+            (on_demand if kind == b"autofs" else found).add(place.removeprefix(top))
+    return found - on_demand
 
 
 def mount_of(fd: int) -> tuple[int, int]:

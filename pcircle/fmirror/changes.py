@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from pcircle.fs.btrfs import (
@@ -23,6 +22,7 @@ from pcircle.fs.btrfs import (
     subvolume_of,
 )
 from pcircle.fs.lists import record_of
+from pcircle.mounts import mounts_below
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -60,18 +60,9 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
         return "there was no complete run before of which the generation is known"
     if now.origin != known[0] or now.generation < known[1]:
         return "the source is no later state of what it was at the last complete run"
-    if any(_mounts_below(path)):
+    if mounts_below(path):
         return "there are mount points below the source"
     return ""
-
-
-def _mounts_below(path: bytes) -> Iterator[bytes]:
-    top = os.path.realpath(path) + b"/"
-    with open("/proc/self/mountinfo", "rb") as mounts:
-        for line in mounts:
-            place = line.split()[4]
-            if place.startswith(top):  # with octal escapes, which begin alike
-                yield place
 
 
 def found(source: bytes, target: bytes, generation: int) -> Changes:

@@ -31,7 +31,7 @@ from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram, Options, run_copy
 from pcircle.transport.launch import detect
 from pcircle.trusted import make_directory
-from pcircle.ui.errorlog import encode
+from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.ui.values import chunk_bytes, interval_s, parse_number
@@ -141,6 +141,13 @@ class MirrorProgram(CopyProgram):
             raise UsageError(
                 f"'{show(source)}' is another directory or file system than at the last complete "
                 "run: nothing is removed; if this is meant, add --allow-foreign"
+            )
+        missing = known.mounts - state.mounts_of(source)
+        if missing:
+            inner = show(os.path.join(source, decode(min(missing))))
+            raise UsageError(
+                f"'{inner}' was a mount point at the last complete run and is none now: nothing is "
+                "removed; if this is meant, add --allow-foreign"
             )
 
     def observer(self, plan: bytes) -> Observer[Any]:
@@ -255,7 +262,8 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     try:
         sides = require(copied.identity), state.identity_of(there)
         kept = frozenset(kept_words(options.keep))
-        run = state.State(source, *sides, kept, began_ns, entries, copied.subvolume)
+        mounts = state.mounts_of(options.sources[0])
+        run = state.State(source, *sides, kept, began_ns, entries, copied.subvolume, mounts)
         state.write(place, run)
     except OSError as error:
         if options.state_dir is not None or options.verbose:

@@ -12,6 +12,7 @@ before the first space being these:
     kept WORDS             what was compared, the fields of fdiff with a comma between
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
     entries COUNT          how many entries the source had
+    mount PATH             a mount point below the source; a line for each
     subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
 
 Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`.
@@ -28,8 +29,9 @@ from typing import NamedTuple
 import xxhash
 
 from pcircle.fs.btrfs import subvolume_of
-from pcircle.mounts import type_of_device
+from pcircle.mounts import mounts_below, type_of_device
 from pcircle.trusted import create, reading, replace
+from pcircle.ui.errorlog import encode
 
 _FIRST = "fmirror 1"
 _SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own
@@ -55,6 +57,7 @@ class State(NamedTuple):
     began_ns: int
     entries: int
     subvolume: tuple[str, int] | None = None
+    mounts: frozenset[str] = frozenset()
 
 
 def identity_of(path: bytes) -> Identity:
@@ -98,7 +101,8 @@ def read(path: bytes) -> State | None:
         known = words["source"], identity, target, kept
         origin, _, generation = words["subvolume"].partition(" ")
         subvolume = None if origin == "-" else (origin, int(generation))
-        return State(*known, began_ns, int(words["entries"]), subvolume)
+        mounts = frozenset(line[6:] for line in lines if line.startswith("mount "))
+        return State(*known, began_ns, int(words["entries"]), subvolume, mounts)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -116,12 +120,18 @@ def write(path: bytes, run: State) -> None:
         f"began {seconds}.{rest:09}",
         f"entries {run.entries}",
         "subvolume {} {}".format(*run.subvolume or ("-", 0)),
+        *(f"mount {path}" for path in sorted(run.mounts)),
     )
     temporary = path + b".%d" % os.getpid()
     fd = create(temporary, 0o600)
     with open(fd, "wb") as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
     replace(temporary, path)
+
+
+def mounts_of(source: bytes) -> frozenset[str]:
+    """The mount points below a source, as they are remembered."""
+    return frozenset(map(encode, mounts_below(source)))
 
 
 def quiet_since(state: State, filesystem: str) -> int:

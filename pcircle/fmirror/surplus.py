@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
+from pcircle.copying.collisions import has_two_names, key_of
+from pcircle.encoding import to_scan
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, blocks, encoded
@@ -80,6 +83,11 @@ class Finder:
                 if self._leave_out is not None and len(gone) < len(some):
                     setattr(there, kind, [name for name in some if name not in set(gone)])
                 setattr(block, kind, gone)
+            if len(block) and folds(target_fd, block):
+                keys = {key_of(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
+                for kind in _KINDS:
+                    some = getattr(block, kind)
+                    setattr(block, kind, [n for n in some if key_of(os.fsencode(n)) not in keys])
             if len(there) and self._leave_out is not None:
                 left_out = {kind: set(getattr(there, kind)) for kind in _KINDS}
                 self._leave_out(there, path, target_fd)
@@ -99,6 +107,26 @@ def _exists(name: str, directory_fd: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def folds(directory_fd: int, block: Block) -> bool:
+    """Whether a directory may have what has these names by others: in another case or form.
+
+    There a name that the source has not may be that of an entry which it has. OSError.
+    """
+    for form in (False, True):
+        for name in chain(*(getattr(block, kind) for kind in _KINDS)):
+            if form and name.isascii():
+                continue
+            try:
+                found = has_two_names(directory_fd, os.fsencode(name), form=form)
+            except FileNotFoundError:
+                continue  # it has just been removed
+            if found:
+                return True
+            if found is False:
+                break  # of all names alike
+    return False
 
 
 def packed(root: int, paths: Iterable[bytes]) -> Surplus:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fcp.running import TWO, Run
 from tests.fcp.trees import make_directory, write_file
+from tests.fusefs.mounting import Mounted
 
 from .running import FMIRROR, as_root, mirrored, needs_strace, run_fmirror
 
@@ -212,3 +213,43 @@ def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
         first.kill()
     mirrored(TWO, "--delete", "--restart", source, target)
     assert surplus(target) == 0
+
+
+@as_root
+def test_an_inner_disk_that_is_not_mounted_is_noticed(
+    pair: tuple[bytes, bytes], place: bytes
+) -> None:
+    source, target = pair
+    disk = make_directory(place, b"disk")
+    write_file(disk + b"/file", b"content")
+    inner = make_directory(source, b"in ner")
+    subprocess.run(["mount", "--bind", disk, inner], check=True)
+    try:
+        mirrored(TWO, "--delete", source, target)
+        mirrored(TWO, "--delete", source, target)
+    finally:
+        subprocess.run(["umount", inner], check=True)
+    finished = mirrored(TWO, "--delete", source, target, code=2)
+    assert "in ner' was a mount point at the last complete run" in finished.said
+    assert os.path.exists(target + b"/in ner/file")
+    mirrored(TWO, "--delete", "--allow-foreign", source, target)
+    assert os.listdir(target + b"/in ner") == []
+
+
+def test_what_a_target_has_by_another_case_is_no_surplus(
+    place: bytes, fuse: Callable[..., Mounted]
+) -> None:
+    """The target has FILE, which is what the source's file becomes."""
+    source = make_directory(place, b"source")
+    target = make_directory(fuse(folding="case").path, b"target")
+    write_file(source + b"/file", b"content")
+    os.mkdir(source + b"/Dir")
+    write_file(source + b"/Dir/below", b"content")
+    write_file(target + b"/FILE", b"old")
+    write_file(target + b"/surplus", b"old")
+    os.mkdir(target + b"/dir")
+    mirrored(TWO, "--delete", "--preserve=timestamps", source, target)
+    with open(target + b"/file", "rb") as stream:
+        assert stream.read() == b"content"
+    assert os.path.exists(target + b"/Dir/below")
+    assert not os.path.exists(target + b"/surplus")
