@@ -11,19 +11,17 @@ import os
 from contextlib import suppress
 from itertools import count
 
-from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fs.trouble import trying
-from pcircle.guards import require
 from pcircle.trusted import directory
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Backup:
-    """One thread's. The directory must be there."""
+    """One thread's. The directory at `place` must be there."""
 
-    def __init__(self, plan: MirrorPlan) -> None:
-        self._place = os.path.join(plan.directory, require(plan.deleting.backup))
+    def __init__(self, place: bytes) -> None:
+        self._place = place
         self._fd = -1
 
     def take(self, root: int, path: bytes, written: bytes, directory_fd: int) -> None:

@@ -54,6 +54,8 @@ def _add(p: Parser) -> None:
     add_checkpoint(p)
     add_copying(add_performance(p).add_argument)
     add = add_output(p).add_argument
+    add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
+    add("-i", "--itemize", action="store_true", help="list changes in the columns of rsync -i")
     add_records(add, "copied")
     add_signature(add)
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,7 @@ from pcircle.copying.existing import Existing
 from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.fmirror import changes, state
 from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep, kept_words
-from pcircle.fmirror.removal import Removal, moved
+from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport
 from pcircle.fmirror.surplus import packed
 from pcircle.fmirror.task import JournaledMirror, MirrorTask
@@ -37,6 +37,9 @@ from pcircle.ui.report import plural
 from pcircle.ui.values import chunk_bytes, interval_s, parse_number
 from pcircle.units import parse_size
 
+if TYPE_CHECKING:
+    from pcircle.transfer.dry import DryTask
+
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
     """A mirror, as asked for."""
@@ -48,6 +51,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     allow_foreign: bool = False
     state_dir: bytes | None = None
     by_file_system: bool = False
+    itemize: bool = False
 
 
 class MirrorProgram(CopyProgram):
@@ -61,12 +65,11 @@ class MirrorProgram(CopyProgram):
         super().__init__(options, umask)
         self._mirror = options
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
-        self.plan: MirrorPlan | None = None
         self.identity: state.Identity | None = None
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.subvolume: tuple[str, int] | None = None
-        self.again = options.deleting.wanted and not options.dry
+        self.again = options.deleting.wanted
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `CopyProgram`: what has changed, if the file system is to tell and can."""
@@ -108,10 +111,11 @@ class MirrorProgram(CopyProgram):
         if options.deleting.wanted:
             self._refuse_source(source, target)
         if options.deleting.backup is not None:
-            _make_backup(options.deleting.backup, source, target)
+            _make_backup(options.deleting.backup, source, target, make=not options.dry)
         _warn_of_slash(source, target, self.complain)
         quiet_ns = None if known is None else self._quiet_ns(known, target)
-        return {"upkeep": options.upkeep, "deleting": options.deleting, "quiet_ns": quiet_ns}
+        more = {"upkeep": options.upkeep, "deleting": options.deleting, "quiet_ns": quiet_ns}
+        return {**more, "itemize": options.itemize}
 
     def _quiet_ns(self, known: state.State, target: bytes) -> tuple[int, int] | None:
         """Since when nothing has changed whose change time is earlier, on both sides."""
@@ -125,6 +129,12 @@ class MirrorProgram(CopyProgram):
             return None
         ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
         return ours, theirs
+
+    def dry_type(self) -> type[DryTask]:
+        """See `CopyProgram`."""
+        from pcircle.fmirror.dry import DryMirrorTask  # few runs are dry
+
+        return DryMirrorTask
 
     def _refuse_source(self, source: bytes, target: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
@@ -151,9 +161,10 @@ class MirrorProgram(CopyProgram):
             )
 
     def observer(self, plan: bytes) -> Observer[Any]:
-        self.plan = msgspec.msgpack.decode(plan, type=MirrorPlan)
+        decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
         console = require_type(MirrorConsole, super().observer(plan))
         self.console = console
+        console.look, console.itemizes = decided.upkeep.look, decided.itemize
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
         return console
@@ -176,10 +187,12 @@ def _refuse_inside(path: bytes, *others: bytes) -> None:
         os.close(fd)
 
 
-def _make_backup(backup: bytes, source: bytes, target: bytes) -> None:
+def _make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
     """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
     try:
         if not os.path.lexists(backup):
+            if not make:
+                return
             make_directory(backup)
         device = os.stat(backup).st_dev
     except OSError as error:
@@ -221,7 +234,7 @@ def mirror_typed(typed: argparse.Namespace) -> int:
 
 def called(typed: argparse.Namespace) -> MirrorReport | None:
     """As `mirror_typed`, for a program: nothing is printed, and the report is returned."""
-    typed.quiet, typed.progress, typed.verbose = True, "never", 0
+    typed.quiet, typed.progress, typed.verbose, typed.itemize = True, "never", 0, False
     return _run(typed)[1]
 
 
@@ -236,7 +249,7 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
 
     code = run_copy(options, made)
     copied = program[0]
-    if not options.dry and options.deleting.wanted and code in (0, EntriesFailed.exit_code):
+    if options.deleting.wanted and code in (0, EntriesFailed.exit_code):
         code = _remove(typed, options, copied, code)
     elif copied.console is not None:
         code = copied.console.tell(code, 0, "", ())
@@ -279,29 +292,25 @@ def _remove(
     if console is not None and withheld and console.found.count:
         kept = plural(console.found.count, "entry", "entries")
         copied.complain(f"{kept} of the target not removed: {withheld}")
-    nothing = console is not None and (withheld or not console.found.count)
-    if nothing and (detect(os.environ).size or 1) == 1:
-        code = worst((code, EntriesFailed.exit_code)) if withheld else code
+    found = None if console is None else Found() if withheld else console.found
+    if withheld:
+        code = worst((code, EntriesFailed.exit_code))
+    if found is not None and not found.count and (detect(os.environ).size or 1) == 1:
         return require(console).tell(code, 0, withheld, ())
-    if console is not None and options.deleting.backup is not None:
-        plan = require(copied.plan)
-        count, failed = moved(plan, options.target, console.found.paths())
-        for text in failed:
-            copied.complain(text)
-        code = worst((code, EntriesFailed.exit_code)) if failed else code
-        return console.tell(code, count, "", ())
-    removal = Removal(
-        typed,
-        options.target,
-        None if console is None else console.found,
-        0 if console is None else _entries(copied),
-    )
-    second = run_tool(removal, options)
-    code = worst((code, second))
+    backup = options.deleting.backup
+    keeps = backup is not None
+    entries = 0 if console is None else _entries(copied)
+    removal = Removal(typed, options.target, found, entries, dry=options.dry, keeps=keeps)
+    code = worst((code, run_tool(removal, options)))
     if console is None:
         return code
     report = removal.report
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
+    if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
+        failed = moved(backup, options.target, require(found).paths())
+        for text in failed:
+            copied.complain(text)
+        code = worst((code, EntriesFailed.exit_code)) if failed else code
     return console.tell(code, removed, withheld, () if report is None else report.failures)
 
 
@@ -334,6 +343,8 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         sparse=typed.sparse,
         existing=Existing(kept=True, sync=typed.fsync),
         checkpoint=wish_of(typed),
+        dry=typed.dry_run,
+        itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,

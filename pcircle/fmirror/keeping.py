@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Any
 
 from pcircle.comparing import fields
 from pcircle.comparing.content import Contents
@@ -36,7 +37,8 @@ Sides = tuple[int, bytes, int, bytes]
 
 
 class Keeping:
-    """One thread's, see `Keeper`. `aside` are paths of directories that were replaced, to go."""
+    """One thread's, see `Keeper`. `aside` are directories to go that were replaced: where they
+    are, and where they were."""
 
     def __init__(self, plan: MirrorPlan, counters: Counters, extras: Extras) -> None:
         self._keep, self._upkeep, self._deleting = plan.keep, plan.upkeep, plan.deleting
@@ -47,9 +49,11 @@ class Keeping:
         self.details = Details(wanted)
         self._contents = Contents()
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
-        self._backup = None if plan.deleting.backup is None else Backup(plan)
+        backup = plan.deleting.backup
+        self._backup = None if backup is None else Backup(backup)
+        self._compared: tuple[tuple[Any, ...], bool] = (), False
         self._root, self._path = 0, b""
-        self.aside: list[tuple[int, bytes]] = []
+        self.aside: list[tuple[int, bytes, bytes]] = []
 
     def enter(self, root: int, path: bytes) -> None:
         """See `Keeper`."""
@@ -64,28 +68,31 @@ class Keeping:
 
     def keeps(self, source: os.stat_result, old: os.stat_result, names: Sides) -> bool:
         """See `Keeper`."""
-        upkeep = self._upkeep
-        if upkeep.stays:
-            return True
-        different = self.status_differences(source, old)
-        newer = old.st_mtime_ns > source.st_mtime_ns and stat.S_ISREG(old.st_mode)
-        if upkeep.newer and newer and not different & fields.KIND:
-            return True
-        if different & _CONTENT or not self._is_content(source, different, names):
-            return False
-        with trying("compare"):
-            fds, name = (names[0], names[2]), names[1]
-            different |= self.details.of_name(name, fds, source, old)
-        if different & _CONTENT:
-            return False
+        different = self.differences(source, old, names)
         if not different:
             return True
-        if old.st_nlink > 1:
+        if different & fields.CONTENT or old.st_nlink > 1:
             return False
         with trying("set the attributes of the copy of"):
             self._touch(source, old, names)
         self._counters.touched += 1
         return True
+
+    def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
+        """What is to be changed of what is there; with `CONTENT` it is to be replaced. OSError."""
+        upkeep = self._upkeep
+        if upkeep.stays:
+            return fields.NOTHING
+        different = self.status_differences(source, old)
+        newer = old.st_mtime_ns > source.st_mtime_ns and stat.S_ISREG(old.st_mode)
+        if upkeep.newer and newer and not different & fields.KIND:
+            return fields.NOTHING
+        if different & _CONTENT or not self._is_content(source, different, names):
+            return different | fields.CONTENT
+        with trying("compare"):
+            fds, name = (names[0], names[2]), names[1]
+            different |= self.details.of_name(name, fds, source, old)
+        return different | fields.CONTENT * bool(different & _CONTENT)
 
     def status_differences(self, source: os.stat_result, old: os.stat_result) -> int:
         """What two entries' status has different, less what nobody here could change."""
@@ -101,8 +108,12 @@ class Keeping:
         look = self._upkeep.look
         if look == "content":
             with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):
-                sizes = {each.st_size for each in statuses}
-                return len(sizes) == 1 and self._contents.same(fds, 0, sizes.pop())
+                stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
+                if stamps != self._compared[0]:  # who tells of it has asked before
+                    same = statuses[0].st_size == statuses[1].st_size
+                    same = same and self._contents.same(fds, 0, statuses[0].st_size)
+                    self._compared = stamps, same
+                return self._compared[1]
         if look == "none":
             return False
         return look == "size" or not different & fields.MTIME
@@ -148,7 +159,7 @@ class Keeping:
         if self._backup is not None:
             self._backup.take(self._root, join_path(self._path, name), written, directory_fd)
         elif stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
-            self.aside.append((self._root, path))
+            self.aside.append((self._root, path, join_path(self._path, name)))
         else:
             os.unlink(written, dir_fd=directory_fd)
 

@@ -33,8 +33,7 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
     """What becomes of entries that the source has not: nothing unless it is `wanted`.
 
     `excluded`: also of those that the rules leave out. Names that `protected` rules leave out
-    stay. Those that are to be gone, or are replaced, go to `backup`, relative to the directory of
-    the plan, if there is one.
+    stay. Those that are to be gone, or are replaced, go to `backup`, a whole path, if there is one.
     """
 
     wanted: bool = False
@@ -47,12 +46,14 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     """A copy to a target that is brought up to date.
 
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
-    attributes, since the last complete run has seen to it: see `pcircle.fmirror.state`.
+    attributes, since the last complete run has seen to it: see `pcircle.fmirror.state`. `itemize`:
+    with a line for each change.
     """
 
     upkeep: Upkeep = Upkeep()
     deleting: Deleting = Deleting()
     quiet_ns: tuple[int, int] | None = None
+    itemize: bool = False
 
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
+
+import msgspec
 
 from pcircle.errors import StoppedEarly
 from pcircle.fmirror.backup import Backup
-from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.surplus import Surplus
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces
@@ -23,11 +24,15 @@ from pcircle.fs.trouble import tried
 from pcircle.guards import require
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
+from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
 from pcircle.tool.trees import resolve
 from pcircle.ui.errorlog import LogFile
+from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
+
+_DELETING = b"*deleting   "
 
 
 class Found:
@@ -36,6 +41,7 @@ class Found:
     def __init__(self) -> None:
         self._stream: IO[bytes] | None = None
         self.count = 0
+        self.replaced: dict[bytes, bytes] = {}  # directories, and the paths that they had
 
     def add(self, surplus: Surplus) -> None:
         """Add some paths. StoppedEarly if there is no room for them."""
@@ -46,6 +52,8 @@ class Found:
         except OSError as error:
             text = "cannot write the list of deletions to the temporary directory"
             raise StoppedEarly(f"{text}: {error.strerror}") from error
+        if surplus.was:
+            self.replaced[surplus.paths.rstrip(b"\0")] = surplus.was
         self.count += surplus.paths.count(b"\0")
 
     def paths(self) -> Iterator[bytes]:
@@ -60,10 +68,24 @@ class Found:
             self._stream.close()
 
 
+class Deletions(Actions):
+    """Tells the user of deletions as rsync does."""
+
+    def done(
+        self, action: str, root: int, path: bytes, kind: str, *rest: Any, **named: Any
+    ) -> None:
+        """See `Actions`."""
+        if self.wanted.word:
+            slash = b"/" if kind == "d" else b""
+            named["said"] = _DELETING + show(path).encode() + slash + b"\n"
+        super().done(action, root, path, kind, *rest, **named)
+
+
 class Task(RemoveTask):
     """A rank's part, or a thread's."""
 
     tool = "fmirror"
+    actions_type = Deletions
 
 
 class Console(ChangeConsole):
@@ -71,35 +93,73 @@ class Console(ChangeConsole):
 
     _program: Removal
 
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """See `Console`: what was replaced is told of by the path that it had."""
+        replaced = require(self._program.found).replaced
+        if replaced:
+            values = [
+                msgspec.structs.replace(value, said=_renamed(value.said, replaced))
+                if isinstance(value, Lines)
+                else value
+                for value in values
+            ]
+        super().notice(source, values)
+
     def summary(self, total: Counters) -> str:
         """See `TreeConsole`."""
-        text = f"{plural(total.completed, 'entry', 'entries')} removed"
+        verb = self._program.verb
+        text = f"{plural(total.completed, 'entry', 'entries')} {verb}"
         return f"{text}, {total.vanished:,} vanished" if total.vanished else text
 
 
+def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
+    """Lines of deletions, with the paths that entries had when the run began."""
+    lines = []
+    for line in said.splitlines(keepends=True):
+        path = line.removeprefix(_DELETING)
+        for now, was in replaced.items():
+            if path.startswith(show(now).encode() + b"/"):
+                line = _DELETING + show(was).encode() + path[len(show(now).encode()) :]
+        lines.append(line)
+    return b"".join(lines)
+
+
 class Removal(ChangeProgram):
-    """For the runtime. `found` is what is to go, `entries` how many the source has."""
+    """For the runtime. `found` is what is to go, `entries` how many the source has.
+
+    With `keeps` it only counts and tells: all of it is moved to the backup then.
+    """
 
     name, said = "fmirror", "removed"
     plan_type, task_type, console_type = RemovalPlan, Task, Console
 
     def __init__(
-        self, typed: argparse.Namespace, target: bytes, found: Found | None, entries: int
+        self,
+        typed: argparse.Namespace,
+        target: bytes,
+        found: Found | None,
+        entries: int,
+        *,
+        dry: bool,
+        keeps: bool,
     ) -> None:
-        typed = argparse.Namespace(**vars(typed) | _PLAIN)
+        self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
+        more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
+        more |= {"json_lines": None} if keeps else {}
+        typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
             typed, [target], recursive=True, keep_root=True, listed=True, keep_times=True
         )
-        self._found = found
+        self.found = found
         self._max_delete = _of_target(self._max_delete, entries)
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`: of no paths nothing is even looked at."""
-        return resolve(self.paths) if require(self._found).count else ()
+        return resolve(self.paths) if require(self.found).count else ()
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `TreeProgram`."""
-        paths = require(self._found).paths()
+        paths = require(self.found).paths()
         return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
 
     def begin(self, roots: tuple[Root, ...]) -> None:
@@ -114,7 +174,6 @@ _PLAIN: dict[str, Any] = {
     "files_from": None,
     "list_out": None,
     "json": None,
-    "dry_run": False,
     "null": False,
     "recursive": True,
     "filters": None,
@@ -146,18 +205,17 @@ def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
     return MaxDelete(most.text, int(share * entries / (1 - share)), is_share=False)
 
 
-def moved(plan: MirrorPlan, target: bytes, paths: Iterator[bytes]) -> tuple[int, list[str]]:
-    """Move what is surplus to the backup, each path as a whole; how many, and what failed."""
-    backup, count, failed = Backup(plan), 0, []
+def moved(place: bytes, target: bytes, paths: Iterator[bytes]) -> list[str]:
+    """Move what is surplus to the backup, each path as a whole; what failed."""
+    backup, failed = Backup(place), []
     top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for path in paths:
             try:
                 backup.move(path, top)
-                count += 1
             except OSError as error:
                 failed.append(f"cannot {tried(error, 'back up')} '{os.fsdecode(path)}': {error}")
     finally:
         os.close(top)
         backup.close()
-    return count, failed
+    return failed

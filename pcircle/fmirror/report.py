@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, worst
+from pcircle.errors import worst
+from pcircle.fmirror.judging import Groups, Linked, count
+from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
 from pcircle.fmirror.surplus import Surplus
 from pcircle.runtime import Outcome
@@ -41,6 +43,9 @@ class MirrorConsole(Console):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = Found()
+        self._groups = Groups()
+        self.look: Look = "time"
+        self.itemizes = False
         self.unread = 0
         self.report: MirrorReport | None = None
         self.entries = self._touched = 0
@@ -51,12 +56,22 @@ class MirrorConsole(Console):
         for value in values:
             if isinstance(value, Surplus):
                 self.found.add(value)
+            elif isinstance(value, Linked):
+                self._groups.add(value)
             else:
                 self.unread += isinstance(value, Failure) and value.doing in _UNREAD
                 others.append(value)
         super().notice(source, others)
 
     def conclude(self, outcome: Outcome[Done]) -> int:
+        linked = Counters()
+        for change in self._groups.changes(self.look):
+            if self.itemizes:
+                self.results.text([change.line])
+            if self._dry:
+                count(linked, change.mode, change.size_bytes)
+        if linked.completed:
+            outcome = _with(outcome, linked)
         total = Counters.total(report.counts for report in outcome.reports)
         self.entries = total.found
         self._touched = total.touched
@@ -100,6 +115,10 @@ class MirrorConsole(Console):
         return ""
 
 
-def withheld_code(code: int) -> int:
-    """The exit code where deletions were withheld."""
-    return worst((code, EntriesFailed.exit_code))
+def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
+    """The end of a dry run, where names that would be linked were counted as skipped."""
+    linked.skipped = -linked.completed
+    first, *others = outcome.reports
+    total = Counters.total((first.counts, linked.row()))
+    first = msgspec.structs.replace(first, counts=total.row())
+    return msgspec.structs.replace(outcome, reports=(first, *others))

@@ -30,10 +30,14 @@ _OURS = (".fcp-checkpoint-", ".fcp-mark-")
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
-    """Paths below root number `root`, each ended by a NUL, that only the target has."""
+    """Paths below root number `root`, each ended by a NUL, that only the target has.
+
+    `was` is the path that a single one had before this run has replaced it.
+    """
 
     root: int
     paths: bytes
+    was: bytes = b""
 
 
 class Finder:

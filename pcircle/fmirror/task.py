@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pcircle.fmirror.judging import Linked
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.surplus import Surplus
 from pcircle.fmirror.visitor import MirrorVisitor
@@ -13,7 +14,7 @@ from pcircle.transfer.work.task import CopyTask
 class MirrorTask(CopyTask):
     """One rank's part."""
 
-    notice_type = Notice | Surplus
+    notice_type = Notice | Surplus | Linked
     visitor_type = MirrorVisitor
     keeping = Keeping
 
@@ -21,6 +22,6 @@ class MirrorTask(CopyTask):
 class JournaledMirror(JournaledCopy):
     """One rank's part of a mirror that keeps a checkpoint."""
 
-    notice_type = Notice | Surplus
+    notice_type = Notice | Surplus | Linked
     visitor_type = MirrorVisitor
     keeping = Keeping

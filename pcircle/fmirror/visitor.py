@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pcircle.comparing import fields
+from pcircle.fmirror.judging import Judge
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.surplus import Finder, packed
-from pcircle.fs.directories import Lease
+from pcircle.fmirror.surplus import Finder, Surplus, packed
+from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
-from pcircle.transfer.work.entries import Entries
+from pcircle.transfer.work.entries import BATCH_S, Entries
 from pcircle.transfer.work.visitor import CopyVisitor, Directory
 from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
@@ -49,6 +53,9 @@ class MirrorVisitor(CopyVisitor):
         upkeep = plan.upkeep
         by_status = upkeep.look in ("time", "size")
         self._skips = by_status and not looks_on and plan.since_ns is None
+        self._judge = Judge(plan, self._keeper) if plan.itemize else None
+        if self._judge is not None:
+            self.does_small = False
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -61,9 +68,11 @@ class MirrorVisitor(CopyVisitor):
     def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`."""
         aside, self._keeper.aside = self._keeper.aside, []
-        for root, path in aside:
-            self._surplus.setdefault(root, []).append(path)
+        if aside:
+            context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
         self._tell_surplus(context)
+        if self._judge is not None:
+            self._judge.tell(context)
         self._mark_changed()
         super().end(context, opens)
 
@@ -86,6 +95,17 @@ class MirrorVisitor(CopyVisitor):
         self._done = done
 
     # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
+        """See `Visitor`."""
+        lease = super().enter(opened, source, holder)
+        if self._judge is not None:
+            target_fd = None if opened.own.created else require(lease).fd
+            status = source.opened.status
+            with suppress(OSError):  # which is met again
+                context = require(self._context)
+                self._judge.directory(opened.path, (source.fd, status), target_fd, context)
+        return lease
 
     def _make_in(
         self,
@@ -189,8 +209,30 @@ class MirrorVisitor(CopyVisitor):
         if self._skips and not require(where.place).made:
             names.files = self._left(where, names.files, fds, _OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
-        if len(names):
+        if self._judge is not None:
+            self._judged(where, names, fds, context)
+        elif len(names):
             super().names(where, names, fds, context)
+
+    def _judged(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
+    ) -> None:
+        """Tell of each name before it is copied; what is handed back is told of later."""
+        until_s = time.monotonic() + BATCH_S
+        single = [Names([], [name], []) for name in names.links]
+        single += [Names([], [], [name]) for name in names.specials]
+        single += [Names([name], [], []) for name in names.files]
+        for number, one in enumerate(single, 1):
+            (name,) = one.files or one.links or one.specials
+            with suppress(OSError):  # which is met once more
+                path = join_path(where.path, name)
+                judged = require(self._judge).entry(where.root, where.path, name, fds)
+                require(self._judge).say(path, *judged, context)
+            super().names(where, one, fds, context)
+            if one.files and time.monotonic() > until_s and number < len(single):
+                rest = [each.files[0] for each in single[number:]]
+                context.spawn(list(handed_back(where, rest)))
+                break
 
     def _left(
         self, where: Where, names: list[bytes], fds: tuple[int, int], among: int

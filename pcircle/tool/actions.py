@@ -111,7 +111,7 @@ class Actions:
         """`first` are those of the rank's first thread, `shown` the roots as users know them."""
         self._shown = shown
         self._tool = tool
-        self._wanted = wanted
+        self.wanted = wanted
         self._rank = rank
         self._done = "planned" if planned else "done"
         self._began_s: float = time.monotonic() if first is None else first._began_s
@@ -165,7 +165,7 @@ class Actions:
         why: tuple[str, ...] = (),
     ) -> None:
         line = b""
-        if self._wanted.lines:
+        if self.wanted.lines:
             text, coded = _as_text(path or b".")
             told = Action(
                 v=_VERSION,
@@ -183,13 +183,13 @@ class Actions:
                 t=round(time.monotonic() - self._began_s, 3),
             )
             line = self._encode(told) + b"\n"
-        listed, end, is_unlisted = b"", self._wanted.end, False
+        listed, end, is_unlisted = b"", self.wanted.end, False
         if end and state == self._done and action != "skip":
             is_unlisted = end in path
             listed = b"" if is_unlisted else _listed(path, end)
-        if said is None and self._wanted.word and state == self._done and action != "skip":
+        if said is None and self.wanted.word and state == self._done and action != "skip":
             whole = os.path.join(self._shown[root], path) if path else self._shown[root]
-            said = f"{self._wanted.word} '{show(whole)}'\n".encode()
+            said = f"{self.wanted.word} '{show(whole)}'\n".encode()
         self._kept.append(_Kept(root, path, line, listed, is_unlisted, said or b""))
 
     @property

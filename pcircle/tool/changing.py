@@ -11,7 +11,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -96,6 +96,7 @@ class ChangeTask(TreeTask):
     notice_type = Failure | Lines
     counters_type = ChangeCounters
     plan: ChangePlan
+    actions_type: ClassVar[type[Actions]] = Actions
     acts: Actions | None = None
     tool: str
 
@@ -105,7 +106,7 @@ class ChangeTask(TreeTask):
         if plan.acts.any:
             earlier = None if first is None else first.acts
             shown = tuple(root.shown for root in plan.roots)
-            self.acts = Actions(
+            self.acts = self.actions_type(
                 self.tool, plan.acts, self.rank, earlier, planned=plan.dry, shown=shown
             )
         self._throttle: Throttle | None = None

@@ -16,7 +16,7 @@ from pcircle.copying.precision import Precision
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block, encoded
-from pcircle.fs.trouble import kind_of, told
+from pcircle.fs.trouble import kind_of, told, tried
 from pcircle.guards import require
 from pcircle.runtime import Context, Task
 from pcircle.tool.failures import Failure
@@ -40,7 +40,7 @@ _IN_THE_WAY = "its place is taken by something that is neither a file nor a link
 class DryTask(Task[Item, Done]):
     """One rank's part of a copy that is not made."""
 
-    notice_type = Notice
+    notice_type: ClassVar[Any] = Notice
 
     def __init__(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> None:
         self._lists = lists
@@ -50,10 +50,16 @@ class DryTask(Task[Item, Done]):
         self._limits = limits_of(plan, size)
         self._acting = Acting(plan.tool, plan.acts, rank, planned=True) if plan.acts.any else None
         sides = self._sources, self._targets
-        self._visitor = DryVisitor(plan, self.counters, *sides, self._limits, self._acting)
+        parts = (self.counters, *sides, self._limits, self._acting)
+        self._visitor = self.visitor_type()(plan, *parts)
         scope = scope_of(plan)
         # There need be no target: what is looked at there is the visitor's affair.
         self._walker = Walker(self._visitor, scope, self._sources, None, self.counters, rank, lists)
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """The visitor. Whose copies stand on this one has its own."""
+        return DryVisitor
 
     def close(self) -> None:
         """The job has ended: let the directories go."""
@@ -155,9 +161,8 @@ class DryVisitor(Visitor[None]):
             opened.ancestors = below(above, opened.place)
         if not opened.path:
             self._foretold.check_root(opened.root)
-        try:
-            lease = self._targets.lease(*where)
-        except FileNotFoundError:
+        lease = self._target_of(*where)
+        if lease is None:
             self._say(*where, "would be created", require(self._here))
             return None
         try:
@@ -166,6 +171,13 @@ class DryVisitor(Visitor[None]):
             lease.end()
             raise
         return lease
+
+    def _target_of(self, root: int, path: bytes) -> Lease | None:
+        """The copy of a directory, None if there is none. OSError."""
+        try:
+            return self._targets.lease(root, path)
+        except FileNotFoundError:
+            return None
 
     def known(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
@@ -213,7 +225,8 @@ class DryVisitor(Visitor[None]):
         if not self._entered:
             self._begin_directory()
         self.counters.failed += 1
-        self._tell_failure(opened.root, opened.path, error, context)
+        doing = tried(error, "read directory" if self._entered else "open directory")
+        self._tell_failure(opened.root, opened.path, error, context, doing)
 
     def lost(self, opened: Open[None]) -> None:
         """See `Visitor`."""
@@ -228,16 +241,15 @@ class DryVisitor(Visitor[None]):
 
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""
-        self._fail(where.root, join_path(where.path, name), error, context)
+        self._fail(where.root, join_path(where.path, name), error, context, "reach")
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[None]
     ) -> None:
         """See `Visitor`: what would become of these names."""
         source_fd = fds[0]
-        try:
-            lease = self._targets.lease(where.root, where.path)
-        except FileNotFoundError:
+        lease = self._target_of(where.root, where.path)
+        if lease is None:
             self._all(where, names, source_fd, -1, context)
         else:
             with lease:
@@ -358,15 +370,24 @@ class DryVisitor(Visitor[None]):
         if self._plan.say_each:
             context.note([Remark(self._shown(root, path), text)])
 
-    def _fail(self, root: int, path: bytes, error: OSError, context: Context[Any]) -> None:
+    def _fail(
+        self,
+        root: int,
+        path: bytes,
+        error: OSError,
+        context: Context[Any],
+        doing: str | None = None,
+    ) -> None:
         self.counters.failed += 1
         self.counters.sized += 1
-        self._tell_failure(root, path, error, context)
+        self._tell_failure(root, path, error, context, doing or tried(error, "copy"))
 
-    def _tell_failure(self, root: int, path: bytes, error: OSError, context: Context[Any]) -> None:
+    def _tell_failure(
+        self, root: int, path: bytes, error: OSError, context: Context[Any], doing: str
+    ) -> None:
         entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         shown = self._shown(root, path)
-        failure = Failure(shown, "copy", *told(error), root, entry, kind_of(error))
+        failure = Failure(shown, doing, *told(error), root, entry, kind_of(error))
         if self._acting is not None:
             self._acting.failed(failure)
         context.note([failure])

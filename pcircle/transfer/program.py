@@ -50,6 +50,7 @@ from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.transfer.dry import DryTask
     from pcircle.transfer.reports.errorlog import Failed
 
 
@@ -270,9 +271,7 @@ class CopyProgram(ToolProgram):
 
             ensure_usable(decided.sign, rank)
         if decided.dry:
-            from pcircle.transfer.dry import DryTask
-
-            dry = DryTask(decided, rank, size, lists)
+            dry = self.dry_type()(decided, rank, size, lists)
             self.close, dry.line_of = dry.close, self._line_of(decided)
             return dry
         if decided.journal is not None:
@@ -281,6 +280,12 @@ class CopyProgram(ToolProgram):
             task = self.task_type(decided, rank, size, lists)
         self.close, task.line_of = task.close, self._line_of(decided)
         return task
+
+    def dry_type(self) -> type[DryTask]:
+        """The task of a copy that is not made."""
+        from pcircle.transfer.dry import DryTask
+
+        return DryTask
 
     def _journaled(self, plan: Plan, rank: int, size: int, lists: Lists | None) -> CopyTask:
         """A copy with a checkpoint. StoppedEarly on a rank that doesn't see it."""

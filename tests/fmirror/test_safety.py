@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fcp.running import TWO, Run
+from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted
 
-from .running import FMIRROR, as_root, mirrored, needs_strace, run_fmirror
+from .running import FMIRROR, as_root, every_launcher, mirrored, needs_strace, run_fmirror
 
 
 @pytest.fixture
@@ -63,6 +63,19 @@ def test_a_directory_that_cannot_be_read_withholds_all(
     )
     assert finished.code == 1
     assert surplus(target) == 0
+
+
+@needs_strace
+@every_launcher
+def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher) -> None:
+    """Whichever rank has met the directory."""
+    source, target = pair
+    path = os.fsdecode(source + b"/two")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", "inject=getdents64:error=EIO"]
+    finished = run_fmirror(launcher, "-q", "--delete", source, target, prefix=prefix)
+    assert finished.code == 1
+    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert surplus(target) == 10
 
 
 def test_an_empty_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
@@ -140,6 +153,22 @@ def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes
     mirrored(TWO, "--delete", "--backup-dir", backup, source, target)
     with open(backup + b"/two/file.1", "rb") as stream:
         assert stream.read() == b"other content"
+
+
+@every_launcher
+def test_a_backup_is_of_no_more_than_may_go(
+    pair: tuple[bytes, bytes], place: bytes, launcher: Launcher
+) -> None:
+    source, target = pair
+    os.mkdir(target + b"/two/more")
+    words: list[str | bytes] = ["--delete", "--backup-dir", place + b"/old", "-i", source, target]
+    mirrored(launcher, "--max-delete", "10", *words, code=4)
+    assert surplus(target) == 10
+    lines = mirrored(launcher, "--max-delete", "11", *words).out.splitlines()
+    assert sum(line.startswith(b"*deleting   ") for line in lines) == 11
+    assert surplus(target) == 0
+    assert surplus(place + b"/old") == 10
+    assert os.path.isdir(place + b"/old/two/more")
 
 
 def test_the_report_says_what_was_done(pair: tuple[bytes, bytes], tmp_path: Path) -> None:

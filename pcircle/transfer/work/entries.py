@@ -30,7 +30,8 @@ from pcircle.walk.items import Batch, Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
-_BATCH_S = 0.1
+BATCH_S = 0.1
+"""After so long what is left of a batch is handed back."""
 
 
 class _Names(NamedTuple):
@@ -69,7 +70,7 @@ class Entries:
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
-        until_s = time.monotonic() + _BATCH_S
+        until_s = time.monotonic() + BATCH_S
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
         if names.specials and not self._plan.keep.special:
@@ -210,7 +211,7 @@ class Entries:
 
     def singles(self, item: Singles, context: Gathering[Part]) -> None:
         """Copy roots that are not directories; hand the rest back when it takes long."""
-        until_s = time.monotonic() + _BATCH_S
+        until_s = time.monotonic() + BATCH_S
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
             finished = True

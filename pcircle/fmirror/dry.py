@@ -1,0 +1,152 @@
+"""`--dry-run`: what a mirror would do, with the comparison of one, and nothing touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any
+
+from pcircle.comparing import fields
+from pcircle.copying.extras import Extras
+from pcircle.copying.target import Names
+from pcircle.fmirror.judging import Judge, Linked, count
+from pcircle.fmirror.keeping import Keeping
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.surplus import Finder, Surplus, packed
+from pcircle.fs.directories import Directories, Lease, join_path
+from pcircle.fs.scan import Block
+from pcircle.fs.trouble import trying
+from pcircle.guards import require, require_type
+from pcircle.runtime import Context
+from pcircle.transfer.acting import Acting, letter_of
+from pcircle.transfer.counters import Counters
+from pcircle.transfer.dry import DryTask, DryVisitor
+from pcircle.transfer.items import Notice
+from pcircle.transfer.plan import Plan
+from pcircle.transfer.worker.limits import ItemLimits
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+class DryMirrorVisitor(DryVisitor):
+    """What would be done at each step of the walk."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        counters: Counters,
+        sources: Directories,
+        targets: Directories,
+        limits: ItemLimits | None,
+        acting: Acting | None,
+    ) -> None:
+        super().__init__(plan, counters, sources, targets, limits, acting)
+        mirror = require_type(MirrorPlan, plan)
+        self._keeping = Keeping(mirror, counters, Extras(plan.keep, counters, Names(plan, 0)))
+        self._judge = Judge(mirror, self._keeping)
+        self._finder = Finder(mirror) if mirror.deleting.wanted else None
+
+    def _target_of(self, root: int, path: bytes) -> Lease | None:
+        try:
+            return self._targets.lease(root, path)
+        except OSError as error:
+            if error.errno not in _NO_DIRECTORY:
+                raise
+        return None  # what is no directory would be replaced
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """See `Visitor`."""
+        lease = super().enter(opened, source, holder)
+        target_fd = None if lease is None else lease.fd
+        status = source.opened.status
+        try:
+            self._judge.directory(opened.path, (source.fd, status), target_fd, require(self._here))
+        except OSError:
+            if lease is not None:
+                lease.end()
+            raise
+        return lease
+
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`."""
+        target = require(opened.leases)[1]
+        if self._finder is not None and target is not None and opened.only is None:
+
+            def tell(paths: list[bytes]) -> None:
+                require(self._here).note([packed(opened.root, paths)])
+
+            blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
+        return super().meant(opened, blocks, source)
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        root, path = where.root, join_path(where.path, name)
+        if self._limits is not None:
+            self._limits.operations(2)
+        try:
+            fds = source_fd, target_fd
+            source, old, different = self._judge.entry(root, where.path, name, fds)
+            if old is not None:
+                self._foretold.check(root, where.path, target_fd, name)
+            if different & fields.CONTENT:
+                self._refuse(name, source_fd, source, old)
+        except OSError as error:
+            self._fail(root, path, error, context)
+            return
+        self._judge.say(path, source, old, different, context)
+        self.counters.sized += 1
+        mode, size = source.st_mode, source.st_size if stat.S_ISREG(source.st_mode) else 0
+        stays = not different & fields.CONTENT and (old is None or old.st_nlink == 1)
+        if self._acting is not None and not different:
+            self._acting.actions.skipped(root, path, letter_of(mode))
+        elif self._acting is not None:
+            action = "touch" if stays else "copy"
+            self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
+        if self._judge.is_linked(source):  # it is decided on rank 0
+            self.counters.skipped += 1
+        elif not different or stays:
+            self.counters.skipped += 1
+            self.counters.touched += different != 0
+        else:
+            count(self.counters, mode, size)
+        if old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND:
+            context.note([packed(root, [path])])
+
+    def _refuse(
+        self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None
+    ) -> None:
+        """OSError if an entry could not be copied, or may not replace what is there."""
+        if stat.S_ISREG(source.st_mode) and not os.access(
+            name, os.R_OK, dir_fd=source_fd, effective_ids=True
+        ):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if old is not None and not self._keeping.may_replace(old):
+            with trying("create the copy of"):
+                raise IsADirectoryError(errno.EISDIR, "a directory is in its place")
+
+    def _say(self, root: int, path: bytes, text: str, context: Context[Any]) -> None:
+        """The judge says it."""
+
+    def tell(self, context: Context[Any]) -> None:
+        """An item ends."""
+        self._judge.tell(context)
+
+
+class DryMirrorTask(DryTask):
+    """One rank's part of a mirror that is not made."""
+
+    notice_type = Notice | Surplus | Linked
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """See `DryTask`."""
+        return DryMirrorVisitor
+
+    def _tell_actions(self, context: Context[Any]) -> None:
+        super()._tell_actions(context)
+        require_type(DryMirrorVisitor, self._visitor).tell(context)

@@ -1,0 +1,190 @@
+"""What a run does, or would do, as rsync's `--itemize-changes` shows it: a line for each entry.
+
+Entries are judged before they are touched. Of hard-linked ones that takes all names of an inode, so
+these go to rank 0, which puts them in order when all are there: the first name that is in the
+target keeps its place, and what is no link to it becomes one. Where none is there all are new.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pcircle.comparing import fields
+from pcircle.comparing.details import Details
+from pcircle.comparing.itemize import itemized
+from pcircle.fmirror.keeping import Keeping
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fs.sorting import Sorter
+from pcircle.names import show
+from pcircle.runtime import Context
+from pcircle.tool.actions import Lines
+from pcircle.transfer.counters import Counters
+
+_COLUMNS = 11
+_TOGETHER = 256
+_INODE_DIGITS = 32
+_NEW = fields.KIND | fields.CONTENT
+
+Status = os.stat_result
+
+
+class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """Records of names that are hard-linked in the source, see `Groups`."""
+
+    records: tuple[bytes, ...]
+
+
+class Change(NamedTuple):
+    """What becomes of a name that is hard-linked in the source."""
+
+    different: int
+    mode: int
+    size_bytes: int  # that are copied
+    line: bytes
+
+
+def line_of(
+    different: int, mode: int, path: bytes, *, look: str = "", linked: bool = False
+) -> bytes:
+    """The line of an entry; what is new has `KIND`, what is copied anew `CONTENT`.
+
+    Where contents are not looked at nobody knows that they differ.
+    """
+    known = different if look == "content" else different & ~fields.CONTENT
+    shown = itemized(known, mode)[:_COLUMNS]
+    if stat.S_ISREG(mode):
+        shown = (">" if different & _NEW else ".") + shown[1:]
+    if linked:
+        shown = "h" + shown[1:]
+    slash = "/" if stat.S_ISDIR(mode) else ""
+    return f"{shown} {show(path or b'.')}{slash}\n".encode()
+
+
+class Judge:
+    """One thread's."""
+
+    def __init__(self, plan: MirrorPlan, keeping: Keeping) -> None:
+        self._plan = plan
+        self._keeping = keeping
+        self._details = Details(keeping.details.fields | fields.FLAGS * plan.keep.flags)
+        self._said: list[bytes] = []
+        self._linked: list[bytes] = []
+
+    def entry(
+        self, root: int, path: bytes, name: bytes, fds: tuple[int, int]
+    ) -> tuple[Status, Status | None, int]:
+        """What an entry is, what has its name in the target, and what differs. OSError."""
+        source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+        try:
+            if fds[1] < 0:
+                raise FileNotFoundError
+            old = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
+        except FileNotFoundError:
+            return source, None, _NEW
+        self._keeping.enter(root, path)
+        return source, old, self._keeping.differences(source, old, (fds[0], name, fds[1], name))
+
+    def is_linked(self, source: Status) -> bool:
+        """Whether an entry is a name of several that are to be one in the target as well."""
+        return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
+
+    def say(
+        self, path: bytes, source: Status, old: Status | None, different: int, context: Context[Any]
+    ) -> None:
+        """Tell of an entry, if there is something to tell."""
+        if self.is_linked(source):
+            number = source.st_dev if self._plan.one_node else 0
+            self._linked.append(_record(number, path, source, old, different))
+        elif different and self._plan.itemize:
+            look = self._plan.upkeep.look
+            self._said.append(line_of(different, source.st_mode, path, look=look))
+        if len(self._said) + len(self._linked) >= _TOGETHER:
+            self.tell(context)
+
+    def directory(
+        self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Any]
+    ) -> None:
+        """Tell of a directory; both are open, the target's if it was there. OSError."""
+        fd, status = source
+        different = fields.KIND
+        if target_fd is not None:
+            old = os.fstat(target_fd)
+            different = self._keeping.status_differences(status, old)
+            different |= self._details.of_directories((fd, target_fd), status, old)
+        self.say(path, status, None, different, context)
+
+    def tell(self, context: Context[Any]) -> None:
+        """Have rank 0 know."""
+        if self._said:
+            said, self._said = self._said, []
+            context.note([Lines(b"", said=b"".join(said))])
+        if self._linked:
+            linked, self._linked = self._linked, []
+            context.note([Linked(tuple(linked))])
+
+
+def _record(number: int, path: bytes, source: Status, old: Status | None, different: int) -> bytes:
+    """A name, so that in order those of an inode are together, files before directories."""
+    *above, name = path.split(b"/")
+    place = b"".join(b"\2%b\0" % each for each in above)
+    inode = 0 if old is None or different & fields.KIND else old.st_ino
+    numbers = b"%d %d %d %d" % (source.st_mode, source.st_size, different, inode)
+    return b"%016x%016x%b\1%b\0\0%b" % (number, source.st_ino, place, name, numbers)
+
+
+def count(counters: Counters, mode: int, size: int) -> None:
+    """An entry would be copied, with so many bytes."""
+    if stat.S_ISREG(mode):
+        counters.files += 1
+    elif stat.S_ISLNK(mode):
+        counters.links += 1
+    else:
+        counters.special += 1
+    counters.bytes_found += size
+    counters.bytes_done += size
+
+
+class Groups:
+    """The hard-linked names of a run, on rank 0."""
+
+    def __init__(self) -> None:
+        self._sorter = Sorter()
+
+    def add(self, linked: Linked) -> None:
+        """Some more."""
+        for record in linked.records:
+            self._sorter.add(record)
+
+    def changes(self, look: str) -> Iterator[Change]:
+        """What becomes of all that do not stay as they are; once."""
+        for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
+            names = [_read(record) for record in group]
+            first = next((each for each in names if each.inode), names[-1])
+            for each in names:
+                linked = each is not first
+                if each.different or each.inode != first.inode:
+                    line = line_of(each.different, each.mode, each.path, look=look, linked=linked)
+                    yield Change(each.different, each.mode, 0 if linked else each.size, line)
+        self._sorter.close()
+
+
+class _Name(NamedTuple):
+    """A name of an inode of several; `inode` is that of the target's, if it is of the kind."""
+
+    path: bytes
+    mode: int
+    size: int
+    different: int
+    inode: int
+
+
+def _read(record: bytes) -> _Name:
+    key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
+    path = b"/".join(each[1:] for each in key.split(b"\0"))
+    return _Name(path, *map(int, text.split()))

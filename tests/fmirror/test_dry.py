@@ -1,0 +1,190 @@
+"""`--dry-run` and `--itemize`: what is told is what rsync tells, and a dry run changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SOAK
+from tests.fcp.running import TWO, Launcher
+from tests.fcp.trees import write_file
+
+from .running import (
+    as_root,
+    differences,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
+from .test_judge import CHANGING, pair, shared, state
+
+__all__ = ["shared"]
+pytestmark = [as_root, needs_rsync]
+_ESCAPED = re.compile(rb"\\#([0-7]{3})|\\x([0-9a-f]{2})")
+_COLUMNS = 12
+
+
+def _plain(match: re.Match[bytes]) -> bytes:
+    return bytes([int(match[1], 8) if match[1] else int(match[2], 16)])
+
+
+def named(lines: bytes) -> set[bytes]:
+    """The paths that are named behind the columns; of links without what they lead to."""
+    found = set()
+    for line in lines.splitlines():
+        if not line.startswith(b"created directory"):
+            path = line[_COLUMNS:].split(b" -> ")[0].split(b" => ")[0]
+            found.add(_ESCAPED.sub(_plain, path).rstrip(b"/"))
+    return found
+
+
+def by_rsync(source: bytes, target: bytes) -> set[bytes]:
+    """The paths that rsync would do something with; times as exactly as they are kept."""
+    line: list[str | bytes] = ["rsync", "-naHAXi", "--modify-window=-1", "--delete"]
+    done = subprocess.run([*line, source + b"/", target + b"/"], capture_output=True, check=True)
+    return named(done.stdout)
+
+
+def told(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> set[bytes]:
+    """The paths that are named by a run."""
+    finished = mirrored(launcher, "--delete", "--allow-empty", *words, code=code)
+    return named(finished.out)
+
+
+@settings(
+    max_examples=1000 if SOAK else 25,
+    deadline=None,
+    derandomize=not SOAK,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**40))
+def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
+    source, target = pair(shared, seed)
+    expected = by_rsync(source, target)
+    before = state(shared)
+    assert told(None, "-j1", "--dry-run", "-i", source, target) == expected
+    assert state(shared) == before
+    assert told(None, "-j1", "-i", source, target) == expected
+    assert differences(source, target) == ""
+    assert told(None, "-j1", "--dry-run", "-v", source, target) == set()
+
+
+@every_launcher
+def test_every_launcher_tells_the_same(place: bytes, launcher: Launcher) -> None:
+    source, target = pair(place, 44)
+    for number in range(40):
+        os.makedirs(source + b"/many/%d" % number)
+        write_file(source + b"/many/%d/file" % number, b"new")
+    os.makedirs(target + b"/gone/deep")
+    expected = by_rsync(source, target)
+    assert len(expected) > 80
+    assert told(launcher, "--dry-run", "-v", source, target) == expected
+    assert told(launcher, "-i", source, target) == expected
+
+
+def test_the_columns(place: bytes) -> None:
+    """Letter by letter as rsync has them, but for what is behind the path of a link."""
+    source, target = place + b"/a", place + b"/b"
+    for side in (source, target):
+        os.mkdir(side)
+        for name in (b"mode", b"owner", b"time", b"size", b"same", b"attribute"):
+            os.utime(write_file(side + b"/" + name, b"content"), (10**9, 10**9))
+        os.symlink(side, side + b"/link")
+    os.chmod(target + b"/mode", 0o600)
+    os.chown(target + b"/owner", 3, 4)
+    os.utime(target + b"/time", (1, 1))
+    os.setxattr(target + b"/attribute", "user.other", b"1")
+    with open(target + b"/size", "ab") as stream:
+        stream.write(b"more")
+    os.mkfifo(source + b"/pipe")
+    os.mkdir(target + b"/surplus")
+    write_file(source + b"/new", b"")
+    os.link(source + b"/new", source + b"/second")
+    for words in ([], ["--checksum"]):
+        line = ["rsync", "-naHAXi", "--modify-window=-1", "--delete", *words]
+        found = subprocess.run([*line, source + b"/", target + b"/"], capture_output=True)
+        expected = [re.sub(rb" [-=]> .*", b"", each) for each in found.stdout.splitlines()]
+        finished = mirrored(TWO, "--dry-run", "-i", "--delete", *words, source, target)
+        assert sorted(finished.out.splitlines()) == sorted(expected)
+
+
+@needs_strace
+def test_nothing_is_changed_by_any_call(place: bytes, tmp_path: Path) -> None:
+    source, target = pair(place, 7)
+    write_file(source + b"/file", b"new")
+    os.makedirs(target + b"/gone/deep")
+    before = sorted(os.listdir(place))
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-y", "-o", str(log), "-e", f"trace={CHANGING},openat"]
+    words = ("--dry-run", "-q", "-j1", "--delete", "--resume", "--backup-dir", place + b"/old")
+    finished = run_fmirror(None, *words, source, target, prefix=prefix)
+    assert finished.code == 0, finished.said
+    calls = [line for line in log.read_bytes().splitlines() if place in line]
+    writes = [line for line in calls if b" openat(" not in line or b"O_CREAT" in line]
+    writes += [line for line in calls if b"O_WRONLY" in line or b"O_RDWR" in line]
+    assert len(calls) > 5
+    assert writes == []
+    assert sorted(os.listdir(place)) == before
+
+
+def test_limits_and_refusals_hold(place: bytes, tmp_path: Path) -> None:
+    source, target = place + b"/a", place + b"/b"
+    for side in (source, target):
+        os.mkdir(side)
+        os.utime(write_file(side + b"/same", b"content"), (10**9, 10**9))
+    write_file(source + b"/new", b"12345")
+    os.chmod(target + b"/same", 0o600)
+    os.makedirs(target + b"/gone/deep")
+    for number in range(5):
+        write_file(target + b"/gone/%d" % number, b"")
+    before = state(source), state(target)
+    words: list[str | bytes] = ["--dry-run", "--delete", source, target]
+    path = tmp_path / "report"
+    finished = run_fmirror(TWO, "--json", str(path), *words)
+    assert finished.code == 0
+    assert "7 entries would be removed" in finished.said
+    report = json.loads(path.read_bytes())
+    names = ("dry_run", "files", "bytes", "touched", "surplus", "removed")
+    assert [report[name] for name in names] == [True, 1, 5, 1, 1, 7]
+    finished = mirrored(TWO, "--max-delete", "6", *words, code=4)
+    assert "7 entries would be removed; nothing was" in finished.said
+    mirrored(TWO, "--max-delete", "7", *words)
+    empty = place + b"/empty"
+    os.mkdir(empty)
+    mirrored(TWO, "--dry-run", "--delete", empty, target, code=2)
+    os.rmdir(empty)
+    assert (state(source), state(target)) == before
+
+
+@needs_strace
+def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
+    source, target = pair(place, 7)
+    os.makedirs(source + b"/closed")
+    os.makedirs(target + b"/gone")
+    path = os.fsdecode(source + b"/closed")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", "inject=getdents64:error=EIO"]
+    finished = run_fmirror(
+        None, "-j1", "--dry-run", "-i", "--delete", source, target, prefix=prefix
+    )
+    assert finished.code == 1
+    assert "not removed: 1 directory of the source could not be read" in finished.said
+    assert b"*deleting" not in finished.out
+
+
+def test_a_large_file_and_a_directory_in_its_place_are_told_of(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    with open(source + b"/large", "wb") as stream:
+        stream.truncate(40 << 20)
+    os.makedirs(target + b"/large/deep")
+    lines = mirrored(TWO, "-i", "--delete", source, target).out.splitlines()
+    assert sorted(line[_COLUMNS:] for line in lines) == [b"./", b"large", b"large/", b"large/deep/"]
+    assert differences(source, target) == ""
