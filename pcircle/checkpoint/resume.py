@@ -30,6 +30,7 @@ from pcircle.checkpoint.store import (
     refuse_other,
     writable,
 )
+from pcircle.fs.scan import rewound
 
 _NOTHING = History(0, False, {}, ())
 
@@ -256,6 +257,6 @@ def _forget_damaged(checkpoint: Checkpoint, wish: Wish) -> Found:
 
 def _forget(checkpoint: Checkpoint) -> None:
     """Remove what earlier runs have recorded."""
-    for name in map(os.fsencode, os.listdir(checkpoint.fd)):
+    for name in map(os.fsencode, os.listdir(rewound(checkpoint.fd))):
         if name.startswith((b"journal-", b"index")):
             os.unlink(name, dir_fd=checkpoint.fd)

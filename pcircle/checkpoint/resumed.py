@@ -49,7 +49,7 @@ from pcircle.checkpoint.journal import (
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.store import Checkpoint
 from pcircle.encoding import text_of
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, rewound
 
 _ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a record
 _SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch
@@ -113,7 +113,7 @@ def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
     counts: dict[int, Named] = {}
     trouble: list[Trouble] = []
     reader = _Reader(entries.seen)
-    names = sorted(map(os.fsencode, os.listdir(checkpoint.fd)))
+    names = sorted(map(os.fsencode, os.listdir(rewound(checkpoint.fd))))
     for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
         reader.begin(run, rank)
         try:

@@ -31,6 +31,7 @@ import msgspec
 from pcircle.checkpoint.blake import blake2b
 from pcircle.checkpoint.journal import Named
 from pcircle.checkpoint.mark import remove_from
+from pcircle.fs.scan import rewound
 from pcircle.writing import write_all
 
 VERSION = 4
@@ -220,14 +221,14 @@ class Checkpoint:
 
     def remove(self, *, keep_times: bool = False) -> None:
         """Remove it; `keep_times` of the directory that it is in. OSError if that fails."""
-        for name in os.listdir(self.fd):
+        for name in os.listdir(rewound(self.fd)):
             os.unlink(name, dir_fd=self.fd)
         holder = os.path.dirname(self.path)
         remove_from(holder, lambda: os.rmdir(self.path), keep_times=keep_times)
 
     def has_journals(self) -> bool:
         """Whether a run has recorded anything."""
-        return any(name.startswith("journal-") for name in os.listdir(self.fd))
+        return any(name.startswith("journal-") for name in os.listdir(rewound(self.fd)))
 
 
 def _digest(body: bytes) -> bytes:

@@ -30,6 +30,7 @@ from pcircle.fbcast.packing import allow_descriptors
 from pcircle.fbcast.signing import signatures_of
 from pcircle.fbcast.unpacking import Comparison, Stream, Tree
 from pcircle.fs.naming import NO_SUCH_RENAME
+from pcircle.fs.scan import rewound
 from pcircle.guards import require
 from pcircle.names import show
 from pcircle.trusted import directory as open_directory
@@ -124,7 +125,7 @@ class Place:
         os.mkdir(self._own, 0o700, dir_fd=self._fd)
         if not self._take(self._own):
             return f"{shown}: another fbcast is running here"
-        for name in os.listdir(self._fd):
+        for name in os.listdir(rewound(self._fd)):
             job = os.fsencode(name)
             if job.startswith(PREFIX + plan.job.encode()) and job != self._own:
                 return f"{shown}: other nodes have the same directory; use {{host}} in its name"
@@ -157,7 +158,7 @@ class Place:
 
     def _take_earlier(self) -> bool:
         """Lock what earlier jobs of this user have left; false if one of them lives."""
-        for text in os.listdir(self._fd):
+        for text in os.listdir(rewound(self._fd)):
             name = os.fsencode(text)
             if re.fullmatch(_JOB, name) is None:
                 continue

@@ -275,6 +275,15 @@ def few_files(directory_fd: int, most: int) -> list[bytes] | None:
     return files_of(found)
 
 
+def rewound(directory_fd: int) -> int:
+    """A directory that was opened some time ago, or listed, so that all that is there now is seen.
+
+    btrfs lists what was there when a directory was opened, or set to its beginning. OSError.
+    """
+    os.lseek(directory_fd, 0, os.SEEK_SET)
+    return directory_fd
+
+
 def encoded(names: Sequence[str]) -> list[bytes]:
     """Names of a block as bytes, all at once."""
     return os.fsencode("\0".join(names)).split(b"\0") if names else []

@@ -19,7 +19,7 @@ from pcircle.encoding import text_of
 from pcircle.fs.beneath import let_owner, opener
 from pcircle.fs.directories import HOLDER, Directories, Lease, device_and_inode, inode_alone
 from pcircle.fs.directories import join_path as joined
-from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
 from pcircle.removing.plan import Counters, RemovalPlan
@@ -242,7 +242,7 @@ class Remover(EntryVisitor):
         """Remove what is in a directory now; whether there was something."""
         where: Open[int] = Open(root, path, 0, None, 0)
         counters, held_some = self.counters, False
-        for block in blocks(fd):
+        for block in blocks(rewound(fd)):
             count = len(block)
             held_some |= count > 0
             self._choose(block, path, fd)
