@@ -74,6 +74,10 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     )
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
     add("--ignore-existing", action="store_true", help="leave all files that are in B")
+    text = "link to unchanged entries in DIR what B lacks (repeatable)"
+    add("--link-dest", metavar="DIR", action="append", help=text)
+    text = "leave out what B lacks and DIR has unchanged (repeatable)"
+    add("--compare-dest", metavar="DIR", action="append", help=text)
     add("-a", "--archive", action="store_true", help="keep everything (default)")
     add_preserve(add, "all")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")

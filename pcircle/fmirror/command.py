@@ -52,6 +52,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     state_dir: bytes | None = None
     by_file_system: bool = False
     itemize: bool = False
+    link_dest: tuple[bytes, ...] = ()
+    compare_dest: tuple[bytes, ...] = ()
 
 
 class MirrorProgram(CopyProgram):
@@ -79,6 +81,10 @@ class MirrorProgram(CopyProgram):
         if root.kind != DIRECTORY:
             raise UsageError(f"'{show(source)}' is not a directory")
         _refuse_inside(source, target)
+        for other in (*options.link_dest, *options.compare_dest):
+            _refuse_other(other, source, target)
+        for other in options.link_dest:
+            _refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
         self.identity = state.identity_of(source)
         self.known = state.read(state.place_of(target, options.state_dir))
         now = changes.source_of(source)
@@ -114,8 +120,14 @@ class MirrorProgram(CopyProgram):
             _make_backup(options.deleting.backup, source, target, make=not options.dry)
         _warn_of_slash(source, target, self.complain)
         quiet_ns = None if known is None else self._quiet_ns(known, target)
-        more = {"upkeep": options.upkeep, "deleting": options.deleting, "quiet_ns": quiet_ns}
-        return {**more, "itemize": options.itemize}
+        return {
+            "upkeep": options.upkeep,
+            "deleting": options.deleting,
+            "quiet_ns": quiet_ns,
+            "itemize": options.itemize,
+            "link_dest": options.link_dest,
+            "compare_dest": options.compare_dest,
+        }
 
     def _quiet_ns(self, known: state.State, target: bytes) -> tuple[int, int] | None:
         """Since when nothing has changed whose change time is earlier, on both sides."""
@@ -187,6 +199,13 @@ def _refuse_inside(path: bytes, *others: bytes) -> None:
         os.close(fd)
 
 
+def _refuse_other(other: bytes, source: bytes, target: bytes) -> None:
+    """UsageError if a tree to link to is no directory, or is part of what is mirrored."""
+    if not os.path.isdir(other):
+        raise UsageError(f"'{show(other)}' is not a directory")
+    _refuse_inside(other, source, target)
+
+
 def _make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
     """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
     try:
@@ -198,9 +217,14 @@ def _make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> 
     except OSError as error:
         raise UsageError(f"--backup-dir '{show(backup)}': {error.strerror}") from None
     _refuse_inside(backup, source, target)
+    _refuse_apart("--backup-dir", backup, device, target)
+
+
+def _refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
+    """UsageError if what is to be linked or renamed is not on the target's file system."""
     there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
     if os.path.isdir(there) and os.stat(there).st_dev != device:
-        text = f"--backup-dir '{show(backup)}' is not on the file system of '{show(target)}'"
+        text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
         raise UsageError(text)
 
 
@@ -344,6 +368,8 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         existing=Existing(kept=True, sync=typed.fsync),
         checkpoint=wish_of(typed),
         dry=typed.dry_run,
+        link_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ()),
+        compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
         itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
         verify=typed.verify,
         sign=typed.signature,
@@ -405,5 +431,7 @@ def _refuse(typed: argparse.Namespace) -> None:
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")
     if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
         raise UsageError("--changed=fs cannot be combined with filters or --files-from")
+    if typed.signature is not None and (typed.link_dest or typed.compare_dest):
+        raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
     if typed.files_from is not None and typed.delete is not None:
         raise UsageError("--delete cannot be combined with --files-from")

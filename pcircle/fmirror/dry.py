@@ -11,6 +11,7 @@ from typing import Any
 from pcircle.comparing import fields
 from pcircle.copying.extras import Extras
 from pcircle.copying.target import Names
+from pcircle.fmirror.beside import Beside
 from pcircle.fmirror.judging import Judge, Linked, count
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
@@ -48,6 +49,7 @@ class DryMirrorVisitor(DryVisitor):
         mirror = require_type(MirrorPlan, plan)
         self._keeping = Keeping(mirror, counters, Extras(plan.keep, counters, Names(plan, 0)))
         self._judge = Judge(mirror, self._keeping)
+        self._beside = Beside(mirror, self._keeping, dry=True)
         self._finder = Finder(mirror) if mirror.deleting.wanted else None
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
@@ -90,6 +92,12 @@ class DryMirrorVisitor(DryVisitor):
             self._limits.operations(2)
         try:
             fds = source_fd, target_fd
+            linked = self._beside.has(root, where.path, name, fds)
+            if linked is not None:
+                self.counters.skipped += 1
+                self.counters.sized += 1
+                self.counters.linked += linked
+                return
             source, old, different = self._judge.entry(root, where.path, name, fds)
             if old is not None:
                 self._foretold.check(root, where.path, target_fd, name)
@@ -134,6 +142,7 @@ class DryMirrorVisitor(DryVisitor):
 
     def tell(self, context: Context[Any]) -> None:
         """An item ends."""
+        self._beside.close()
         self._judge.tell(context)
 
 

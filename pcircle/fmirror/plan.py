@@ -47,17 +47,24 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
 
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
     attributes, since the last complete run has seen to it: see `pcircle.fmirror.state`. `itemize`:
-    with a line for each change.
+    with a line for each change. What is missing in the target and as it should be in one of
+    `link_dest` is linked to that, and what is so in one of `compare_dest` left out: whole paths.
     """
 
     upkeep: Upkeep = Upkeep()
     deleting: Deleting = Deleting()
     quiet_ns: tuple[int, int] | None = None
     itemize: bool = False
+    link_dest: tuple[bytes, ...] = ()
+    compare_dest: tuple[bytes, ...] = ()
 
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""
-        return {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
+        more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
+        others = self.link_dest, self.compare_dest
+        if any(others):
+            more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(others)
+        return more
 
 
 _OF_KEEP = {

@@ -26,12 +26,14 @@ _UNREAD = ("open directory", "read directory", "reach")
 class MirrorReport(Report, frozen=True, kw_only=True):
     """A mirror's result.
 
-    `touched` are those of the `skipped` whose attributes alone were brought up to date, `surplus`
+    `touched` are those of the `skipped` whose attributes alone were brought up to date, `linked`
+    those that were linked to an entry of `--link-dest`, `surplus`
     the paths that only the target had, `removed` the entries that went (or were moved to the
     backup). `withheld` says why nothing was removed, if something was to be.
     """
 
     touched: int
+    linked: int = 0
     surplus: int = 0
     removed: int = 0
     withheld: str | None = None
@@ -48,7 +50,7 @@ class MirrorConsole(Console):
         self.itemizes = False
         self.unread = 0
         self.report: MirrorReport | None = None
-        self.entries = self._touched = 0
+        self.entries = self._touched = self._linked = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -74,13 +76,15 @@ class MirrorConsole(Console):
             outcome = _with(outcome, linked)
         total = Counters.total(report.counts for report in outcome.reports)
         self.entries = total.found
-        self._touched = total.touched
+        self._touched, self._linked = total.touched, total.linked
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
         """The report of the copy as one of a mirror."""
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
-        return MirrorReport(**fields, touched=self._touched, surplus=self.found.count)
+        return MirrorReport(
+            **fields, touched=self._touched, linked=self._linked, surplus=self.found.count
+        )
 
     def document(self, report: Report) -> None:
         """See `Console`: it is written when all is done."""

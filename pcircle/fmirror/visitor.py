@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pcircle.comparing import fields
+from pcircle.fmirror.beside import Beside
 from pcircle.fmirror.judging import Judge
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
@@ -56,6 +57,10 @@ class MirrorVisitor(CopyVisitor):
         self._judge = Judge(plan, self._keeper) if plan.itemize else None
         if self._judge is not None:
             self.does_small = False
+        self._beside: Beside | None = None
+        if plan.link_dest or plan.compare_dest:
+            self._beside = Beside(plan, self._keeper)
+            self.does_small = False
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -73,6 +78,8 @@ class MirrorVisitor(CopyVisitor):
         self._tell_surplus(context)
         if self._judge is not None:
             self._judge.tell(context)
+        if self._beside is not None:
+            self._beside.close()
         self._mark_changed()
         super().end(context, opens)
 
@@ -89,6 +96,7 @@ class MirrorVisitor(CopyVisitor):
     def _mark_changed(self) -> None:
         counts = self._counters
         done = counts.files + counts.links + counts.special + counts.touched + counts.bytes_found
+        done += counts.linked
         if not self._is_marked and (done > self._done or self._has_made):
             self._is_marked = True
             self._sides.leave_mark(0)
@@ -209,10 +217,28 @@ class MirrorVisitor(CopyVisitor):
         if self._skips and not require(where.place).made:
             names.files = self._left(where, names.files, fds, _OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
+        if self._beside is not None:
+            for some in (names.files, names.links, names.specials):
+                some[:] = self._without(where, some, fds)
         if self._judge is not None:
             self._judged(where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
+
+    def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
+        """Those of some names that were not linked to another tree, nor left out for one."""
+        left, beside, counters = [], require(self._beside), self._counters
+        for name in names:
+            linked = beside.has(where.root, where.path, name, fds)
+            if linked is None:
+                left.append(name)
+            else:
+                counters.linked += linked
+        done = len(names) - len(left)
+        counters.skipped += done
+        counters.sized += done
+        counters.weight += where.weight * done
+        return left
 
     def _judged(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]

@@ -17,7 +17,8 @@ class Counted(Counts):
     one of files, directories, links, special, skipped, special_skipped or failed. `scans_due` are
     the directories found, `scans_done` those read.
     `special_skipped` are special files that are not copied without -a, `touched` those of the
-    skipped whose attributes alone were brought up to date.
+    skipped whose attributes alone were brought up to date, `linked` those that were linked to an
+    entry of another tree.
     """
 
     found: int
@@ -27,6 +28,7 @@ class Counted(Counts):
     failed: int
     special_skipped: int
     touched: int
+    linked: int
 
 
 class Counters(Measured, Counted):
