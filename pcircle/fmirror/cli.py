@@ -73,6 +73,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
         help="look at everything, or at what btrfs says has changed since the last run",
     )
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
+    add("--existing", action="store_true", help="make nothing that B lacks")
     add("--ignore-existing", action="store_true", help="leave all files that are in B")
     text = "link to unchanged entries in DIR what B lacks (repeatable)"
     add("--link-dest", metavar="DIR", action="append", help=text)

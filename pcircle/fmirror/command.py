@@ -407,7 +407,7 @@ def _upkeep(typed: argparse.Namespace) -> Upkeep:
         look = "size"
     window = typed.modify_window
     window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
-    return Upkeep(look, window_ns, typed.update, typed.ignore_existing)
+    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing)
 
 
 def _deleting(typed: argparse.Namespace) -> Deleting:

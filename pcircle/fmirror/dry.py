@@ -15,7 +15,7 @@ from pcircle.fmirror.beside import Beside
 from pcircle.fmirror.judging import Judge, Linked, count
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.surplus import Finder, Surplus, packed
+from pcircle.fmirror.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import trying
@@ -49,6 +49,7 @@ class DryMirrorVisitor(DryVisitor):
         mirror = require_type(MirrorPlan, plan)
         self._keeping = Keeping(mirror, counters, Extras(plan.keep, counters, Names(plan, 0)))
         self._judge = Judge(mirror, self._keeping)
+        self._existing = mirror.upkeep.existing
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._finder = Finder(mirror) if mirror.deleting.wanted else None
 
@@ -82,6 +83,8 @@ class DryMirrorVisitor(DryVisitor):
                 require(self._here).note([packed(opened.root, paths)])
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
+        if self._existing:
+            blocks = existing(blocks, -1 if target is None else target.fd)
         return super().meant(opened, blocks, source)
 
     def _entry(

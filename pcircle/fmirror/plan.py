@@ -20,13 +20,14 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
 
     `look` says what tells that content is the same, times being so if they are at most `window_ns`
     apart (None: as exactly as both sides keep them). `newer`: files of the target that are newer
-    stay. `stays`: what is there stays as it is.
+    stay. `stays`: what is there stays as it is. `existing`: what is not there is left out.
     """
 
     look: Look = "time"
     window_ns: int | None = None
     newer: bool = False
     stays: bool = False
+    existing: bool = False
 
 
 class Deleting(msgspec.Struct, frozen=True, array_like=True):

@@ -133,6 +133,15 @@ def folds(directory_fd: int, block: Block) -> bool:
     return False
 
 
+def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
+    """The same blocks, less what the target's directory has not; with -1 there is none."""
+    for block in found:
+        for kind in _KINDS:
+            names = getattr(block, kind) if target_fd >= 0 else ()
+            setattr(block, kind, [name for name in names if _exists(name, target_fd)])
+        yield block
+
+
 def packed(root: int, paths: Iterable[bytes]) -> Surplus:
     """Paths as a notice."""
     return Surplus(root, b"".join(path + b"\0" for path in paths))

@@ -19,7 +19,7 @@ from pcircle.fmirror.beside import Beside
 from pcircle.fmirror.judging import Judge
 from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.surplus import Finder, Surplus, packed
+from pcircle.fmirror.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.stats import CAPACITY, Failed, Stats
@@ -174,6 +174,8 @@ class MirrorVisitor(CopyVisitor):
                     self._tell_surplus(require(self._context))
 
             blocks = self._finder.watched(blocks, fds, opened.path, tell)
+        if self._mirror.upkeep.existing and leases is not None:
+            blocks = existing(blocks, require(leases[1]).fd)
         return super().meant(opened, blocks, source)
 
     def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
