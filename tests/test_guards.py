@@ -49,7 +49,7 @@ READERS = {
     "walk/segments.py",
 }
 # Who makes such memory for anything else: names of attributes, and the kernel's records of files.
-OTHERS = {"encoding.py", "ffind/evaluating/birth.py", "fs/status.py"}
+OTHERS = {"encoding.py", "fs/status.py"}
 LARGE_BYTES = 64 << 10
 
 

@@ -123,7 +123,7 @@ class Changer(Changing):
             return False
         try:
             status, target = os.fstat(path_fd), target_of(path_fd)
-            due = self._due(opened, status, target)
+            due = self._due(opened, status, target, path_fd)
             if due.new is None or self._access(due.new) & ~self._access(due.old) & _ENTER == 0:
                 return False
             self._bring(opened.root, opened.path, status, target, due.old, due.new)
@@ -147,23 +147,23 @@ class Changer(Changing):
             opened.own, self._unlocked = self._unlocked[1], None
             return None
         target: Target = source.fd if not source.searched else target_of(source.fd)
-        opened.own = due = self._due(opened, status, target)
+        opened.own = due = self._due(opened, status, target, source.fd)
         if due.new is not None and not self._takes(due):
             self._try(opened, target)
         return None
 
-    def _due(self, opened: Open[int], status: os.stat_result, target: Target) -> _Due:
+    def _due(self, opened: Open[int], status: os.stat_result, target: Target, fd: int) -> _Due:
         """A directory, with what it is to be. OSError, Changed."""
         if self._plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             old = state_of(status, target)
             return _Due(status, old, restored(mark, status, old) if mark else None)
         old = state_of(status, target if self._lists else None)
-        if not self._is_meant(opened, status):
+        if not self._is_meant(opened, status, fd):
             return _Due(status, old, None)
         return _Due(status, old, self._wisher.of(stat.S_IFDIR, old))
 
-    def _is_meant(self, opened: Open[int], status: os.stat_result) -> bool:
+    def _is_meant(self, opened: Open[int], status: os.stat_result, fd: int) -> bool:
         kinds = self._plan.wanted.kinds
         if opened.only is not None:
             from pcircle.fs.lists import names_itself  # few runs have a list
@@ -174,7 +174,7 @@ class Changer(Changing):
                 return False
         if kinds is not None and "d" not in kinds:
             return False
-        wanted = self._is_wanted is None or self._is_wanted(opened.path, status)
+        wanted = self._is_wanted is None or self._is_wanted(opened.path, status, fd)
         return wanted and self._wisher.is_meant(status.st_uid, status.st_gid)
 
     def _access(self, state: State) -> int:
@@ -318,7 +318,7 @@ class Changer(Changing):
             if due is None and opened.leases is not None:
                 lease = opened.leases[0]
                 target = target_of(lease.fd) if lease.searched else lease.fd
-                due = opened.own = self._due(opened, lease.opened.status, target)
+                due = opened.own = self._due(opened, lease.opened.status, target, lease.fd)
                 if due.new is not None:
                     self._try(opened, target)
         except OSError as another:

@@ -18,7 +18,7 @@ from pcircle.fprof.task import ProfileTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns
+from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, called, run_tool
@@ -52,6 +52,7 @@ class ProfileProgram(ToolProgram):
         options = self._options
         check_outputs(options)
         roots, volumes = resolve(options.paths)
+        refuse_ageless(options.wanted, options.paths)
         if options.files_from is not None:
             self._lists = lists_of(options, roots, self.complain)
         plan = Plan(

@@ -22,6 +22,7 @@ SAME_FILE: Final = "same file"
 COLLISION: Final = "name collision"
 MOUNT: Final = "mount point"
 BUSY: Final = "written to"
+AGELESS: Final = "birth time"
 
 _TRIED = "tried"  # the attribute of an error
 _SPECIAL_KINDS = {

@@ -17,7 +17,7 @@ from pcircle.fsum.task import SumTask
 from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable, import_ahead
 from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns
+from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, called, run_tool
@@ -104,6 +104,7 @@ class SumProgram(ToolProgram):
         options = self._options
         if options.json is not None:
             jsonout.check(options.json)
+        refuse_ageless(options.wanted, options.paths)
         chunk = options.chunk_bytes
         old, name, listed = self._compared()
         here = working_directory()

@@ -45,12 +45,16 @@ _OTHER = "it is no longer what was planned"
 
 
 class _Seen:
-    """A directory as it was when it was opened, and whether something of what it held was meant."""
+    """A directory as it was when it was opened, and whether something of what it held was meant.
 
-    __slots__ = ("held_some", "status")
+    `wanted` tells whether it is what the filters want.
+    """
 
-    def __init__(self, status: os.stat_result) -> None:
+    __slots__ = ("held_some", "status", "wanted")
+
+    def __init__(self, status: os.stat_result, *, wanted: bool) -> None:
         self.status = status
+        self.wanted = wanted
         self.held_some = False
 
     def held(self, blocks: Iterable[Block]) -> Iterator[Block]:
@@ -105,7 +109,7 @@ class Remover(EntryVisitor):
         super().enter(opened, source, holder)
         plan, status = self._plan, source.opened.status
         opened.entered = plan.recursive or plan.listed
-        opened.own = _Seen(status)
+        opened.own = self._seen(opened, source)
         if plan.applies:
             mark = mark_in(require(opened.only), self.task.lists)
             if mark and mark != mark_of(status):
@@ -153,12 +157,15 @@ class Remover(EntryVisitor):
         is_steady = self._steadiness.of(source.opened.status.st_dev)
         return blocks if is_steady else listed_first(blocks)
 
+    def _seen(self, opened: Open[int], source: Lease) -> _Seen:
+        status, wanted = source.opened.status, self._is_wanted
+        return _Seen(status, wanted=wanted is None or wanted(opened.path, status, source.fd))
+
     def _stays_empty(self, opened: Open[int], seen: _Seen) -> bool:
         """Whether a directory that held nothing is not what the filters want."""
-        wanted = self._is_wanted
-        if wanted is None or seen.held_some or (opened.only is not None and opened.only.is_range):
+        if seen.held_some or (opened.only is not None and opened.only.is_range):
             return False
-        return not wanted(opened.path, seen.status)
+        return not seen.wanted
 
     def leave(self, opened: Open[int], context: Context[Any]) -> int:
         """See `Visitor`."""
@@ -258,10 +265,11 @@ class Remover(EntryVisitor):
                     inner = self.task.open_beneath(name, fd)
                     try:
                         status, wanted = os.fstat(inner), self._is_wanted
+                        stays = wanted is not None and not wanted(below, status, inner)
                         held = levels and self._sweep(root, below, inner, levels - 1, context)
                     finally:
                         os.close(inner)
-                    if not held and wanted is not None and not wanted(below, status):
+                    if stays and not held:
                         self._stays = 1
                         counters.kept += 1
                         continue
@@ -313,8 +321,12 @@ class Remover(EntryVisitor):
             return None
         if plan.force_modes and self._dry:  # the run would list it, and remove what is in it
             return None
-        status = opened.leases[0].opened.status
-        if self._stays_empty(opened, _Seen(status)):
+        source = opened.leases[0]
+        status = source.opened.status
+        try:
+            if self._stays_empty(opened, self._seen(opened, source)):
+                return None
+        except Trouble:  # it is not known
             return None
         if plan.applies:
             is_meant = mark_in(require(opened.only), self.task.lists) == mark_of(status)

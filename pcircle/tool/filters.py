@@ -7,9 +7,10 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pcircle.errors import UsageError
+from pcircle.fs.status import birth_ns
 from pcircle.tool.times import date_ns
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number
@@ -42,6 +43,16 @@ def attributes_of(typed: argparse.Namespace) -> Attributes:
         kinds=_kinds(typed.kind),
         match=tuple(map(_expression, typed.match or ())),
     )
+
+
+def refuse_ageless(wanted: Attributes, paths: Iterable[bytes]) -> None:
+    """UsageError if birth times are asked for where one of the PATHs, a directory, has none."""
+    if wanted.by_time != "btime":
+        return
+    for path in paths:
+        if os.path.isdir(path) and birth_ns(path, None, follow=True) is None:
+            reason = "its file system keeps no birth times"
+            raise UsageError(f"--by-time=btime: '{show(path)}': {reason}")
 
 
 def now_ns() -> int:

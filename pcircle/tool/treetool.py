@@ -28,7 +28,7 @@ from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.again import command
 from pcircle.tool.console import Console, miscounted, unsettled
 from pcircle.tool.failures import line_of
-from pcircle.tool.filters import now_ns
+from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, rules_of
 from pcircle.tool.options import Common, refuse_idle_null
 from pcircle.tool.options import common as common_of
@@ -240,6 +240,7 @@ class TreeProgram(ToolProgram):
         if options.json is not None:
             jsonout.check(options.json)
         roots = self.roots()
+        refuse_ageless(options.wanted, self.paths)
         fields: dict[str, Any] = {
             "roots": roots,
             "directory": self.directory(),

@@ -19,7 +19,7 @@ from pcircle.fs.metadata import Keep
 from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
-from pcircle.tool.filters import now_ns
+from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import read_paths, rules_of
 from pcircle.tool.options import Common
 from pcircle.tool.program import ToolProgram, run_tool
@@ -117,6 +117,7 @@ class CopyProgram(ToolProgram):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         _refuse_unusable(options)
+        refuse_ageless(options.wanted, options.sources)
         rules = rules_of(options.filters, null=options.null)
         here = working_directory()
         self._wish = reached(options.checkpoint)

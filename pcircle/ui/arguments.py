@@ -216,7 +216,7 @@ def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: 
     add("--older-than", metavar="T", help="changed at or before T")
     add(
         "--by-time",
-        choices=("mtime", "ctime", "atime"),
+        choices=("mtime", "ctime", "atime", "btime"),
         help="time that these compare (default: mtime)",
     )
     add("--min-size", metavar="SIZE", help="of at least SIZE")

@@ -3,7 +3,8 @@
 They choose among what is no directory: directories are always entered, since what is meant may be
 in them. An entry is looked up only if a filter needs that, once for all of these, and only if the
 filters that need none have left it in. One that can't be looked up is left in: what the tool does
-with it will fail, and that is told.
+with it will fail, and that is told. Where birth times are asked for and not kept, nobody knows what
+is meant: the directory fails.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import msgspec
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
+from pcircle.fs.status import birth_ns
+from pcircle.fs.trouble import AGELESS, Trouble
 
 KINDS = "fdlpsbc"
 _SPECIAL = "psbc"
@@ -31,8 +34,9 @@ LETTERS = {
     stat.S_IFCHR: "c",
 }
 
-Time = Literal["mtime", "ctime", "atime"]
+Time = Literal["mtime", "ctime", "atime", "btime"]
 Test = Callable[[os.stat_result], bool]
+BirthTest = Callable[[bytes, int], bool]
 Names = list[str]
 
 
@@ -80,6 +84,7 @@ def chooser_of(
     tests = _tests(wanted, now_ns)
     kinds = KINDS if wanted.kinds is None else wanted.kinds
     among = [*tests, _is_of(kinds)] if set(_SPECIAL) - set(kinds) else tests
+    born = _born(wanted, now_ns, follow=follow)
 
     def some(names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int) -> Names:
         if not (names and is_wanted):
@@ -87,7 +92,9 @@ def chooser_of(
         if patterns:
             paths = ((name, join_path(path, os.fsencode(name))) for name in names)
             names = [name for name, whole in paths if all(find(whole) for find in patterns)]
-        return [name for name in names if _passes(name, fd, tests, follow)] if tests else names
+        if tests or born is not None:
+            return [name for name in names if _passes(name, fd, tests, born, follow)]
+        return names
 
     def choose(block: Block, path: bytes, fd: int) -> None:
         block.files = some(block.files, "f" in kinds, tests, path, fd)
@@ -100,30 +107,66 @@ def chooser_of(
 
 def test_of_directory(
     wanted: Attributes, now_ns: int
-) -> Callable[[bytes, os.stat_result], bool] | None:
-    """Whether a directory is wanted for itself, by its path and status; None: any of the kinds is.
+) -> Callable[[bytes, os.stat_result, int], bool] | None:
+    """Whether a directory is wanted for itself, by its path, status and descriptor.
 
-    Sizes say nothing of directories, so where one is asked for none is wanted.
+    None: any of the kinds is. Sizes say nothing of directories, so where one is asked for none is
+    wanted. What is returned raises Trouble where birth times are asked for and not kept.
     """
     if msgspec.structs.replace(wanted, by_time=ANY.by_time, kinds=None) == ANY:
         return None
     if wanted.min_bytes is not None or wanted.max_bytes is not None:
-        return lambda path, status: False
+        return lambda path, status, fd: False
     patterns = [re.compile(text, re.DOTALL).search for text in wanted.match]
     tests = _tests(wanted, now_ns)
+    born = _born(wanted, now_ns, follow=False)
 
-    def is_wanted(path: bytes, status: os.stat_result) -> bool:
-        return all(find(path) for find in patterns) and all(test(status) for test in tests)
+    def is_wanted(path: bytes, status: os.stat_result, fd: int) -> bool:
+        is_found = all(find(path) for find in patterns) and all(test(status) for test in tests)
+        return is_found and (born is None or born(b"", fd))
 
     return is_wanted
 
 
-def _passes(name: str, directory_fd: int, tests: Sequence[Test], follow: bool) -> bool:
+def _passes(
+    name: str, directory_fd: int, tests: Sequence[Test], born: BirthTest | None, follow: bool
+) -> bool:
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)
     except OSError:
         return True  # the tool will find out why
-    return all(test(status) for test in tests)
+    if not all(test(status) for test in tests):
+        return False
+    return born is None or born(os.fsencode(name), directory_fd)
+
+
+def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:
+    """What is asked of the birth time of a name in a directory; None: nothing."""
+    newer, older = wanted.newer, wanted.older
+    if wanted.by_time != "btime" or (newer is None and older is None):
+        return None
+    after_ns = None if newer is None else newer.at_ns(now_ns)
+    until_ns = None if older is None else older.at_ns(now_ns)
+
+    def test(name: bytes, directory_fd: int) -> bool:
+        born_ns = birth_ns(name, directory_fd, follow=follow)
+        if born_ns is None:
+            if name and _is_gone(name, directory_fd, follow):
+                return True  # as of one that can't be looked up
+            raise Trouble(AGELESS, "the file system keeps no birth times (--by-time=btime)")
+        return (after_ns is None or born_ns > after_ns) and (
+            until_ns is None or born_ns <= until_ns
+        )
+
+    return test
+
+
+def _is_gone(name: bytes, directory_fd: int, follow: bool) -> bool:
+    try:
+        os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)
+    except OSError:
+        return True
+    return False
 
 
 def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
@@ -134,11 +177,11 @@ def _tests(wanted: Attributes, now_ns: int) -> list[Test]:
         "ctime": lambda status: status.st_ctime_ns,
         "atime": lambda status: status.st_atime_ns,
     }
-    time_of = times[wanted.by_time]
-    if wanted.newer is not None:
+    time_of = times.get(wanted.by_time)
+    if wanted.newer is not None and time_of is not None:
         after_ns = wanted.newer.at_ns(now_ns)
         tests.append(lambda status: time_of(status) > after_ns)
-    if wanted.older is not None:
+    if wanted.older is not None and time_of is not None:
         until_ns = wanted.older.at_ns(now_ns)
         tests.append(lambda status: time_of(status) <= until_ns)
     if wanted.min_bytes is not None:

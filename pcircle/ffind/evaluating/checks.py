@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pcircle.encoding import to_scan
-from pcircle.ffind.evaluating.birth import birth_ns
 from pcircle.ffind.evaluating.entry import Entry, Test
 from pcircle.ffind.evaluating.inodes import INODE_TESTS, fs_type
 from pcircle.ffind.evaluating.layouts import LAYOUT_TESTS
 from pcircle.ffind.language import regexes
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.patterns import matcher, text_of
+from pcircle.fs.status import birth_ns
 from pcircle.walk.attributes import LETTERS
 
 _NS = 1_000_000_000

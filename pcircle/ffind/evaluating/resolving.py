@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.errors import UsageError
-from pcircle.ffind.evaluating.birth import birth_ns
 from pcircle.ffind.language.nodes import Node
 from pcircle.ffind.language.words import refused
+from pcircle.fs.status import birth_ns
 from pcircle.tool.filters import moment_of
 from pcircle.tool.times import date_ns
 from pcircle.ui.names import show
