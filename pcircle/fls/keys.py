@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 
 from pcircle.fs.stats import Stats
+from pcircle.guards import require
 from pcircle.ui.listing import Owners, groups, users
 
 TIMES = ("mtime", "atime", "ctime")
@@ -73,12 +74,12 @@ class Keys:
             parts.append(list(map(self._text_of(field, descends), _column(field, stats, count))))
         return list(map(b"".join, zip(*parts, last, strict=True)))
 
-    def of_directory(self, name: bytes, status: os.stat_result) -> bytes:
-        """The same for a directory whose status is known."""
+    def of_directory(self, name: bytes, status: os.stat_result | None) -> bytes:
+        """The same for a directory whose status is known, or not needed."""
         last = turned(name) if self._turns else name
         if self.of_names_alone:
             return last
-        parts = [self._text_of(*key)(_value(key[0], status)) for key in self._fields]
+        parts = [self._text_of(*key)(_value(key[0], require(status))) for key in self._fields]
         return b"".join((b"1" * self._first, *parts, last))
 
     def _text_of(self, field: str, descends: bool) -> Callable[[int], bytes]:

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -23,7 +22,7 @@ from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan,
 from pcircle.fls.records import OPERANDS, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import Block, Listings, encoded
+from pcircle.fs.scan import FILE, FOLDER, Block, Listings, encoded, few, files_of
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -40,6 +39,9 @@ from pcircle.workers.throttle import BURST_S, Throttle
 MAX_WHOLE = 4096
 """Names of a directory that is done whole."""
 _ITSELF = (b".", b"..")
+_FILE = b"\0" + FILE
+_FEW = 256  # names
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HERE = -100  # AT_FDCWD
 _FLUSH_BYTES = 64 << 10
 _MUCH_BYTES = 1 << 20
@@ -74,6 +76,9 @@ class ListVisitor(EntryVisitor):
         self._context: Context[Any] | None = None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
+        more = self._looks_up or self._follows or self._rows or self._acts
+        of_names = self._keys.of_names_alone and not more
+        self.does_bare = of_names and plan.recursive and plan.form.hidden < len(_ITSELF)
 
     def _shown(self, where: Where) -> bytes:
         """The path of a directory as the user knows it; nothing for where PATHs are."""
@@ -103,6 +108,43 @@ class ListVisitor(EntryVisitor):
             sums = (1, status.st_size, status.st_blocks, status.st_mtime_ns)
             self._keep_sums(opened.ancestors, sums, self._shown(opened))
         return None
+
+    def bare(
+        self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
+    ) -> list[bytes]:
+        """See `Visitor`: of a few files, of which nothing but the names is shown."""
+        rest: list[bytes] = []
+        count = 0
+        shown = self._shown(above).rstrip(b"/") + b"/"
+        for name in names:
+            try:
+                fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
+                try:
+                    files = files_of(few(fd, _FEW))
+                finally:
+                    os.close(fd)
+            except OSError:
+                files = None
+            if files is None:
+                rest.append(name)
+                continue
+            files = self._visible(files)
+            count += len(files)
+            keys = self._keys.of(files, None, {}) if self._plan.keys else files
+            rows = [(each,) for each in self._fields.shown(files)]
+            heading = b""
+            if self._plan.headed:
+                heading = self._fields.shown([shown + name])[0] + b":\n"
+            place = place_in(above.ancestors, self._keys.of_directory(name, None))
+            self._keep_together(place, Batch(keys, rows, Widths([], heading=heading)), whole=True)
+        counters, done = self.counters, len(names) - len(rest)
+        counters.found += count
+        counters.files += count
+        counters.sized += count + done
+        counters.scans_done += done
+        counters.directories += done
+        counters.weight += above.weight * done
+        return rest
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]
@@ -151,13 +193,14 @@ class ListVisitor(EntryVisitor):
         if self._looks_up:
             names = self._listings.whole(source.fd, status, system)
         if names is None:
-            scan: Any = os.scandir(to_scan(source.fd))
-            with scan as entries:
-                some = list(islice(entries, MAX_WHOLE + 1))
-            names = encoded([exact(each.name) for each in some])
-            if len(names) <= MAX_WHOLE and not self._looks_up:
-                inner = [exact(each.name) for each in some if each.is_dir(follow_symlinks=False)]
-                below = self._visible(encoded(inner))
+            found = few(source.fd, MAX_WHOLE)
+            if found is None:
+                return None
+            os.lseek(source.fd, 0, os.SEEK_SET)  # it may be read again, see `_kinds`
+            entries = found.split(b"\0")[1:]
+            names = [each[1:] for each in entries]
+            if not self._looks_up and len(names) > found.count(_FILE):
+                below = self._visible([each[1:] for each in entries if each[:1] == FOLDER])
         return None if len(names) > MAX_WHOLE else (self._visible(names), below)
 
     def _visible(self, names: list[bytes]) -> list[bytes]:

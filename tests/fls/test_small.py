@@ -1,0 +1,148 @@
+"""Small directories, of which nothing but the names is shown: as ls lists them, with few calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fcp.running import TWO, without_rights
+
+from .running import ls, many, run_fls
+
+OPTIONS = ["-R", "-rR", "-AR", "-aR", "-1R", "-R --exclude=nothing", "-UR"]
+JOBS = [1, 2, 4]
+CALLS = {"openat": 1, "getdents64": 2, "close": 1}
+SLACK = 70  # calls that start and end take, once more and once less
+# A clock on which nothing is slow, whatever else the machine does.
+STEADY = """
+import itertools, sys, types
+from pcircle.walk import walker
+ticks = itertools.count()
+walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
+from pcircle.fls.cli import main
+sys.exit(main())
+"""
+
+
+def _files(top: Path, names: list[str]) -> None:
+    top.mkdir(parents=True)
+    for name in names:
+        (top / name).touch()
+
+
+def wide(top: Path) -> None:
+    """Many small directories side by side, some of them empty."""
+    for number in range(300):
+        _files(top / f"d{number}", [f"{number * 7919 % 11}-{each}" for each in range(number % 7)])
+
+
+def deep(top: Path) -> None:
+    """A small directory on each of many levels."""
+    for level in range(60):
+        _files(top / "/".join(["in"] * level) / "small", ["b", "a", f"level {level}"])
+
+
+def mixed(top: Path) -> None:
+    """Directories that are not small and plain among those that are."""
+    for number in range(100):
+        inner = top / f"d{number}"
+        _files(inner, ["file", ".hidden file"])
+        if number % 5 == 0:
+            (inner / "link").symlink_to("file")
+        if number % 7 == 0:
+            (inner / "to directory").symlink_to("..")
+        if number % 11 == 0:
+            os.mkfifo(inner / "fifo")
+        if number % 13 == 0:
+            _files(inner / "below", ["1", "2"])
+        if number % 17 == 0:
+            _files(inner / ".below", ["1", ".2"])
+    top.joinpath(".hidden directory").mkdir()
+
+
+def long(top: Path) -> None:
+    """As many names as are done at once, one more, and more than are done whole."""
+    for count in (255, 256, 257, 1000, 4096, 4097):
+        _files(top / f"of {count}", [f"{name:05d}" for name in range(count)])
+        _files(top / f"beside {count}", ["only"])
+    _files(top / "names", [f"{letter * 255}" for letter in "abcdefghijklmnopqrstuvwxyz"])
+
+
+def odd(top: Path) -> None:
+    """Names of every byte, and directories of such names."""
+    top.mkdir()
+    for byte in range(1, 256):
+        if byte == ord("/"):
+            continue
+        inner = os.path.join(bytes(top), b"d" + bytes([byte]))
+        os.mkdir(inner)
+        os.mknod(inner + b"/f" + bytes([byte]))
+        os.mknod(inner + b"/\xff\n" + bytes([byte]))
+
+
+@pytest.mark.parametrize("build", [wide, deep, mixed, long, odd], ids=lambda each: each.__name__)
+def test_small_directories_are_listed_as_by_ls(
+    tmp_path: Path, build: Callable[[Path], None]
+) -> None:
+    top = tmp_path / "tree"
+    build(top)
+    here = bytes(tmp_path)
+    lines = [[f"-j{jobs}", *shlex.split(each), "tree"] for jobs in JOBS for each in OPTIONS]
+    for line, text in zip(lines, many(lines, here, here), strict=True):
+        words = [word for word in line[1:] if not word.startswith("--")]
+        want = ls(*[word.replace("U", "") for word in words], cwd=here)
+        if "-UR" in words:  # in any order; a large directory may come in parts
+            assert build is long or sorted(text.split()) == sorted(want.split()), line
+        else:
+            assert text == want, line
+
+
+def test_what_can_not_be_read_is_named_and_the_rest_listed(tmp_path: Path) -> None:
+    top = tmp_path / "tree"
+    wide(top)
+    for number in (3, 4, 77):
+        (top / f"d{number}").chmod(0)
+    for directory in (tmp_path, *list(tmp_path.parents)[:2]):
+        directory.chmod(0o755)
+    drop = without_rights("dac_override", "dac_read_search")
+    command = [*drop, "ls", "-R", str(top)]
+    want = subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True)
+    found = run_fls(TWO, "-R", bytes(top), prefix=drop)
+    assert found.code == 1
+    assert found.said.count("': Permission denied") == want.stderr.count(b": Perm") == 3
+    assert found.out == want.stdout
+
+
+def calls(place: Path, directories: int) -> Counter[str]:
+    """How often each call is made by a listing of so many directories of four files."""
+    top = place / f"of {directories}"
+    for number in range(directories):
+        _files(top / f"{number}", list("abcd"))
+    trace = place / "calls"
+    strace = ["strace", "-f", "-o", str(trace), "-e", "signal=none"]
+    command = [*strace, sys.executable, "-c", STEADY, "-q", "-j1", "-R", str(top)]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b":\n") == directories + 1
+    return Counter(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
+
+
+def test_calls_for_a_directory_of_four_files(tmp_path: Path) -> None:
+    """Of the hundred directories that one of two listings has more: opened, read and closed."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    few, more = calls(tmp_path, 20), calls(tmp_path, 120)
+    for name, count in CALLS.items():
+        assert more[name] - few[name] <= 100 * count + SLACK, name
+    assert more["getdents64"] - few["getdents64"] == 100 * CALLS["getdents64"]
+    for name in ("newfstatat", "fstat", "statx", "stat", "lstat", "fcntl", "openat2", "lseek"):
+        assert more[name] - few[name] <= SLACK, name
