@@ -15,13 +15,16 @@ from pcircle.ui.arguments import (
     add_output,
     add_patterns,
     add_performance,
+    add_plans,
     add_polite,
     add_stop,
     notes,
     run,
 )
 
-USAGE = "ffind [OPTION]... [PATH]... [EXPRESSION]"
+USAGE = """\
+ffind [OPTION]... [PATH]... [EXPRESSION]
+       ffind --apply PLAN [OPTION]..."""
 
 DESCRIPTION = """\
 Find entries of trees in parallel, by an expression as of find(1).
@@ -81,7 +84,7 @@ def parser() -> FindParser:
     add("--stat", choices=("auto", "never"), default="auto", help="never look entries up")
     add("--in", dest="within", metavar="PROFILE", help="not available yet")
     add("--dry-run", action="store_true", help="show what would be removed and run")
-    add("--max-delete", metavar="N", help="if more than N (or N%%) would go, remove nothing")
+    add_plans(add)
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
     add_patterns(add)
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
@@ -95,8 +98,6 @@ def parser() -> FindParser:
     p.set_defaults(
         files_from=None,
         one_file_system=False,
-        apply=None,
-        plan=None,
         newer_than=None,
         older_than=None,
         by_time=None,

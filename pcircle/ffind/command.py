@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.errors import UsageError
+from pcircle.ffind.applying import ApplyProgram
 from pcircle.ffind.console import FindConsole
 from pcircle.ffind.evaluating.compiling import needs_status
 from pcircle.ffind.evaluating.resolving import Resolver
@@ -20,7 +21,7 @@ from pcircle.ffind.plan import FindPlan
 from pcircle.ffind.starts import listed_starts, start_of
 from pcircle.ffind.task import FindTask
 from pcircle.runtime import Task
-from pcircle.tool.changing import ChangeProgram
+from pcircle.tool.changing import ChangeProgram, refuse_twice
 from pcircle.tool.filters import now_ns
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
@@ -65,7 +66,11 @@ class FindProgram(ChangeProgram):
                 raise UsageError("-files0-from cannot be combined with PATH")
             paths = tuple(listed_starts(parsed.starts_from))
         removes = "delete" in self.names
-        return tuple(start_of(path, parsed.settings.follow, removes=removes) for path in paths)
+        follow = parsed.settings.follow
+        roots = tuple(start_of(path, follow, removes=removes) for path in paths)
+        if self.typed.plan is not None:
+            refuse_twice("--plan", roots)
+        return roots
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
@@ -94,6 +99,12 @@ class FindProgram(ChangeProgram):
         }
         return super().decided(roots, ranks) | more
 
+    def opened(self) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        name = self.typed.plan
+        around = () if name is None else _around(os.path.realpath(os.fsencode(name)))
+        return super().opened() | {"around_plan": around}
+
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         """See `Program`."""
         task = self.first_task = super().task(plan, rank, size)
@@ -104,6 +115,16 @@ class FindProgram(ChangeProgram):
         super().begin(roots)
         for path in self.parsed.files:
             self.files.append(LogFile(open_log(path, "-fprint")))
+
+
+def _around(path: bytes) -> tuple[tuple[int, int], ...]:
+    """Device and inode of the directories that a file lies in."""
+    found = []
+    while path != b"/":
+        path = os.path.dirname(path)
+        status = os.stat(path)
+        found.append((status.st_dev, status.st_ino))
+    return tuple(found)
 
 
 def _midnight_ns(now: int) -> int:
@@ -132,10 +153,14 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
     """UsageError for what can't be combined, or is not there yet."""
     if typed.within is not None:
         raise UsageError("--in: not available yet")
-    if typed.max_delete is not None and "delete" not in names:
-        raise UsageError("--max-delete requires -delete")
-    if typed.max_delete is not None and not names.isdisjoint(("exec", "execplus")):
-        raise UsageError("--max-delete cannot be combined with -exec")
+    for option in ("max_delete", "plan"):
+        if getattr(typed, option) is None:
+            continue
+        shown = f"--{option.replace('_', '-')}"
+        if "delete" not in names:
+            raise UsageError(f"{shown} requires -delete")
+        if not names.isdisjoint(_RUNNING):
+            raise UsageError(f"{shown} cannot be combined with -exec")
     if typed.max_delete is not None and not names.isdisjoint(_CUTTING):
         raise UsageError("--max-delete cannot be combined with -quit, -limit and -exists")
     ordered = typed.sort is not None or typed.top is not None
@@ -161,8 +186,10 @@ def _said(words: Sequence[str], node: Node) -> str:
     return show(os.fsencode(words[node.at])) if node.count else "an action"
 
 
-def program_of(typed: argparse.Namespace) -> FindProgram:
+def program_of(typed: argparse.Namespace) -> FindProgram | ApplyProgram:
     """What a parsed command line asks for. UsageError if it makes no sense."""
+    if typed.apply is not None:
+        return ApplyProgram(typed)
     listed = typed.list_out is not None
     parsed = parse(typed.words, typed.tokens, listed=listed)
     if listed:

@@ -20,7 +20,8 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
 
     `exclude` as of `Parsed`. `midnight_ns` is that of today, `wide` as of `Surroundings`, `quoted`
     as of `Actions`. With `alone` one thread of rank 0 does everything, in its order. What is
-    found may be removed if it `removes`, and given to commands if it `runs` some.
+    found may be removed if it `removes`, and given to commands if it `runs` some. `around_plan` are
+    device and inode of the directories that the file of a plan lies in, which are no part of it.
     """
 
     expression: Node
@@ -33,6 +34,7 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     alone: bool = False
     removes: bool = False
     runs: bool = False
+    around_plan: tuple[tuple[int, int], ...] = ()
 
 
 class Counters(ChangeCounters):

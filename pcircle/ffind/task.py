@@ -6,6 +6,7 @@ commands that it has gathered and to send what it has kept; so nothing is left w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,8 @@ from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.failures import Failure
+from pcircle.tool.planned import entry as line_of_entry
+from pcircle.tool.planned import mark_of
 from pcircle.tool.trees import Phase
 from pcircle.walk.items import Batch, Portion, Tree
 
@@ -72,6 +75,9 @@ class FindTask(
         """See `TreeTask`."""
         super().begin()
         plan = self.plan
+        self._identify = device_and_inode if plan.one_node else inode_alone
+        of_plan = (*plan.around_plan, *(() if plan.written is None else (plan.written,)))
+        self._of_plan = {known if plan.one_node else (0, known[1]) for known in of_plan}
         self.halted = False
         self.told = False
         order = plan.order
@@ -98,6 +104,7 @@ class FindTask(
             self,
             plan.now_ns,
             dry=plan.dry,
+            plans=plan.acts.plan,
             quoted=plan.quoted,
         )
 
@@ -118,7 +125,7 @@ class FindTask(
         return Directories(
             typed,
             capacity_of(is_first=is_first),
-            device_and_inode if plan.one_node else inode_alone,
+            self._identify,
             follow=plan.settings.follow == "L",
             written=plan.removes,
             careful=plan.runs,
@@ -154,6 +161,17 @@ class FindTask(
             self.directories.forget(entry.root, entry.below)
         if self.acts is not None:
             self.acts.done("delete", entry.root, entry.below, entry.kind)
+
+    def planned(self, entry: Entry) -> bool:
+        """Plan to remove an entry; false if it is the plan or what that lies in. OSError."""
+        status = os.stat(entry.name, dir_fd=entry.fd, follow_symlinks=False)
+        if self._of_plan and self._identify(status) in self._of_plan:
+            return False
+        if self.acts is not None:
+            self.acts.planned(line_of_entry(entry.root, entry.below, mark_of(status)))
+            if self.acts.is_full and self.context is not None:
+                self.acts.tell(self.context)
+        return True
 
     def listed(self, entry: Entry) -> None:
         """An entry belongs into the list."""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pcircle.errors import EntriesFailed, UsageError, worst
-from pcircle.frm.operands import opened, refuse_twice, root_of
+from pcircle.frm.operands import opened, root_of
 from pcircle.removing import trash
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
 from pcircle.runtime import Outcome
-from pcircle.tool.changing import ChangeConsole, ChangeProgram
+from pcircle.tool.changing import ChangeConsole, ChangeProgram, refuse_twice
 from pcircle.tool.trees import resolve
 from pcircle.ui.names import show
 from pcircle.ui.report import plural

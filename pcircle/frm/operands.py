@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
-from itertools import pairwise
 
 from pcircle.errors import UsageError
 from pcircle.fs.beneath import is_same_mount
@@ -53,21 +51,6 @@ def root_of(
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     root = Root(holder, b"", path, name) if is_directory else Root(holder, name, path)
     return root, held
-
-
-def refuse_twice(option: str, roots: Sequence[Root]) -> None:
-    """UsageError if an entry is below two of the roots: `option` would count it twice."""
-    places = sorted(
-        (os.path.join(os.path.realpath(root.holder), root.name or root.within, b""), root.shown)
-        for root in roots
-    )
-    # What begins with a place stands right behind it.
-    for (outer, above), (inner, below) in pairwise(places):
-        if inner == outer:
-            raise UsageError(f"{option}: '{show(below)}' is given twice")
-        if inner.startswith(outer):
-            text = f"{option}: '{show(below)}' is in '{show(above)}', and would be counted twice"
-            raise UsageError(text)
 
 
 def opened(path: bytes) -> int:

@@ -11,6 +11,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -295,6 +296,21 @@ class ChangeProgram(TreeProgram):
     def opened(self) -> dict[str, Any]:
         """See `TreeProgram`."""
         return {"written": self._written}
+
+
+def refuse_twice(option: str, roots: Sequence[Root]) -> None:
+    """UsageError if an entry is below two of the roots: `option` would count it twice."""
+    places = sorted(
+        (os.path.join(os.path.realpath(root.holder), root.name or root.within, b""), root.shown)
+        for root in roots
+    )
+    # What begins with a place stands right behind it.
+    for (outer, above), (inner, below) in pairwise(places):
+        if inner == outer:
+            raise UsageError(f"{option}: '{show(below)}' is given twice")
+        if inner.startswith(outer):
+            text = f"{option}: '{show(below)}' is in '{show(above)}', and would be counted twice"
+            raise UsageError(text)
 
 
 def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:

@@ -29,13 +29,15 @@ class Deleting(Protocol):
 
     def due_once(self) -> None: ...
     def deleted(self, entry: Entry) -> None: ...
+    def planned(self, entry: Entry) -> bool: ...
     def listed(self, entry: Entry) -> None: ...
 
 
 class Actions:
     """Makes the functions of actions, of one part of a rank.
 
-    With `dry` nothing is removed or run; `quoted`: paths are shown as they are safe on a terminal.
+    With `dry` nothing is removed or run, and with `plans` as well it is planned what would be
+    removed; `quoted`: paths are shown as they are safe on a terminal.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Actions:
         now_ns: int,
         *,
         dry: bool,
+        plans: bool,
         quoted: bool,
     ) -> None:
         self.quoted = quoted
@@ -56,6 +59,7 @@ class Actions:
         self._removals = removals
         self._now_ns = now_ns
         self._dry = dry
+        self._plans = plans
         self._made: dict[Node, Test] = {}  # a limit is one, whatever the kind of its entries
 
     def action(self, node: Node) -> Test:
@@ -126,7 +130,7 @@ class Actions:
         return gather
 
     def _delete(self) -> Test:
-        removals, dry = self._removals, self._dry
+        removals, dry, plans = self._removals, self._dry, self._plans
 
         def run(entry: Entry) -> bool:
             if entry.basename == b"." and entry.fixed:
@@ -135,6 +139,10 @@ class Actions:
             try:
                 if not dry:
                     _remove(entry)
+                elif plans:
+                    _refuse_reached(entry)
+                    if not removals.planned(entry):
+                        return True
             except FileNotFoundError:
                 return True
             except OSError as error:
@@ -209,12 +217,16 @@ def _prune(entry: Entry) -> bool:
     return True
 
 
+def _refuse_reached(entry: Entry) -> None:
+    """NotADirectoryError for a PATH that was reached through a link, which stays."""
+    if entry.kind == "d" and entry.name == b"." and entry.basename not in (b"..", b"/"):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+
 def _remove(entry: Entry) -> None:
     """Remove an entry, by its name in its open directory: never through a link. OSError."""
     if entry.kind == "d":
-        if entry.name == b"." and entry.basename not in (b"..", b"/"):
-            # It was reached through a link, which stays.
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        _refuse_reached(entry)
         os.rmdir(entry.name, dir_fd=entry.fd)
         return
     try:

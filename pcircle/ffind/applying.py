@@ -1,0 +1,57 @@
+"""Carrying out a plan of `-delete`: a removal of what it lists, and of nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from pcircle.errors import UsageError
+from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.remover import RemoveTask
+from pcircle.tool.changing import ChangeConsole, ChangeProgram
+from pcircle.ui.report import plural
+from pcircle.walk.roots import Root
+
+
+class ApplyTask(RemoveTask):
+    """A rank's part, or a thread's."""
+
+    tool = "ffind"
+
+
+class ApplyConsole(ChangeConsole):
+    """Tells the user of the removal."""
+
+    _program: ApplyProgram
+
+    def summary(self, total: Counters) -> str:
+        """See `TreeConsole`."""
+        done = "would be removed" if self._program.typed.dry_run else "removed"
+        parts = [f"{plural(total.completed, 'entry', 'entries')} {done}"]
+        others = {"kept": total.kept + total.left_out, "vanished": total.vanished}
+        parts += [f"{count:,} {what}" for what, count in others.items() if count]
+        return ", ".join(parts)
+
+
+class ApplyProgram(ChangeProgram):
+    """`ffind --apply`, for the runtime. A search enters mounts, so what was found may lie there."""
+
+    name, said = "ffind", "deleted"
+    plan_type, task_type, console_type = RemovalPlan, ApplyTask, ApplyConsole
+    sink: Callable[[bytes], object] | None = None  # there is nothing to print
+
+    def __init__(self, typed: argparse.Namespace) -> None:
+        if typed.tokens:
+            raise UsageError("--apply takes no expression")
+        for option in ("sort", "top", "by", "within"):
+            if getattr(typed, option) is not None:
+                shown = "in" if option == "within" else option
+                raise UsageError(f"--apply cannot be combined with --{shown}")
+        typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
+        paths = list(map(os.fsencode, typed.operands))
+        super().__init__(typed, paths, listed=True, enter_mounts=True)
+
+    def roots(self) -> tuple[Root, ...]:
+        """See `TreeProgram`."""
+        return self.read_plan().roots
