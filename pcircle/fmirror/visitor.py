@@ -21,7 +21,7 @@ from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.scan import Block
+from pcircle.fs.scan import Block, few, files_of
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
@@ -35,6 +35,7 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _PATHS_TOGETHER = 1000
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OF_FILES = fields.ALL & ~fields.TARGET
 
 
@@ -61,6 +62,9 @@ class MirrorVisitor(CopyVisitor):
         if plan.link_dest or plan.compare_dest:
             self._beside = Beside(plan, self._keeper)
             self.does_small = False
+        looked_at = worker.limits is None and worker.earlier is None and self._beside is None
+        remembered = self._skips and plan.quiet_ns is not None
+        self.does_bare = remembered and looked_at and self._judge is None
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -103,6 +107,57 @@ class MirrorVisitor(CopyVisitor):
         self._done = done
 
     # ---- directories -----------------------------------------------------------
+
+    def bare(
+        self, above: Open[Part], names: list[bytes], directory_fd: int, context: Gathering[Part]
+    ) -> list[bytes]:
+        """See `Visitor`: those of files alone in which nothing has changed."""
+        leases = above.leases
+        if leases is None or leases[1] is None or require(above.place).made:
+            return names
+        fds, rest, files = (directory_fd, leases[1].fd), [], 0
+        for name in names:
+            unchanged = self._unchanged(name, fds)
+            if unchanged is None:
+                rest.append(name)
+            else:
+                files += unchanged
+        counters, done = self._counters, len(names) - len(rest)
+        counters.found += files
+        counters.skipped += files
+        counters.sized += files + done
+        counters.scans_done += done
+        counters.directories += done
+        counters.weight += above.weight * done
+        return rest
+
+    def _unchanged(self, name: bytes, fds: tuple[int, int]) -> int | None:
+        """How many files are in a directory if all is as it should be on both sides; else None."""
+        opened: list[int] = []
+        try:
+            opened += (os.open(name, _DIRECTORY, dir_fd=fd) for fd in fds)
+            source, target = map(os.fstat, opened)
+            if not self._is_quiet(source, target):
+                return None
+            if self._keeper.status_differences(source, target):
+                return None
+            here, there = (files_of(few(fd, CAPACITY)) for fd in opened)
+            if here is None or there is None or set(here) != set(there):
+                return None
+            inner = opened[0], opened[1]
+            return None if self._left_of_some(here, inner, _OF_FILES) else len(here)
+        except OSError:
+            return None
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+    def _is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
+        """Whether neither was changed since the last complete run."""
+        quiet_ns = self._mirror.quiet_ns
+        if quiet_ns is None:
+            return False
+        return source.st_ctime_ns < quiet_ns[0] and target.st_ctime_ns < quiet_ns[1]
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`."""
@@ -154,11 +209,8 @@ class MirrorVisitor(CopyVisitor):
         *,
         created: bool,
     ) -> Directory:
-        quiet_ns = self._mirror.quiet_ns
-        if not created and quiet_ns is not None:
-            sides = status.st_ctime_ns, lease.opened.status.st_ctime_ns
-            if sides[0] < quiet_ns[0] and sides[1] < quiet_ns[1]:  # its attributes are right
-                return Directory(status, lease.identity, created)
+        if not created and self._is_quiet(status, lease.opened.status):  # its attributes are right
+            return Directory(status, lease.identity, created)
         return super()._between(source_fd, status, lease, holder, created=created)
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:

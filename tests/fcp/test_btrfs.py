@@ -1,4 +1,4 @@
-"""btrfs lists what was there when a directory was opened: what is listed later must see the rest."""
+"""btrfs lists what was there when a directory was opened: later listings must see the rest."""
 
 from __future__ import annotations
 

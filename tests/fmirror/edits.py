@@ -29,6 +29,7 @@ class Tree:
 
     def __init__(self, top: bytes, seed: int) -> None:
         self.top = top
+        self.seed = seed
         self.random = Random(seed)
         os.makedirs(top, exist_ok=True)
         self._clock_ns = _BASE_NS

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pcircle.fmirror import mirror
+from tests.conftest import SOAK
 from tests.fcp.running import ONE
 from tests.fcp.trees import write_file
 
-from .running import mirrored, needs_strace, run_fmirror
+from .edits import Tree
+from .running import as_root, differences, mirrored, needs_rsync, needs_strace, run_fmirror
 
 
 @pytest.fixture
@@ -83,3 +87,30 @@ def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: P
     assert run_fmirror(ONE, "-q", "--preserve=mode,timestamps", *pair).code == 0
     assert run_fmirror(ONE, "-q", *pair, prefix=prefix).code == 0
     assert log.read_bytes().count(b"listxattr(") > 300
+
+
+@needs_rsync
+@as_root
+def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
+    """Most directories are then passed by at once; what somebody has done to the target is not."""
+    wanted: dict[str, Any] = {"delete": "after", "allow_empty": True, "jobs": 1}
+    trees = []
+    for seed in range(200 if SOAK else 25):
+        source, target = place + b"/%d" % seed, place + b"/%d-copy" % seed
+        trees.append((Tree(source, seed), source, target))
+        assert mirror(source, target, **wanted) is not None
+    time.sleep(2.1)
+    for _, source, target in trees:
+        assert mirror(source, target, **wanted) is not None
+    for tree, source, target in trees:
+        for _ in range(tree.random.randrange(1, 6)):
+            tree.edit()
+        for name in os.listdir(target)[:1]:
+            path = target + b"/" + name
+            if os.path.isfile(path) and not os.path.islink(path):
+                os.chmod(path, 0o777)
+                os.setxattr(path, "user.other", b"1")
+        report = mirror(source, target, **wanted)
+        assert report is not None
+        assert report.exit_code == 0
+        assert differences(source, target) == "", tree.seed
