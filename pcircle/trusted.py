@@ -17,6 +17,9 @@ something else: the user's own shell has opened /dev/stdout, /dev/fd/3 and what
 `>(command)` stands for. They are used as they are, like terminals, /dev/null
 and its kin.
 
+Files that options name may be opened the plain way, along any link, while `any_link` is entered
+(`--insecure-links`); what is walked, and where a copy goes, is as before.
+
 A leaf of the package: it imports only what knows about mounts.
 """
 
@@ -28,6 +31,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from pcircle.mounts import type_of_device
 
@@ -35,9 +39,11 @@ __all__ = [
     "Place",
     "PseudoDirectories",
     "Untrusted",
+    "any_link",
     "create",
     "directory",
     "make_directory",
+    "named",
     "opened",
     "place_of",
     "reading",
@@ -98,10 +104,38 @@ class Place:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
 
+_TRUSTED, _ANY, _NONE = range(3)  # links that are followed
+# Threads that are started meanwhile begin with the default: they open no files of options.
+_of_named = ContextVar("_of_named", default=_TRUSTED)
+
+
+@contextmanager
+def any_link(wanted: bool) -> Iterator[None]:
+    """Within it, if that is `wanted`, files that options name are opened along any link."""
+    token = _of_named.set(_ANY if wanted else _of_named.get())
+    try:
+        yield
+    finally:
+        _of_named.reset(token)
+
+
 @contextmanager
 def place_of(path: bytes) -> Iterator[Place]:
     """Walk to what a path leads to. Untrusted, or OSError as of opening it."""
-    walk = _Walk(path)
+    with _place(path, _TRUSTED) as place:
+        yield place
+
+
+@contextmanager
+def named(path: bytes) -> Iterator[Place]:
+    """As `place_of`, of a file that an option names: see `any_link`."""
+    with _place(path, _of_named.get()) as place:
+        yield place
+
+
+@contextmanager
+def _place(path: bytes, links: int) -> Iterator[Place]:
+    walk = _Walk(path, links)
     try:
         yield walk.end()
     finally:
@@ -111,11 +145,12 @@ def place_of(path: bytes) -> Iterator[Place]:
 class _Walk:
     """The walk along a path; `fd` is the directory that it has come to."""
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, links: int) -> None:
         if not path:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         self._left = [path]
         self._links = 0
+        self._followed = links
         self._at = b"/" if path.startswith(b"/") else b""
         self.fd = os.open(self._at or b".", _SEARCHED)
 
@@ -185,7 +220,9 @@ class _Walk:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         holder = os.fstat(self.fd)
         path = os.path.join(self._at, name)
-        if not _is_trusted_link(status, holder):
+        if self._followed == _NONE:
+            raise Untrusted(f"'{_printable(path)}' is a symbolic link (--strict-operands)")
+        if self._followed == _TRUSTED and not _is_trusted_link(status, holder):
             raise Untrusted(
                 f"'{_printable(path)}' is a symbolic link that another user could have created; "
                 "specify the path of its target instead"
@@ -297,9 +334,12 @@ def _refuse_foreign(found: os.stat_result, holder: os.stat_result) -> None:
         raise Untrusted("it belongs to another user, in a directory that others may write")
 
 
-def directory(path: bytes) -> int:
-    """Open a directory for its path, as `os.open` does. Untrusted, OSError."""
-    with place_of(os.path.join(path, b"")) as place:
+def directory(path: bytes, *, linkless: bool = False) -> int:
+    """Open a directory for its path, as `os.open` does; `linkless`: along no link at all.
+
+    Untrusted, OSError.
+    """
+    with _place(os.path.join(path, b""), _NONE if linkless else _TRUSTED) as place:
         return os.dup(place.fd)
 
 
@@ -324,17 +364,17 @@ def make_directory(path: bytes) -> None:
 
 
 def reading(path: bytes) -> int:
-    """Open a file to read it. Untrusted, or OSError."""
-    with place_of(path) as place:
+    """Open a file that an option names, to read it. Untrusted, or OSError."""
+    with named(path) as place:
         return opened(place, os.O_RDONLY)
 
 
 def writing(path: bytes, flags: int = 0) -> int:
-    """Open a file to write to it, whatever there is; it is made if there is none.
+    """Open a file that an option names, to write to it; it is made if there is none.
 
     Untrusted if another user may have put it there; OSError.
     """
-    with place_of(path) as place:
+    with named(path) as place:
         refuse_foreign(place)
         fd = opened(place, os.O_WRONLY | flags & ~os.O_TRUNC)
         try:

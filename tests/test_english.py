@@ -31,12 +31,12 @@ GROUPS = {
     "fsum": ["Signature", "Manifests", "Filters", "Performance", "Output"],
     "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
-    "ffind": ["Search", "Filters", "Performance", "Output"],
-    "frm": ["Removal", "Filters", "Performance", "Output"],
-    "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Performance",
-            "Output"],
-    "fchmod": ["Change", "Directories and links", "Filters", "Performance", "Output"],
-    "fdiff": ["Comparison", "Filters", "Performance", "Output"],
+    "ffind": ["Search", "Filters", "Safety", "Performance", "Output"],
+    "frm": ["Removal", "Filters", "Safety", "Performance", "Output"],
+    "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Safety",
+            "Performance", "Output"],
+    "fchmod": ["Change", "Directories and links", "Filters", "Safety", "Performance", "Output"],
+    "fdiff": ["Comparison", "Filters", "Safety", "Performance", "Output"],
     "fbcast": ["What to do", "Safety", "Performance", "Output"],
 }  # fmt: skip
 

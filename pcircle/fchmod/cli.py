@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import POLITE, Bare, Parser, add_actions, add_filters, notes
+from pcircle.ui.arguments import POLITE, Bare, Parser, add_actions, add_filters, add_safety, notes
 
 BARE = {"--acl-remove": "--acl-remove=all", **POLITE}
 _OWNER_OPTIONS = ("--of-owner", "--of-group")  # the filters: what is set has the usual names
@@ -86,6 +86,7 @@ def _add(p: Parser) -> None:
     filters.add_argument(
         "-x", "--one-file-system", action="store_true", help="stay on one file system"
     )
+    add_safety(p)
     add_actions(p, "changed")
     p._option_string_actions["-v"].help = "list all entries (-vv: per-process statistics)"
     add = next(group for group in p._action_groups if group.title == "Output").add_argument

@@ -12,6 +12,7 @@ from pcircle.ui.arguments import (
     add_performance,
     add_records,
     add_recursive,
+    add_safety,
     notes,
 )
 
@@ -59,6 +60,7 @@ def _add(p: Parser) -> None:
         "-x", "--one-file-system", action="store_true", help="stay on one file system"
     )
     add_recursive(filters.add_argument, "-r")
+    add_safety(p)
     add_performance(p)
     group = add_output(p)
     add = group.add_argument

@@ -17,6 +17,7 @@ from pcircle.ui.arguments import (
     add_performance,
     add_plans,
     add_polite,
+    add_safety,
     add_stop,
     notes,
     run,
@@ -88,6 +89,7 @@ def parser() -> FindParser:
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
     add_patterns(add)
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
+    add_safety(p)
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="removals per second, all processes together")
     add_polite(add)

@@ -129,6 +129,7 @@ class FindTask(
             follow=plan.settings.follow == "L",
             written=plan.removes,
             careful=plan.runs,
+            linkless=any(root.strict for root in self.reached),
         )
 
     def close(self) -> None:

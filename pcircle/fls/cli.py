@@ -14,6 +14,7 @@ from pcircle.ui.arguments import (
     add_performance,
     add_polite,
     add_records,
+    add_safety,
     add_stop,
     notes,
 )
@@ -59,6 +60,7 @@ def _add(p: Parser) -> None:
     )
     p._option_string_actions["-0"].help = "lists are NUL-terminated, and so is each line printed"
     p.set_defaults(prints_null=True)
+    add_safety(p)
     add = add_performance(p).add_argument
     add("--ops-limit", metavar="N", help="entries per second, all processes together")
     add_polite(add)

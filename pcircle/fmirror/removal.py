@@ -186,6 +186,8 @@ _PLAIN: dict[str, Any] = {
     "kind": None,
     "match": None,
     "by_time": None,
+    "strict_operands": False,
+    "insecure_links": False,
     "one_file_system": False,
 }
 """What of the copy's options does not hold for its deletions."""

@@ -30,7 +30,8 @@ import xxhash
 
 from pcircle.fs.btrfs import subvolume_of
 from pcircle.mounts import mounts_below, type_of_device
-from pcircle.trusted import create, reading, replace
+from pcircle.trusted import create, opened, replace
+from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
 
 _FIRST = "fmirror 1"
@@ -84,7 +85,9 @@ def place_of(target: bytes, directory: bytes | None) -> bytes:
 def read(path: bytes) -> State | None:
     """What was remembered, if anything is that can be trusted."""
     try:
-        with open(reading(path), "rb") as stream:
+        with trusted_place(path) as place:
+            fd = opened(place, os.O_RDONLY)
+        with open(fd, "rb") as stream:
             status = os.fstat(stream.fileno())
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
                 return None

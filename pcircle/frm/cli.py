@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import POLITE, Parser, add_actions, add_filters, add_plans, notes
+from pcircle.ui.arguments import (
+    POLITE,
+    Parser,
+    add_actions,
+    add_filters,
+    add_plans,
+    add_safety,
+    notes,
+)
 
 USAGE = """\
 frm [OPTION]... PATH...
@@ -56,6 +64,7 @@ def _add(p: Parser) -> None:
     add("--bytes", action="store_true", help="report the bytes freed (looks up each file)")
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
     add_filters(p, "PATH")
+    add_safety(p)
     add_actions(p, "removed")
 
 

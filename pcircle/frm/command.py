@@ -188,6 +188,10 @@ def _refuse(typed: argparse.Namespace) -> None:
     if typed.force_modes and typed.max_delete is not None and typed.apply is None:
         text = "--max-delete cannot be combined with --force-modes"
         raise UsageError(f"{text}: what is in directories of no permission can't be counted")
+    for option in ("trash", "empty_trash"):
+        if typed.strict_operands and getattr(typed, option) is not None:
+            name = option.replace("_", "-")
+            raise UsageError(f"--strict-operands cannot be combined with --{name}")
     if typed.trash is not None:
         from pcircle.tool.filters import attributes_of
         from pcircle.walk.attributes import ANY

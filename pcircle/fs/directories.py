@@ -121,7 +121,8 @@ class Directories:
     be reached by name. With `follow` directories may be reached through symbolic links. `opened` is
     told each directory that is opened, and its status. Where one is `careful`, the ways to the
     roots lead through no link that another user could have made, and where they are `written` to,
-    also none is on procfs, sysfs or devtmpfs: Untrusted. `below` opens a directory in another one
+    also none is on procfs, sysfs or devtmpfs; where `linkless`, through no link at all: Untrusted.
+    `below` opens a directory in another one
     in its own way, see `pcircle.fs.beneath`, and `unlock` may make one readable that is not, by a
     descriptor for its path alone; it tells whether it has.
     """
@@ -136,6 +137,7 @@ class Directories:
         opened: Callable[[int, os.stat_result], None] | None = None,
         written: bool = False,
         careful: bool = False,
+        linkless: bool = False,
         below: Callable[[bytes, int], int] | None = None,
         unlock: Callable[[int], bool] | None = None,
     ) -> None:
@@ -144,7 +146,8 @@ class Directories:
         self._unlock = unlock
         self._tell = opened
         self._pseudo = PseudoDirectories() if written else None
-        self._careful = written or careful
+        self._careful = written or careful or linkless
+        self._linkless = linkless
         self._identify = identify
         self._no_follow = 0 if follow else os.O_NOFOLLOW
         self._lock = threading.RLock()
@@ -314,7 +317,7 @@ class Directories:
         locked: bool = False,
     ) -> _Open:
         if self._careful and dir_fd is None:
-            above = directory(name)
+            above = directory(name, linkless=self._linkless)
             try:
                 return self._open_at(b".", above, 0, locked=locked)
             finally:

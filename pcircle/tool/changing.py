@@ -320,6 +320,8 @@ def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> Non
     chosen = typed.filters or typed.files_from is not None or attributes_of(typed) != ANY
     if chosen or typed.plan is not None:
         raise UsageError("--apply cannot be combined with filters or --plan")
+    if typed.strict_operands:
+        raise UsageError("--strict-operands cannot be combined with --apply")
 
 
 def _max_delete(text: str | None) -> MaxDelete | None:

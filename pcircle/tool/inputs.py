@@ -1,14 +1,21 @@
-"""Lists of paths, and filters, that options name. What is wrong is said by the option's name."""
+"""Lists of paths, and filters, that options name. What is wrong is said by the option's name.
+
+And operands as rules of sudo(8) can name them, which lead nowhere else (`--strict-operands`): a
+path is looked at before anything is done, and each rank then opens it along no link, so that one
+which is put there in the meantime is not followed either.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.fs.listed import COMMENT
-from pcircle.trusted import reading
+from pcircle.trusted import directory, reading
 from pcircle.ui.names import show
 from pcircle.walk.globs import Rule, read_rule, read_rules
 
@@ -16,6 +23,10 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.tool.options import Common
     from pcircle.walk.roots import Root
+
+
+_STRICT = "--strict-operands"
+_LOOSE = (b"", b".", b"..")
 
 
 def open_input(name: str | bytes, *, dash: bool = False) -> BinaryIO:
@@ -119,3 +130,40 @@ def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule,
             else:
                 rules.append(rule)
     return tuple(rules)
+
+
+def refuse_loose(paths: Iterable[bytes]) -> None:
+    """UsageError for a path that is not absolute and normal, or has a link in it."""
+    for path in paths:
+        why = _looseness(path)
+        if why:
+            raise UsageError(f"{_STRICT}: '{show(path)}' {why}")
+
+
+def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
+    """The roots, to be opened along no link. UsageError if one is not what was typed by now."""
+    for root in roots:
+        if os.path.join(root.holder, root.name or root.within).rstrip(b"/") != root.shown.rstrip(
+            b"/"
+        ):
+            raise UsageError(f"{_STRICT}: '{show(root.shown)}' leads elsewhere")
+    return tuple(msgspec.structs.replace(root, strict=True) for root in roots)
+
+
+def _looseness(path: bytes) -> str:
+    if not path.startswith(b"/"):
+        return "is not absolute"
+    parts = path[1:].split(b"/")
+    if path != b"/" and not all(part not in _LOOSE for part in parts):
+        return "is not normal: it has '.', '..', '//' or a slash at its end"
+    holder, name = os.path.split(path)
+    try:
+        fd = directory(holder, linkless=True)
+        try:
+            is_link = name and os.readlink(name, dir_fd=fd) is not None
+        finally:
+            os.close(fd)
+    except OSError as error:
+        # What is missing, or is no directory, is the tool's to tell; else the last one is no link.
+        return f"is refused: {error.strerror}" if error.errno is None else ""
+    return "is a symbolic link" if is_link else ""

@@ -109,7 +109,8 @@ def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
             first = msgspec.json.decode(stream.readline(), type=Head)
             if (first.plan, first.tool) != (_VERSION, tool):
                 raise ValueError(f"a plan of {first.tool}, version {first.plan}")
-            roots = tuple(Root(*map(decode, each)) for each in first.roots)
+            told = (tuple(map(decode, each)) for each in first.roots)
+            roots = tuple(Root(a, b, c, d) for a, b, c, d in told)
             marks = [b""] * len(roots)
 
             def records() -> Iterator[bytes]:

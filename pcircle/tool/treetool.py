@@ -29,14 +29,23 @@ from pcircle.tool.again import command
 from pcircle.tool.console import Console, miscounted, unsettled
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, rules_of
+from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import Common, refuse_idle_null
 from pcircle.tool.options import common as common_of
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.trees import TreePlan, TreeTask, resolve
 from pcircle.transport.launch import detect
+from pcircle.trusted import any_link
 from pcircle.ui import jsonout
-from pcircle.ui.arguments import Parser, add_filters, add_output, add_performance, notes, run
+from pcircle.ui.arguments import (
+    Parser,
+    add_filters,
+    add_output,
+    add_performance,
+    add_safety,
+    notes,
+    run,
+)
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.report import Document, FailedEntry, RankShare, plural, shares
 from pcircle.units import format_duration
@@ -62,6 +71,7 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
     filters.add_argument(
         "-x", "--one-file-system", action="store_true", help="stay on one file system"
     )
+    add_safety(p)
     add_performance(p)
     add_output(p)
     return p
@@ -163,6 +173,8 @@ class TreeProgram(ToolProgram):
         self.options = Common(**common_of(typed))
         self.words: Sequence[str] = typed.words
         self.paths = tuple(paths)
+        self._strict: bool = typed.strict_operands
+        self._insecure: bool = typed.insecure_links
         self.actions: LogFile | None = None  # these are on rank 0
         self.listed: LogFile | None = None
         self.planned: LogFile | None = None
@@ -210,7 +222,8 @@ class TreeProgram(ToolProgram):
 
     def run(self) -> int:
         """Run it on the ranks that were asked for; the exit code."""
-        return run_tool(self, self.options)
+        with any_link(self._insecure):
+            return run_tool(self, self.options)
 
     def call(self) -> TreeReport | None:
         """As `run`, for a program: nothing is printed. The result; None on ranks but the first.
@@ -239,7 +252,11 @@ class TreeProgram(ToolProgram):
         options = self.options
         if options.json is not None:
             jsonout.check(options.json)
+        if self._strict:
+            refuse_loose(self.paths)
         roots = self.roots()
+        if self._strict:
+            roots = strictly(roots)
         refuse_ageless(options.wanted, self.paths)
         fields: dict[str, Any] = {
             "roots": roots,

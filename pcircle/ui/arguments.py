@@ -232,6 +232,14 @@ def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: 
     )
 
 
+def add_safety(p: argparse.ArgumentParser) -> None:
+    """What is refused of the paths that are typed, where others may have put links."""
+    add = p.add_argument_group("Safety").add_argument
+    text = "refuse operands that are relative or lead along links"
+    add("--strict-operands", action="store_true", help=text)
+    add("--insecure-links", action="store_true", help="open FILEs of options along any link")
+
+
 def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """How many processes there are, of which kind, and how much each has under way."""
     group = p.add_argument_group("Performance")

@@ -21,7 +21,7 @@ import msgspec
 
 from pcircle.acls import give_access, read_list
 from pcircle.errors import UsageError
-from pcircle.trusted import Place, opened, place_of, refuse_foreign, refuse_pseudo
+from pcircle.trusted import Place, named, opened, refuse_foreign, refuse_pseudo
 from pcircle.ui.names import show
 from pcircle.writing import write_all, write_stream
 
@@ -52,7 +52,7 @@ def check(where: str) -> None:
     if not where:
         raise UsageError("empty file name")
     try:
-        with place_of(os.fsencode(where)) as place:
+        with named(os.fsencode(where)) as place:
             problem = _problem(place)
     except FileNotFoundError:
         problem = "its directory does not exist"
@@ -95,7 +95,7 @@ def stream(pieces: Iterable[bytes], where: str) -> None:
 
 
 def _put(pieces: Iterable[bytes], where: str, *, durable: bool) -> None:
-    with place_of(os.fsencode(where)) as place:
+    with named(os.fsencode(where)) as place:
         if _is_written_in_place(place):
             fd = opened(place, os.O_WRONLY | os.O_APPEND)
             try:

@@ -17,13 +17,14 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed.
 
     A directory that is only reached through what it lies in, since it is to be removed from there,
-    is `within` in `holder`.
+    is `within` in `holder`. One that is `strict` is reached along no link.
     """
 
     holder: bytes
     name: bytes
     shown: bytes
     within: bytes = b""
+    strict: bool = False
 
 
 def root_of(path: bytes) -> tuple[Root, os.stat_result]:
@@ -56,4 +57,5 @@ def open_roots(
     typed = bases([(root.holder, root.name or root.within) for root in roots], directory)
     capacity = capacity_of(is_first=is_first)
     more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
+    more["linkless"] = any(root.strict for root in roots)
     return Directories(typed, capacity, identify, follow=follow, **more)
