@@ -45,7 +45,10 @@ class Keeping:
         self._counters = counters
         self._extras = extras
         wanted = compared(plan.keep, privileged=not os.geteuid())
-        self.comparer = Comparer(wanted, plan.upkeep.window_ns)
+        # By time content is known, also where a copy does not get its source's: then it differs.
+        by_time = fields.MTIME * (plan.upkeep.look == "time")
+        self.comparer = Comparer(wanted | by_time, plan.upkeep.window_ns)
+        self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
         self.details = Details(wanted)
         self._contents = Contents()
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
@@ -99,6 +102,8 @@ class Keeping:
         different = self.comparer.differences(source, old)
         if self._groups is not None and source.st_gid not in self._groups:
             different &= ~fields.GROUP
+        if not stat.S_ISREG(source.st_mode):
+            different &= ~self._of_content
         return different
 
     def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:

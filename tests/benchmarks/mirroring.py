@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from . import measure
 from .turns import START, Costs, Place, Tree, begun, show, trees
 
-_QUIET_S = 2.5  # what is younger may have been changed unseen
+_QUIET_S = 3.5  # what is younger may have been changed unseen
 
 
 def rows(jobs: Sequence[int]) -> dict[str, list[str]]:

@@ -282,3 +282,20 @@ def test_what_a_target_has_by_another_case_is_no_surplus(
         assert stream.read() == b"content"
     assert os.path.exists(target + b"/Dir/below")
     assert not os.path.exists(target + b"/surplus")
+
+
+@pytest.mark.parametrize("preserve", ["mode", "mode,timestamps", "all"])
+def test_other_content_of_the_same_size(
+    pair: tuple[bytes, bytes], place: bytes, preserve: str
+) -> None:
+    """Also where times are not kept: then the copy's time is never the source's."""
+    source, target = pair
+    words = ["--delete", f"--preserve={preserve}"]
+    mirrored(TWO, *words, source, target)
+    rewrite(source + b"/two/file", b"CONTENT")
+    mirrored(TWO, *words, source, target)
+    with open(target + b"/two/file", "rb") as stream:
+        assert stream.read() == b"CONTENT"
+    before = [os.stat(target + name).st_ctime_ns for name in (b"", b"/one", b"/two")]
+    mirrored(TWO, *words, "--size-only", source, target)
+    assert [os.stat(target + name).st_ctime_ns for name in (b"", b"/one", b"/two")] == before
