@@ -48,6 +48,8 @@ class ApplyProgram(ChangeProgram):
             if getattr(typed, option) is not None:
                 shown = "in" if option == "within" else option
                 raise UsageError(f"--apply cannot be combined with --{shown}")
+        if typed.stat == "never":
+            raise UsageError("--apply cannot be combined with --stat=never")
         typed.quiet = typed.quiet or (not typed.verbose and typed.progress != "always")
         paths = list(map(os.fsencode, typed.operands))
         super().__init__(typed, paths, listed=True, enter_mounts=True)

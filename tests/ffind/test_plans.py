@@ -159,6 +159,7 @@ def test_a_program_plans_and_applies(tmp_path: Path) -> None:
         ("--apply frm --exclude x", "--apply cannot be combined with filters or --plan"),
         ("--apply frm --plan p", "--apply cannot be combined with filters or --plan"),
         ("--apply frm --sort", "--apply cannot be combined with --sort"),
+        ("--apply frm --stat=never", "--apply cannot be combined with --stat=never"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, words: str, said: str) -> None:
