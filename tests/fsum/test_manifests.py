@@ -350,7 +350,8 @@ def test_more_differences_than_memory_is_meant_for_are_sorted_in_files(
     arguments = ["--algorithm", "md5", "--check", str(checksums), str(tmp_path)]
     finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(small)})
     assert finished.code == 4, finished.said
-    assert "cannot write temporary files: No space left" in finished.said
+    assert "cannot write" in finished.said  # the queue, or what is sorted: whichever is first
+    assert "No space left" in finished.said
     assert "Traceback" not in finished.said
     finished = run_fsum(TWO, *arguments, environment={"TMPDIR": str(tmp_path)})
     assert finished.code == 3, finished.said

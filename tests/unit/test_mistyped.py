@@ -6,6 +6,8 @@ import importlib
 
 import pytest
 
+from pcircle.transfer.arguments import BARE
+
 
 @pytest.mark.parametrize(
     ("typed", "said"),
@@ -51,10 +53,10 @@ def test_a_signature_is_asked_for_among_other_letters() -> None:
     """`-as` is `-a -s`: what follows is SRC and no algorithm."""
     cli = importlib.import_module("pcircle.fcp.cli")
     for words in (["-as", "a", "b"], ["-vas", "a", "b"], ["-a", "-s", "a", "b"]):
-        typed = cli.parser().parse(words, cli._BARE)
+        typed = cli.parser().parse(words, BARE)
         assert (typed.operands, typed.signature, typed.archive) == (["a", "b"], "xxh128", True)
-    typed = cli.parser().parse(["-as", "sha256", "a", "b"], cli._BARE)
+    typed = cli.parser().parse(["-as", "sha256", "a", "b"], BARE)
     assert typed.unjoined == [("-s", "sha256")]
     # -t takes what follows it, and so is no flag.
-    typed = cli.parser().parse(["-ts", "a"], cli._BARE)
+    typed = cli.parser().parse(["-ts", "a"], BARE)
     assert (typed.target_directory, typed.operands) == ("s", ["a"])
