@@ -81,6 +81,9 @@ class Keeper(Protocol):
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Give what is complete under another name its own, whatever has that. OSError."""
 
+    def close(self) -> None:
+        """The job has ended: let go of what is open."""
+
 
 class Taken(FileExistsError):
     """The name was taken while the copy was made, and what has it is to stay."""

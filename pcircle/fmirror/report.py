@@ -17,7 +17,7 @@ from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import Done
 from pcircle.transfer.reports.console import Console
-from pcircle.transfer.reports.report import Report
+from pcircle.transfer.reports.report import Report, summary
 from pcircle.ui.report import FailedEntry, plural
 
 _UNREAD = ("open directory", "read directory", "reach")
@@ -85,6 +85,10 @@ class MirrorConsole(Console):
         return MirrorReport(
             **fields, touched=self._touched, linked=self._linked, surplus=self.found.count
         )
+
+    def summary(self, report: Report) -> str:
+        """See `Console`: to set attributes alone is something to do, too."""
+        return summary(report, self._shown_target(), self._touched)
 
     def document(self, report: Report) -> None:
         """See `Console`: it is written when all is done."""

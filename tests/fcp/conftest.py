@@ -6,6 +6,7 @@ removed by our own remover, because pytest's can't delete the deep ones.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ __all__ = ["fuse"]
 
 SHARED_MEMORY = b"/dev/shm"
 ROOM_BYTES = 3 << 30
+VAST_ENTRIES = 2_500_000  # that a test of `vast_place` may make
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +45,35 @@ def place() -> Iterator[bytes]:
     path = _make_place()
     yield path
     remove_tree(path)
+
+
+@pytest.fixture
+def vast_place() -> Iterator[bytes]:
+    """An empty directory for millions of entries, in memory, and for one test at a time.
+
+    Root has a tmpfs of its own: that of the system allows so many inodes for all who use it.
+    """
+    lock_path = os.path.join(tempfile.gettempdir(), f"pcircle-tests-vast-{os.getuid()}")
+    with open(lock_path, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = _make_place()
+        options = b"nr_inodes=0,size=8g,mode=700"
+        mounted = (
+            os.geteuid() == 0
+            and not subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path],
+                check=False,
+                capture_output=True,
+            ).returncode
+        )
+        try:
+            if not mounted and os.statvfs(path).f_favail < VAST_ENTRIES:
+                pytest.skip("no room for millions of entries")
+            yield path
+        finally:
+            if mounted:
+                subprocess.run(["umount", "-l", path], check=True)
+            remove_tree(path)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from tests.fcp.conftest import mount_tmpfs, place, shared_place
+from tests.fcp.conftest import mount_tmpfs, place, shared_place, vast_place
 from tests.ffind.trees import build_tree
 from tests.fusefs.fixture import fuse
 
-__all__ = ["fuse", "mount_tmpfs", "place", "shared_place"]
+__all__ = ["fuse", "mount_tmpfs", "place", "shared_place", "vast_place"]
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,9 @@ def make(top: bytes, directories: int) -> None:
 def calls(run: Run, top: bytes, *words: str) -> Counter[str]:
     """How often each call is made by a search."""
     strace: list[str | bytes] = ["strace", "-f", "-o", top + b"/calls", "-e", "signal=none"]
-    done = run([*strace, sys.executable, "-c", STEADY, "-j1", top + b"/tree", *words])
+    done = run(
+        [*strace, sys.executable, "-c", STEADY, "-j1", "--threads", "1", top + b"/tree", *words]
+    )
     assert done.returncode == 0, done.stderr
     with open(top + b"/calls", "rb") as lines:
         text = lines.read().decode(errors="replace")
@@ -72,17 +74,19 @@ def test_calls_for_a_directory_of_four_files(run: Run, place: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make_tree", [make_flat, make_wide], ids=["flat", "wide"])
-def test_memory_for_a_million_entries(place: bytes, make_tree: Callable[[bytes], None]) -> None:
+def test_memory_for_a_million_entries(
+    vast_place: bytes, make_tree: Callable[[bytes], None]
+) -> None:
     """Less than a name's length for each name, also where all are put in order."""
-    make_tree(place + b"/tree")
+    make_tree(vast_place + b"/tree")
     for launcher, words in (
         (ONE, ("-print0",)),
         (Launcher(jobs=2), ("-name", "*7", "-printf", "%p %i\\n")),
         (Launcher(jobs=2), ("-type", "f", "-size", "0", "-print0")),
         (Launcher(jobs=2), ("--sort", "-print0")),
     ):
-        json_path = place + b"/json"
-        arguments = (place + b"/tree", *words, "--json", json_path)
+        json_path = vast_place + b"/json"
+        arguments = (vast_place + b"/tree", *words, "--json", json_path)
         finished = run_ffind(launcher, *arguments)
         assert finished.code == 0, finished.said
         with open(json_path, "rb") as document:

@@ -231,10 +231,10 @@ def make_flat(top: bytes, files: int) -> None:
 
 
 @pytest.mark.slow
-def test_memory_for_a_million_entries(place: bytes) -> None:
+def test_memory_for_a_million_entries(vast_place: bytes) -> None:
     """In a flat directory, all of whose names are sorted."""
-    make_flat(place + b"/flat", 1_000_000)
-    finished = run_fls(TWO, "-l", "-vv", place + b"/flat")
+    make_flat(vast_place + b"/flat", 1_000_000)
+    finished = run_fls(TWO, "-l", "-vv", vast_place + b"/flat")
     assert finished.code == 0, finished.said
     assert finished.out.count(b"\n") == 1_000_001
     peaks = re.findall(r" ([\d.]+) MiB$", finished.said, re.MULTILINE)

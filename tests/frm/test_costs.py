@@ -90,10 +90,10 @@ def make_wide(top: bytes) -> None:
     ids=lambda value: str(getattr(value, "__name__", value)),
 )
 def test_memory_for_a_million_entries(
-    place: bytes, launcher: Launcher, make: Callable[[bytes], None]
+    vast_place: bytes, launcher: Launcher, make: Callable[[bytes], None]
 ) -> None:
     """Less than a name's length for each name."""
-    make(place + b"/tree")
-    report = removed(launcher, "-r", place + b"/tree")
+    make(vast_place + b"/tree")
+    report = removed(launcher, "-r", vast_place + b"/tree")
     assert report["counts"]["files"] >= 1_000_000
     assert max(rank["peak_rss_bytes"] for rank in report["ranks"]) < MAX_RANK_BYTES

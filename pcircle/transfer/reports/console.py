@@ -211,6 +211,10 @@ class Console(base.Console[Done]):
         """What became of DST: the copy itself if there is one, else what holds the copies."""
         return show(self._roots[0].target_shown if len(self._roots) == 1 else self._target)
 
+    def summary(self, report: Report) -> str:
+        """The last line of the run."""
+        return summary(report, self._shown_target())
+
     def document(self, report: Report) -> None:
         """Write the result as JSON, if that is wanted."""
         self.results.document(report)
@@ -226,7 +230,7 @@ class Console(base.Console[Done]):
                 why = "" if self._signatures is None else self._signatures.why(root)
                 self.note(f"{self.tool}: no signature of '{each.path}': {why}")
         if not self.quiet:
-            text = summary(report, self._shown_target()) + "\n"
+            text = self.summary(report) + "\n"
             if self.verbose:
                 text = shares(report.ranks, report.entries, self.verbose) + text
             Output(self.results.stream).write(text)  # said about the copy: no result

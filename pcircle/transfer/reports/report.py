@@ -74,16 +74,21 @@ def account(
     return miscounted(text, "\n".join(known)) if text else None
 
 
-def summary(report: Report, target: str | None = None) -> str:
+def summary(report: Report, target: str | None = None, touched: int = 0) -> str:
     """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST."""
     there = report.target if target is None else target
     took = f"in {format_duration(report.elapsed_s)}"
     if _was_idle(report):
-        done = f"nothing to do {took}"
+        idle = (
+            f"attributes of {plural(touched, 'entry', 'entries')} set"
+            if touched
+            else "nothing to do"
+        )
+        done = f"{idle} {took}"
         if report.skipped:
             skipped = plural(report.skipped, "entry", "entries")
             checked = plural(report.directories, "directory", "directories")
-            done = f"nothing to do: {skipped} skipped, {checked} checked in '{there}' {took}"
+            done = f"{idle}: {skipped} skipped, {checked} checked in '{there}' {took}"
     else:
         done = f"{_copied(report)} to '{there}' {took}"
         if not report.dry_run:

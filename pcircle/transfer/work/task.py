@@ -287,6 +287,9 @@ class CopyTask(PartedTask[Item, Done]):
         self._links.close()
         for part in self.parts:
             part._worker.sides.close()
+            keeper = part._worker.copier.copier.names.keeper
+            if keeper is not None:
+                keeper.close()
             if part._worker.earlier is not None:
                 part._worker.earlier.resumed.close()
         if self._worker.disk is not None:
