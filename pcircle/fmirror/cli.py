@@ -1,4 +1,4 @@
-"""The command line of fmirror: what was typed. What it means is `pcircle.fmirror.command`'s."""
+"""The command line of fmirror: what was typed. What it means is `pcircle.fmirror.options`'."""
 
 from __future__ import annotations
 

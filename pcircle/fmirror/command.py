@@ -1,59 +1,42 @@
-"""What the options of fmirror mean, and running a mirror with them."""
+"""Running a mirror: what copies, then what removes, then what is remembered of it."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pcircle.copying.existing import Existing
 from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.fmirror import changes, state
-from pcircle.fmirror.plan import Deleting, Look, MirrorPlan, Upkeep, kept_words
+from pcircle.fmirror.options import MirrorOptions, options_of
+from pcircle.fmirror.plan import MirrorPlan, kept_words
+from pcircle.fmirror.refusals import (
+    has_entries,
+    make_backup,
+    refuse_apart,
+    refuse_inside,
+    refuse_other,
+    warn_of_slash,
+)
 from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport
-from pcircle.fmirror.surplus import packed
-from pcircle.fmirror.task import JournaledMirror, MirrorTask
-from pcircle.fs.directories import at_and_above
+from pcircle.fmirror.work.surplus import packed
+from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
-from pcircle.fs.metadata import Keep
 from pcircle.guards import require, require_type
 from pcircle.runtime import Observer
-from pcircle.tool.options import common
 from pcircle.tool.program import run_tool
-from pcircle.tool.times import stop_of
-from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.plan import DIRECTORY, Root
-from pcircle.transfer.program import CopyProgram, Options, run_copy
+from pcircle.transfer.program import CopyProgram, run_copy
 from pcircle.transport.launch import detect
-from pcircle.trusted import make_directory
 from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
-from pcircle.ui.values import chunk_bytes, interval_s, parse_number
-from pcircle.units import parse_size
 
 if TYPE_CHECKING:
     from pcircle.transfer.dry import DryTask
-
-
-class MirrorOptions(Options, frozen=True, kw_only=True):
-    """A mirror, as asked for."""
-
-    upkeep: Upkeep
-    deleting: Deleting
-    ignore_errors: bool = False
-    allow_empty: bool = False
-    allow_foreign: bool = False
-    state_dir: bytes | None = None
-    by_file_system: bool = False
-    itemize: bool = False
-    link_dest: tuple[bytes, ...] = ()
-    compare_dest: tuple[bytes, ...] = ()
 
 
 class MirrorProgram(CopyProgram):
@@ -80,11 +63,11 @@ class MirrorProgram(CopyProgram):
         source, target = options.sources[0], options.target
         if root.kind != DIRECTORY:
             raise UsageError(f"'{show(source)}' is not a directory")
-        _refuse_inside(source, target)
+        refuse_inside(source, target)
         for other in (*options.link_dest, *options.compare_dest):
-            _refuse_other(other, source, target)
+            refuse_other(other, source, target)
         for other in options.link_dest:
-            _refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
+            refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
         self.identity = state.identity_of(source)
         self.known = state.read(state.place_of(target, options.state_dir))
         now = changes.source_of(source)
@@ -117,8 +100,8 @@ class MirrorProgram(CopyProgram):
         if options.deleting.wanted:
             self._refuse_source(source, target)
         if options.deleting.backup is not None:
-            _make_backup(options.deleting.backup, source, target, make=not options.dry)
-        _warn_of_slash(source, target, self.complain)
+            make_backup(options.deleting.backup, source, target, make=not options.dry)
+        warn_of_slash(source, target, self.complain)
         quiet_ns = None if known is None else self._quiet_ns(known, target)
         return {
             "upkeep": options.upkeep,
@@ -144,14 +127,14 @@ class MirrorProgram(CopyProgram):
 
     def dry_type(self) -> type[DryTask]:
         """See `CopyProgram`."""
-        from pcircle.fmirror.dry import DryMirrorTask  # few runs are dry
+        from pcircle.fmirror.work.dry import DryMirrorTask  # few runs are dry
 
         return DryMirrorTask
 
     def _refuse_source(self, source: bytes, target: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
         options = self._mirror
-        if not options.allow_empty and not _has_entries(source) and _has_entries(target):
+        if not options.allow_empty and not has_entries(source) and has_entries(target):
             raise UsageError(
                 f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
                 "if this is meant, add --allow-empty"
@@ -180,75 +163,6 @@ class MirrorProgram(CopyProgram):
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
         return console
-
-
-def _refuse_inside(path: bytes, *others: bytes) -> None:
-    """UsageError if a directory is one of the others, or lies in one, and would be part of it."""
-    try:
-        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        above = set(at_and_above(fd))
-        for other in others:
-            with suppress(OSError):  # which is not there
-                there = os.stat(other)
-                if (there.st_dev, there.st_ino) in above:
-                    raise UsageError(f"'{show(path)}' lies in '{show(other)}'")
-    finally:
-        os.close(fd)
-
-
-def _refuse_other(other: bytes, source: bytes, target: bytes) -> None:
-    """UsageError if a tree to link to is no directory, or is part of what is mirrored."""
-    if not os.path.isdir(other):
-        raise UsageError(f"'{show(other)}' is not a directory")
-    _refuse_inside(other, source, target)
-
-
-def _make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
-    """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
-    try:
-        if not os.path.lexists(backup):
-            if not make:
-                return
-            make_directory(backup)
-        device = os.stat(backup).st_dev
-    except OSError as error:
-        raise UsageError(f"--backup-dir '{show(backup)}': {error.strerror}") from None
-    _refuse_inside(backup, source, target)
-    _refuse_apart("--backup-dir", backup, device, target)
-
-
-def _refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
-    """UsageError if what is to be linked or renamed is not on the target's file system."""
-    there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
-    if os.path.isdir(there) and os.stat(there).st_dev != device:
-        text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
-        raise UsageError(text)
-
-
-def _has_entries(path: bytes) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return next(entries, None) is not None
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
-
-
-def _warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
-    """Who types a slash may mean rsync's: that the source's own name is wanted below the target."""
-    name = os.path.basename(source.rstrip(b"/"))
-    if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
-        return
-    if not os.path.lexists(os.path.join(source, name)):
-        inner = os.path.join(target, name)
-        say(f"'{show(target)}' becomes what '{show(source)}' is; did you mean '{show(inner)}'?")
-
-
-# ---- running ---------------------------------------------------------------------------------
 
 
 def mirror_typed(typed: argparse.Namespace) -> int:
@@ -339,99 +253,3 @@ def _remove(
 
 
 _REMOVED = ("files", "directories", "links", "special")
-
-
-# ---- options ---------------------------------------------------------------------------------
-
-
-def options_of(typed: argparse.Namespace) -> MirrorOptions:
-    """What was typed means. UsageError."""
-    operands = [os.fsencode(word) for word in typed.operands]
-    if len(operands) != 2 or not all(operands):
-        missing = "missing operands A and B" if not operands else "missing operand B"
-        raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
-    source, target = operands
-    target = target.rstrip(b"/") or target if not os.path.isdir(target) else target
-    _refuse(typed)
-    return MirrorOptions(
-        **common(typed),
-        tool="fmirror",
-        sources=(source,),
-        target=target,
-        exact=True,
-        keep=_keep(typed),
-        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
-        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
-        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
-        reflink=typed.reflink,
-        sparse=typed.sparse,
-        existing=Existing(kept=True, sync=typed.fsync),
-        checkpoint=wish_of(typed),
-        dry=typed.dry_run,
-        link_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ()),
-        compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
-        itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
-        verify=typed.verify,
-        sign=typed.signature,
-        stripe=typed.stripe,
-        json_lines=typed.json_lines,
-        list_out=typed.list_out,
-        stop=stop_of(typed.stop_after, typed.stop_at),
-        words=typed.words,
-        upkeep=_upkeep(typed),
-        deleting=_deleting(typed),
-        ignore_errors=typed.ignore_errors,
-        allow_empty=typed.allow_empty,
-        allow_foreign=typed.allow_foreign,
-        state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
-        by_file_system=typed.changed == "fs",
-    )
-
-
-def _keep(typed: argparse.Namespace) -> Keep:
-    """Everything, or what is listed; special files are made in any case."""
-    if not typed.preserve:
-        return keep_of(None, archive=True)
-    if typed.archive:
-        raise UsageError("-a cannot be combined with --preserve")
-    return msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
-
-
-def _upkeep(typed: argparse.Namespace) -> Upkeep:
-    look: Look = "time"
-    if typed.checksum:
-        look = "content"
-    elif typed.ignore_times:
-        look = "none"
-    elif typed.size_only:
-        look = "size"
-    window = typed.modify_window
-    window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
-    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing)
-
-
-def _deleting(typed: argparse.Namespace) -> Deleting:
-    backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
-    return Deleting(
-        typed.delete is not None,
-        typed.delete_excluded,
-        tuple(map(os.fsencode, typed.protect or ())),
-        backup,
-    )
-
-
-def _refuse(typed: argparse.Namespace) -> None:
-    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
-    if len(looks) > 1:
-        one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
-        raise UsageError(f"{one} cannot be combined with {other}")
-    if typed.delete is None:
-        for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
-            if getattr(typed, name):
-                raise UsageError(f"--{name.replace('_', '-')} requires --delete")
-    if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
-        raise UsageError("--changed=fs cannot be combined with filters or --files-from")
-    if typed.signature is not None and (typed.link_dest or typed.compare_dest):
-        raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
-    if typed.files_from is not None and typed.delete is not None:
-        raise UsageError("--delete cannot be combined with --files-from")

@@ -16,8 +16,8 @@ from typing import IO, Any
 import msgspec
 
 from pcircle.errors import StoppedEarly
-from pcircle.fmirror.backup import Backup
-from pcircle.fmirror.surplus import Surplus
+from pcircle.fmirror.work.backup import Backup
+from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces
 from pcircle.fs.trouble import tried

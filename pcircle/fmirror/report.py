@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from pcircle.errors import worst
-from pcircle.fmirror.judging import Groups, Linked, count
 from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
-from pcircle.fmirror.surplus import Surplus
+from pcircle.fmirror.work.judging import Groups, Linked, count
+from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters

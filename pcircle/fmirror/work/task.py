@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pcircle.fmirror.judging import Linked
-from pcircle.fmirror.keeping import Keeping
-from pcircle.fmirror.surplus import Surplus
-from pcircle.fmirror.visitor import MirrorVisitor
+from pcircle.fmirror.work.judging import Linked
+from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.surplus import Surplus
+from pcircle.fmirror.work.visitor import MirrorVisitor
 from pcircle.transfer.items import Notice
 from pcircle.transfer.work.journaled import JournaledCopy
 from pcircle.transfer.work.task import CopyTask

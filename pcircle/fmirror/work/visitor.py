@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Any
 
 from pcircle.comparing import fields
-from pcircle.fmirror.beside import Beside
-from pcircle.fmirror.judging import Judge
-from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.surplus import Finder, Surplus, existing, packed
+from pcircle.fmirror.work.beside import Beside
+from pcircle.fmirror.work.judging import Judge
+from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, few, files_of
 from pcircle.fs.stats import CAPACITY, Failed, Stats

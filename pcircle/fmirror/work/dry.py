@@ -11,11 +11,11 @@ from typing import Any
 from pcircle.comparing import fields
 from pcircle.copying.extras import Extras
 from pcircle.copying.target import Names
-from pcircle.fmirror.beside import Beside
-from pcircle.fmirror.judging import Judge, Linked, count
-from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.surplus import Finder, Surplus, existing, packed
+from pcircle.fmirror.work.beside import Beside
+from pcircle.fmirror.work.judging import Judge, Linked, count
+from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import trying

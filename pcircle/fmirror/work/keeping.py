@@ -20,8 +20,8 @@ from pcircle.comparing.details import Details
 from pcircle.comparing.sides import opened
 from pcircle.comparing.statuses import Comparer
 from pcircle.copying.extras import Extras, held_by_path
-from pcircle.fmirror.backup import Backup
 from pcircle.fmirror.plan import MirrorPlan, compared
+from pcircle.fmirror.work.backup import Backup
 from pcircle.fs.directories import join_path
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange

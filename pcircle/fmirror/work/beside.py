@@ -12,8 +12,8 @@ import os
 import stat
 from contextlib import suppress
 
-from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work.keeping import Keeping
 from pcircle.trusted import directory
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

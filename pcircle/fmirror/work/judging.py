@@ -18,8 +18,8 @@ import msgspec
 from pcircle.comparing import fields
 from pcircle.comparing.details import Details
 from pcircle.comparing.itemize import itemized
-from pcircle.fmirror.keeping import Keeping
 from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fs.sorting import Sorter
 from pcircle.names import show
 from pcircle.runtime import Context

@@ -1,0 +1,127 @@
+"""What the options of fmirror mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import msgspec
+
+from pcircle.copying.existing import Existing
+from pcircle.errors import UsageError
+from pcircle.fmirror.plan import Deleting, Look, Upkeep
+from pcircle.fs.metadata import Keep
+from pcircle.tool.options import common
+from pcircle.tool.times import stop_of
+from pcircle.transfer.asked import keep_of, limit_of, wish_of
+from pcircle.transfer.program import Options
+from pcircle.ui.values import chunk_bytes, interval_s, parse_number
+from pcircle.units import parse_size
+
+
+class MirrorOptions(Options, frozen=True, kw_only=True):
+    """A mirror, as asked for."""
+
+    upkeep: Upkeep
+    deleting: Deleting
+    ignore_errors: bool = False
+    allow_empty: bool = False
+    allow_foreign: bool = False
+    state_dir: bytes | None = None
+    by_file_system: bool = False
+    itemize: bool = False
+    link_dest: tuple[bytes, ...] = ()
+    compare_dest: tuple[bytes, ...] = ()
+
+
+def options_of(typed: argparse.Namespace) -> MirrorOptions:
+    """What was typed means. UsageError."""
+    operands = [os.fsencode(word) for word in typed.operands]
+    if len(operands) != 2 or not all(operands):
+        missing = "missing operands A and B" if not operands else "missing operand B"
+        raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
+    source, target = operands
+    target = target.rstrip(b"/") or target if not os.path.isdir(target) else target
+    _refuse(typed)
+    return MirrorOptions(
+        **common(typed),
+        tool="fmirror",
+        sources=(source,),
+        target=target,
+        exact=True,
+        keep=_keep(typed),
+        chunk_bytes=None if typed.chunksize is None else chunk_bytes(typed.chunksize),
+        bytes_per_s=limit_of("--bwlimit", typed.bwlimit, parse_size),
+        operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
+        reflink=typed.reflink,
+        sparse=typed.sparse,
+        existing=Existing(kept=True, sync=typed.fsync),
+        checkpoint=wish_of(typed),
+        dry=typed.dry_run,
+        link_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ()),
+        compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
+        itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
+        verify=typed.verify,
+        sign=typed.signature,
+        stripe=typed.stripe,
+        json_lines=typed.json_lines,
+        list_out=typed.list_out,
+        stop=stop_of(typed.stop_after, typed.stop_at),
+        words=typed.words,
+        upkeep=_upkeep(typed),
+        deleting=_deleting(typed),
+        ignore_errors=typed.ignore_errors,
+        allow_empty=typed.allow_empty,
+        allow_foreign=typed.allow_foreign,
+        state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
+        by_file_system=typed.changed == "fs",
+    )
+
+
+def _keep(typed: argparse.Namespace) -> Keep:
+    """Everything, or what is listed; special files are made in any case."""
+    if not typed.preserve:
+        return keep_of(None, archive=True)
+    if typed.archive:
+        raise UsageError("-a cannot be combined with --preserve")
+    return msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
+
+
+def _upkeep(typed: argparse.Namespace) -> Upkeep:
+    look: Look = "time"
+    if typed.checksum:
+        look = "content"
+    elif typed.ignore_times:
+        look = "none"
+    elif typed.size_only:
+        look = "size"
+    window = typed.modify_window
+    window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
+    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing)
+
+
+def _deleting(typed: argparse.Namespace) -> Deleting:
+    backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
+    return Deleting(
+        typed.delete is not None,
+        typed.delete_excluded,
+        tuple(map(os.fsencode, typed.protect or ())),
+        backup,
+    )
+
+
+def _refuse(typed: argparse.Namespace) -> None:
+    looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
+    if len(looks) > 1:
+        one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
+        raise UsageError(f"{one} cannot be combined with {other}")
+    if typed.delete is None:
+        for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
+            if getattr(typed, name):
+                raise UsageError(f"--{name.replace('_', '-')} requires --delete")
+    if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
+        raise UsageError("--changed=fs cannot be combined with filters or --files-from")
+    if typed.signature is not None and (typed.link_dest or typed.compare_dest):
+        raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
+    if typed.files_from is not None and typed.delete is not None:
+        raise UsageError("--delete cannot be combined with --files-from")

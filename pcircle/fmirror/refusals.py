@@ -1,0 +1,78 @@
+"""What a mirror refuses before anything is touched: trees in each other, empty or foreign ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from pcircle.errors import UsageError
+from pcircle.fs.directories import at_and_above
+from pcircle.trusted import make_directory
+from pcircle.ui.names import show
+
+
+def refuse_inside(path: bytes, *others: bytes) -> None:
+    """UsageError if a directory is one of the others, or lies in one, and would be part of it."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        above = set(at_and_above(fd))
+        for other in others:
+            with suppress(OSError):  # which is not there
+                there = os.stat(other)
+                if (there.st_dev, there.st_ino) in above:
+                    raise UsageError(f"'{show(path)}' lies in '{show(other)}'")
+    finally:
+        os.close(fd)
+
+
+def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
+    """UsageError if a tree to link to is no directory, or is part of what is mirrored."""
+    if not os.path.isdir(other):
+        raise UsageError(f"'{show(other)}' is not a directory")
+    refuse_inside(other, source, target)
+
+
+def make_backup(backup: bytes, source: bytes, target: bytes, *, make: bool) -> None:
+    """Make the directory of the backup, if it is not there. UsageError if it can't be one."""
+    try:
+        if not os.path.lexists(backup):
+            if not make:
+                return
+            make_directory(backup)
+        device = os.stat(backup).st_dev
+    except OSError as error:
+        raise UsageError(f"--backup-dir '{show(backup)}': {error.strerror}") from None
+    refuse_inside(backup, source, target)
+    refuse_apart("--backup-dir", backup, device, target)
+
+
+def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
+    """UsageError if what is to be linked or renamed is not on the target's file system."""
+    there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
+    if os.path.isdir(there) and os.stat(there).st_dev != device:
+        text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
+        raise UsageError(text)
+
+
+def has_entries(path: bytes) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+
+
+def warn_of_slash(source: bytes, target: bytes, say: Callable[[str], None]) -> None:
+    """Who types a slash may mean rsync's: that the source's own name is wanted below the target."""
+    name = os.path.basename(source.rstrip(b"/"))
+    if not (target.endswith(b"/") and name and os.path.isdir(os.path.join(target, name))):
+        return
+    if not os.path.lexists(os.path.join(source, name)):
+        inner = os.path.join(target, name)
+        say(f"'{show(target)}' becomes what '{show(source)}' is; did you mean '{show(inner)}'?")

@@ -1,0 +1,1 @@
+"""What a mirror does in each rank: judging, keeping, linking, setting aside, finding surplus."""
