@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pcircle.comparing.fields import LINKS
+from pcircle.comparing.moves import Pairing, packed, unpacked
 from pcircle.fdiff.plan import Alone, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fs.sorting import Sorter
 
-_SLASH, _STAND_IN = b"/", b"\0"
 _TOLD_AT_ONCE = 256
 
 
@@ -31,7 +31,7 @@ class Groups:
     def add(self, pair: Linked) -> None:
         """One more name. OSError without the space."""
         rest = b"%x:%x %d %d %d" % (*pair.b, pair.different, pair.mode, pair.size)
-        self._by_a.add(_packed(b"%020x:%020x" % pair.a, pair.path, rest))
+        self._by_a.add(packed(b"%020x:%020x" % pair.a, pair.path, rest))
 
     def pairs(self) -> Iterator[tuple[bytes, int, int, int]]:
         """All names, with what they have different, and A's mode and size. OSError as of `add`."""
@@ -39,16 +39,16 @@ class Groups:
         try:
             first = b"", b""
             for record in self._by_a.sorted():
-                a, path, rest = _unpacked(record)
+                a, path, rest = unpacked(record)
                 b, different, mode, size = rest.split(b" ")
                 first = (a, b) if a != first[0] else first
                 bits = int(different) | LINKS * (b != first[1])
                 device, _, inode = b.partition(b":")
                 key = b"%020x:%020x" % (int(device, 16), int(inode, 16))
-                by_b.add(_packed(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
+                by_b.add(packed(key, path, b"%b %d %b %b" % (a, bits, mode, size)))
             first = b"", b""
             for record in by_b.sorted():
-                b, path, rest = _unpacked(record)
+                b, path, rest = unpacked(record)
                 a, different, mode, size = rest.split(b" ")
                 first = (b, a) if b != first[0] else first
                 yield path, int(different) | LINKS * (a != first[1]), int(mode), int(size)
@@ -68,44 +68,31 @@ class Moves:
 
     def __init__(self, *, by_content: bool) -> None:
         self._by_content = by_content
-        self._sides = Sorter(), Sorter()
+        self._pairing = Pairing()
 
     def add(self, file: Alone) -> None:
         """One more file. OSError without the space."""
         what = file.digest.hex().encode() if self._by_content else b"%021d" % file.mtime_ns
-        key = b"%020d %b" % (file.size, what)
-        self._sides[file.side].add(_packed(key, file.path, b"%d %d" % (file.mode, file.told)))
+        size = b"%20d" % file.size if not file.size else b"%020d" % file.size
+        rest = b"%d %d %d" % (file.mode, file.size, file.told)
+        self._pairing.add(file.side, size + b" " + what, file.path, rest)
 
     def tell(self, telling: Telling, context: Any) -> None:
         """Tell of all of them, moved or alone. OSError as of `add`."""
-        heads = [map(_unpacked, side.sorted()) for side in self._sides]
-        a, b = (next(head, None) for head in heads)
-        told = 0
-        while a is not None or b is not None:
-            if a is not None and b is not None and a[0] == b[0] and int(a[0][:20]):
-                size, mode = int(a[0][:20]), int(a[2].split(b" ")[0])
-                telling.moved(a[1], b[1], mode, size)
-                a, b = next(heads[0], None), next(heads[1], None)
-            elif b is None or (a is not None and a[0] <= b[0]):
-                _alone(telling, 0, a or (b"", b"", b""))
-                a = next(heads[0], None)
-            else:
-                _alone(telling, 1, b)
-                b = next(heads[1], None)
-            told += 1
+        for told, (a, b) in enumerate(self._pairing.pairs(), 1):
+            if a is not None and b is not None:
+                mode, size, _ = map(int, a.rest.split(b" "))
+                telling.moved(a.path, b.path, mode, size)
+            for side, one in enumerate((a, b)):
+                if one is not None and (a is None or b is None):
+                    mode, size, said = map(int, one.rest.split(b" "))
+                    telling.alone(side, one.path, mode, size, told=bool(said))
             if not told % _TOLD_AT_ONCE:
                 telling.tell(context)
 
     def close(self) -> None:
         """Give the space back."""
-        for side in self._sides:
-            side.close()
-
-
-def _alone(telling: Telling, side: int, record: tuple[bytes, bytes, bytes]) -> None:
-    key, path, rest = record
-    mode, told = map(int, rest.split(b" "))
-    telling.alone(side, path, mode, int(key[:20]), told=bool(told))
+        self._pairing.close()
 
 
 def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
@@ -115,14 +102,3 @@ def tell_groups(groups: Groups, telling: Telling, context: Any) -> None:
         telling.pair(path, mode, size, different)
         if not told % _TOLD_AT_ONCE:
             telling.tell(context)
-
-
-def _packed(key: bytes, path: bytes, rest: bytes) -> bytes:
-    """A record, sorted by its key and then by its path, as trees are."""
-    return key + b"\1" + path.replace(_SLASH, _STAND_IN) + b"\0\0" + rest
-
-
-def _unpacked(record: bytes) -> tuple[bytes, bytes, bytes]:
-    key, _, text = record.partition(b"\1")
-    path, _, rest = text.rpartition(b"\0\0")
-    return key, path.replace(_STAND_IN, _SLASH), rest

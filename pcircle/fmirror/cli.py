@@ -79,6 +79,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("--link-dest", metavar="DIR", action="append", help=text)
     text = "leave out what B lacks and DIR has unchanged (repeatable)"
     add("--compare-dest", metavar="DIR", action="append", help=text)
+    add("--moved", action="store_true", help="rename in B what only has another path in A")
     add("-a", "--archive", action="store_true", help="keep everything (default)")
     add_preserve(add, "all")
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")

@@ -6,163 +6,23 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from pcircle.errors import EntriesFailed, UsageError, worst
-from pcircle.fmirror import changes, state
+from pcircle.errors import EntriesFailed, worst
+from pcircle.fmirror import state
 from pcircle.fmirror.options import MirrorOptions, options_of
-from pcircle.fmirror.plan import MirrorPlan, kept_words
-from pcircle.fmirror.refusals import (
-    has_entries,
-    make_backup,
-    refuse_apart,
-    refuse_inside,
-    refuse_other,
-    warn_of_slash,
-)
+from pcircle.fmirror.plan import kept_words
+from pcircle.fmirror.program import MirrorProgram
 from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport
-from pcircle.fmirror.work.surplus import packed
-from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
-from pcircle.fs.lists import Lists, sort
-from pcircle.guards import require, require_type
-from pcircle.runtime import Observer
+from pcircle.guards import require
 from pcircle.tool.program import run_tool
-from pcircle.transfer.plan import DIRECTORY, Root
-from pcircle.transfer.program import CopyProgram, run_copy
+from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import detect
-from pcircle.ui.errorlog import decode, encode
+from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 
 if TYPE_CHECKING:
-    from pcircle.transfer.dry import DryTask
-
-
-class MirrorProgram(CopyProgram):
-    """The first job of a mirror, which copies, for the runtime."""
-
-    plan_type = MirrorPlan
-    task_type, journaled_type = MirrorTask, JournaledMirror
-    console_type = MirrorConsole
-
-    def __init__(self, options: MirrorOptions, umask: int) -> None:
-        super().__init__(options, umask)
-        self._mirror = options
-        self.console: MirrorConsole | None = None  # on rank 0, as what follows
-        self.identity: state.Identity | None = None
-        self.known: state.State | None = None
-        self.changes: changes.Changes | None = None  # if the file system has told them
-        self.subvolume: tuple[str, int] | None = None
-        self.again = options.deleting.wanted
-
-    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
-        """See `CopyProgram`: what has changed, if the file system is to tell and can."""
-        options = self._mirror
-        (root,) = roots
-        source, target = options.sources[0], options.target
-        if root.kind != DIRECTORY:
-            raise UsageError(f"'{show(source)}' is not a directory")
-        refuse_inside(source, target)
-        for other in (*options.link_dest, *options.compare_dest):
-            refuse_other(other, source, target)
-        for other in options.link_dest:
-            refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
-        self.identity = state.identity_of(source)
-        self.known = state.read(state.place_of(target, options.state_dir))
-        now = changes.source_of(source)
-        if now is not None and now.read_only:
-            self.subvolume = now.origin, now.generation
-        if not options.by_file_system:
-            return None
-        before = None if self.known is None else self.known.subvolume
-        why = changes.unfit(source, before) or self._unfit(target)
-        if why or before is None:
-            if not options.quiet:
-                self.complain(f"all of the source is looked at: {why}")
-            return None
-        self.changes = changes.found(source, target, before[1])
-        return sort([(0, self.changes.records)])
-
-    def _unfit(self, target: bytes) -> str:
-        """Why the target is not what the last complete run has left; empty if it may be."""
-        known = require(self.known)
-        if not os.path.isdir(target) or state.identity_of(target) != known.target:
-            return "the target is another directory than at the last complete run"
-        if not frozenset(kept_words(self._mirror.keep)) <= known.kept:
-            return "the last complete run has kept less"
-        return ""
-
-    def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
-        """See `CopyProgram`."""
-        options, known = self._mirror, self.known
-        source, target = options.sources[0], options.target
-        if options.deleting.wanted:
-            self._refuse_source(source, target)
-        if options.deleting.backup is not None:
-            make_backup(options.deleting.backup, source, target, make=not options.dry)
-        warn_of_slash(source, target, self.complain)
-        quiet_ns = None if known is None else self._quiet_ns(known, target)
-        return {
-            "upkeep": options.upkeep,
-            "deleting": options.deleting,
-            "quiet_ns": quiet_ns,
-            "itemize": options.itemize,
-            "link_dest": options.link_dest,
-            "compare_dest": options.compare_dest,
-        }
-
-    def _quiet_ns(self, known: state.State, target: bytes) -> tuple[int, int] | None:
-        """Since when nothing has changed whose change time is earlier, on both sides."""
-        try:
-            there = state.identity_of(target)
-        except OSError:
-            return None
-        wanted = frozenset(kept_words(self._mirror.keep))
-        sides = known.identity, known.target
-        if sides != (self.identity, there) or not wanted <= known.kept:
-            return None
-        ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
-        return ours, theirs
-
-    def dry_type(self) -> type[DryTask]:
-        """See `CopyProgram`."""
-        from pcircle.fmirror.work.dry import DryMirrorTask  # few runs are dry
-
-        return DryMirrorTask
-
-    def _refuse_source(self, source: bytes, target: bytes) -> None:
-        """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
-        options = self._mirror
-        if not options.allow_empty and not has_entries(source) and has_entries(target):
-            raise UsageError(
-                f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
-                "if this is meant, add --allow-empty"
-            )
-        known = self.known
-        if known is None or options.allow_foreign:
-            return
-        if known.identity != self.identity:
-            raise UsageError(
-                f"'{show(source)}' is another directory or file system than at the last complete "
-                "run: nothing is removed; if this is meant, add --allow-foreign"
-            )
-        missing = known.mounts - state.mounts_of(source)
-        if missing:
-            inner = show(os.path.join(source, decode(min(missing))))
-            raise UsageError(
-                f"'{inner}' was a mount point at the last complete run and is none now: nothing is "
-                "removed; if this is meant, add --allow-foreign"
-            )
-
-    def observer(self, plan: bytes) -> Observer[Any]:
-        decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
-        console = require_type(MirrorConsole, super().observer(plan))
-        self.console = console
-        console.look, console.itemizes = decided.upkeep.look, decided.itemize
-        if self.changes is not None and self.changes.surplus:
-            console.found.add(packed(0, self.changes.surplus))
-        return console
+    from pcircle.fmirror.work.alike import Moved
 
 
 def mirror_typed(typed: argparse.Namespace) -> int:
@@ -185,8 +45,13 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
         program.append(MirrorProgram(options, umask))
         return program[0]
 
+    code, moved = _moved(typed, options)
+    if code:
+        return code, None
     code = run_copy(options, made)
     copied = program[0]
+    if moved is not None and copied.console is not None:
+        code = worst((code, copied.console.tell_moved(moved, options.json_lines, options.list_out)))
     if options.deleting.wanted and code in (0, EntriesFailed.exit_code):
         code = _remove(typed, options, copied, code)
     elif copied.console is not None:
@@ -197,6 +62,24 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     if console is not None and not code and not options.dry:
         _remember(options, copied, began_ns, _entries(copied))
     return code, None if console is None else console.report
+
+
+def _moved(typed: argparse.Namespace, options: MirrorOptions) -> tuple[int, Moved | None]:
+    """Rename what has moved, if that is wanted; 0, or the exit code if that ends the run."""
+    if not options.moved:
+        return 0, None
+    from pcircle.fmirror.moving import move  # few runs do
+
+    def looked(options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
+        program: list[MirrorProgram] = []
+
+        def made(options: Any, umask: int) -> MirrorProgram:
+            program.append(MirrorProgram(options, umask))
+            return program[0]
+
+        return run_copy(options, made), program[0].console
+
+    return move(typed, options, looked)
 
 
 def _entries(copied: MirrorProgram) -> int:

@@ -20,7 +20,7 @@ from pcircle.units import parse_size
 
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
-    """A mirror, as asked for."""
+    """A mirror, as asked for. One that `looks` says nothing, and only finds what has `moved`."""
 
     upkeep: Upkeep
     deleting: Deleting
@@ -30,6 +30,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     state_dir: bytes | None = None
     by_file_system: bool = False
     itemize: bool = False
+    moved: bool = False
+    looks: bool = False
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
 
@@ -60,6 +62,7 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         dry=typed.dry_run,
         link_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ()),
         compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
+        moved=typed.moved,
         itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
         verify=typed.verify,
         sign=typed.signature,
@@ -119,9 +122,26 @@ def _refuse(typed: argparse.Namespace) -> None:
         for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
             if getattr(typed, name):
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")
+    if typed.moved:
+        _refuse_with_moved(typed)
     if typed.changed == "fs" and (typed.filters or typed.files_from is not None):
         raise UsageError("--changed=fs cannot be combined with filters or --files-from")
     if typed.signature is not None and (typed.link_dest or typed.compare_dest):
         raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
     if typed.files_from is not None and typed.delete is not None:
         raise UsageError("--delete cannot be combined with --files-from")
+
+
+def _refuse_with_moved(typed: argparse.Namespace) -> None:
+    """UsageError for what a file that is renamed could not be, or would gain nothing by."""
+    if typed.delete is None:
+        raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
+    for option, given in (
+        ("--dry-run", typed.dry_run),
+        ("--ignore-times", typed.ignore_times),
+        ("--changed=fs", typed.changed == "fs"),
+        ("--link-dest", typed.link_dest),
+        ("--compare-dest", typed.compare_dest),
+    ):
+        if given:
+            raise UsageError(f"--moved cannot be combined with {option}")

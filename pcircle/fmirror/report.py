@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from pcircle.errors import worst
+from pcircle.errors import EntriesFailed, worst
 from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
+from pcircle.fmirror.work.alike import Alone, Candidates, Moved
 from pcircle.fmirror.work.judging import Groups, Linked, count
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
@@ -19,6 +20,7 @@ from pcircle.transfer.items import Done
 from pcircle.transfer.reports.console import Console
 from pcircle.transfer.reports.report import Report, summary
 from pcircle.ui.report import FailedEntry, plural
+from pcircle.units import format_size
 
 _UNREAD = ("open directory", "read directory", "reach")
 
@@ -29,11 +31,14 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     `touched` are those of the `skipped` whose attributes alone were brought up to date, `linked`
     those that were linked to an entry of `--link-dest`, `surplus`
     the paths that only the target had, `removed` the entries that went (or were moved to the
-    backup). `withheld` says why nothing was removed, if something was to be.
+    backup), `moved` the files that `--moved` has renamed before, of so many `moved_bytes`.
+    `withheld` says why nothing was removed, if something was to be.
     """
 
     touched: int
     linked: int = 0
+    moved: int = 0
+    moved_bytes: int = 0
     surplus: int = 0
     removed: int = 0
     withheld: str | None = None
@@ -50,6 +55,8 @@ class MirrorConsole(Console):
         self.itemizes = False
         self.unread = 0
         self.report: MirrorReport | None = None
+        self._moved = 0, 0
+        self.candidates = Candidates()
         self.entries = self._touched = self._linked = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
@@ -60,6 +67,8 @@ class MirrorConsole(Console):
                 self.found.add(value)
             elif isinstance(value, Linked):
                 self._groups.add(value)
+            elif isinstance(value, Alone):
+                self.candidates.add_all(value)
             else:
                 self.unread += isinstance(value, Failure) and value.doing in _UNREAD
                 others.append(value)
@@ -101,12 +110,27 @@ class MirrorConsole(Console):
         self.report = msgspec.structs.replace(
             self.report,
             exit_code=code,
+            moved=self._moved[0],
+            moved_bytes=self._moved[1],
             removed=removed,
             withheld=withheld or None,
             not_removed=tuple(failures),
         )
         self.results.document(self.report)
         return worst((code, self.results.code))
+
+    def tell_moved(self, moved: Moved, json_lines: str | None, list_out: str | None) -> int:
+        """Tell of files that were renamed before the copy; an exit code."""
+        self._moved = moved.files, moved.size
+        if moved.files and not self.quiet:
+            files, size = plural(moved.files, "file", "files"), format_size(moved.size)
+            self.note(f"{self.tool}: {files} renamed, {size} not copied")
+        try:
+            moved.log(json_lines, list_out)
+        except OSError as error:
+            self.note(f"{self.tool}: cannot write the actions: {error.strerror}")
+            return EntriesFailed.exit_code
+        return 0
 
     def next(self, code: int, reasons: Sequence[str], goes_on: bool) -> Iterator[str]:
         """See `Console`: what has failed is what is still different."""

@@ -49,9 +49,16 @@ def give_free_name(written: bytes, name: bytes, directory_fd: int) -> None:
         claim_and_rename(written, name, directory_fd)
 
 
-def rename_to_free(written: bytes, name: bytes, directory_fd: int) -> None:
-    """The kernel's own rename that does not replace. OSError, ENOSYS if there is none."""
-    _rename(written, name, directory_fd, _RENAME_NOREPLACE)
+def rename_to_free(
+    written: bytes, name: bytes, directory_fd: int, to_fd: int | None = None
+) -> None:
+    """The kernel's own rename that does not replace. OSError, ENOSYS if there is none.
+
+    With `to_fd` to a name of that directory.
+    """
+    _rename(
+        written, name, (directory_fd, directory_fd if to_fd is None else to_fd), _RENAME_NOREPLACE
+    )
 
 
 def exchange(one: bytes, other: bytes, directory_fd: int) -> None:
@@ -59,16 +66,16 @@ def exchange(one: bytes, other: bytes, directory_fd: int) -> None:
 
     OSError, `NO_SUCH_RENAME` where that can't be done.
     """
-    _rename(one, other, directory_fd, _RENAME_EXCHANGE)
+    _rename(one, other, (directory_fd, directory_fd), _RENAME_EXCHANGE)
 
 
-def _rename(written: bytes, name: bytes, directory_fd: int, flags: int) -> None:
+def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> None:
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if library.renameat2(directory_fd, written, directory_fd, name, flags):
+    if library.renameat2(fds[0], written, fds[1], name, flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

@@ -1,0 +1,179 @@
+"""`--moved`: files that only have another path in the source are renamed before the copy.
+
+Three jobs. One looks at both sides as a dry run does, with all that a mirror refuses; one goes
+through what is surplus, as it would be removed, and tells the size and time of each file; then what
+is alike is renamed where its content is the same. The mirror that follows is the usual one, and
+finds these files in their places. So whatever happens in between, it has the last word, and what is
+not renamed is copied and removed. Nothing is renamed where nothing would be removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any
+
+import msgspec
+
+from pcircle.checkpoint.resume import Wish
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.removal import Console, Found, Removal
+from pcircle.fmirror.report import MirrorConsole
+from pcircle.fmirror.work.alike import Moved, Pair
+from pcircle.fmirror.work.moving import MovePlan, MoveTask
+from pcircle.fs.directories import working_directory
+from pcircle.runtime import Observer, Outcome, Task
+from pcircle.tool.actions import Lines, Wanted
+from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.results import Results
+from pcircle.ui.errorlog import decode
+
+_PAIRS_TOGETHER = 64
+_QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+_UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+_LINE = msgspec.json.Decoder(tuple[int, str, str])
+
+
+class SurveyConsole(Console):
+    """Keeps the files that would be removed."""
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        survey: Any = self._program
+        for value in values:
+            for line in value.planned.splitlines() if isinstance(value, Lines) else ():
+                _, path, mark = _LINE.decode(line)
+                if mark.startswith("f,"):
+                    _, size, mtime_ns = map(int, mark[2:].split(","))
+                    if size:
+                        survey.candidates.add(1, decode(path), size, mtime_ns)
+
+
+class Survey(Removal):
+    """The second job: what would be removed, and what it is."""
+
+    console_type = SurveyConsole
+
+    def __init__(
+        self, typed: argparse.Namespace, target: bytes, found: Found | None, candidates: Any
+    ) -> None:
+        typed = argparse.Namespace(
+            **vars(typed) | _UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
+        )
+        super().__init__(typed, target, found, 0, dry=True, keeps=False)
+        self.options = msgspec.structs.replace(self.options, **_QUIET)
+        self.candidates = candidates
+        self.again = True
+
+    def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        return super().decided(roots, ranks) | {"acts": Wanted(plan=True)}
+
+    def complain(self, text: str) -> None:
+        """See `ToolProgram`: the mirror meets it again."""
+
+
+class _Listener(Observer[tuple[int, int]]):
+    """Rank 0's ears while files are renamed."""
+
+    def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
+        self._results = Results("fmirror", options.json, lambda text: None)
+        self._said = options.itemize and not options.silent
+        self._lines, self._paths = lines, paths
+        self.result = 0, 0
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        for value in values:
+            self._lines.write(value.text)
+            self._paths.write(value.paths)
+            if self._said:
+                self._results.text([value.said])
+
+    def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
+        self.result = outcome.result or (0, 0)
+        return outcome.code
+
+
+class MoveProgram(ToolProgram):
+    """The third job."""
+
+    name = "fmirror"
+    again = True
+
+    def __init__(self, options: MirrorOptions, pairs: Iterable[Pair]) -> None:
+        super().__init__()
+        self._options = options
+        self._pairs = pairs
+        self._streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        self.listener = _Listener(options, *self._streams)
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        options, ranks = self._options, len(nodes)
+        end = b"" if options.list_out is None else b"\0" if options.null else b"\n"
+        rates = options.bytes_per_s, options.operations_per_s
+        shares = (None if rate is None else rate / ranks for rate in rates)
+        where = options.sources[0], options.target, working_directory()
+        acts = Wanted(options.json_lines is not None, end)
+        return msgspec.msgpack.encode(MovePlan(*where, options.keep.links, acts, *shares))
+
+    def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        decided = msgspec.msgpack.decode(plan, type=MovePlan)
+        task = MoveTask(decided, rank, _items(self._pairs))
+        self.close = task.close
+        return task
+
+    def observer(self, plan: bytes) -> Observer[Any]:
+        return self.listener
+
+    def moved(self) -> Moved:
+        """What was done, on rank 0."""
+        told = []
+        for stream in self._streams:
+            stream.seek(0)
+            told.append(stream.read())
+            stream.close()
+        return Moved(*self.listener.result, *told)
+
+
+def _items(pairs: Iterable[Pair]) -> Iterator[tuple[Pair, ...]]:
+    some: list[Pair] = []
+    for pair in pairs:
+        some.append(pair)
+        if len(some) == _PAIRS_TOGETHER:
+            yield tuple(some)
+            some = []
+    if some:
+        yield tuple(some)
+
+
+def move(
+    typed: argparse.Namespace,
+    options: MirrorOptions,
+    looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
+) -> tuple[int, Moved]:
+    """Rename what has moved; 0, or the exit code if the run ends by this, and what was done.
+
+    `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
+    """
+    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": True}
+    never = Wish(never=True)
+    code, console = looked(
+        msgspec.structs.replace(options, **_QUIET, **_UNTOLD, **more, checkpoint=never)
+    )
+    if code == UsageError.exit_code:
+        return 0, Moved()  # the mirror says it
+    if code not in (0, EntriesFailed.exit_code):
+        return code, Moved()
+    found, candidates = None, None
+    if console is not None:
+        withheld = console.withheld(ignore=options.ignore_errors)
+        found, candidates = Found() if withheld else console.found, console.candidates
+    code = run_tool(Survey(typed, options.target, found, candidates), options)
+    if console is not None:
+        console.found.close()
+    if code not in (0, EntriesFailed.exit_code):
+        return code, Moved()
+    renaming = MoveProgram(options, () if candidates is None else candidates.pairs())
+    code = run_tool(renaming, options)
+    return code, renaming.moved()

@@ -1,0 +1,93 @@
+"""Files that may have moved: what travels to rank 0, what is paired there, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from pcircle.comparing.moves import Alike, Pairing
+from pcircle.ui.errorlog import LogFile
+
+_OURS = b".fcp-"
+
+
+class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
+    """Files that the target lacks: their paths, and the size and modification time of each."""
+
+    files: tuple[tuple[bytes, int, int], ...]
+
+
+class Pair(msgspec.Struct, frozen=True, array_like=True):
+    """A path that the source has, and one that only the target has, of a file of this size."""
+
+    new: bytes
+    old: bytes
+    size: int
+    mtime_ns: int
+
+
+class Moved(NamedTuple):
+    """What was renamed: files, their bytes, and what is to be told of them at the end."""
+
+    files: int = 0
+    size: int = 0
+    lines: bytes = b""
+    paths: bytes = b""
+
+    def log(self, json_lines: str | None, list_out: str | None) -> None:
+        """Add to the logs of actions, when the copy has begun and ended them. OSError."""
+        for path, text in ((json_lines, self.lines), (list_out, self.paths)):
+            if path is not None and text:
+                fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                log = LogFile(fd)
+                log.append(text)
+                log.close()
+
+
+class Candidates:
+    """Files of either side alone, on rank 0: first of the same name, then any, are pairs."""
+
+    def __init__(self) -> None:
+        self._named = Pairing()
+
+    def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
+        """One more."""
+        if may_move(path):
+            key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
+            self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
+
+    def add_all(self, alone: Alone) -> None:
+        """Some of the source."""
+        for path, size, mtime_ns in alone.files:
+            self.add(0, path, size, mtime_ns)
+
+    def pairs(self) -> Iterator[Pair]:
+        """All pairs, once."""
+        others = Pairing()
+        try:
+            for a, b in self._named.pairs():
+                if a is not None and b is not None:
+                    yield _pair(a, b)
+                    continue
+                for side, one in enumerate((a, b)):
+                    if one is not None:
+                        others.add(side, one.key.rpartition(b" ")[0], one.path, one.rest)
+            for a, b in others.pairs():
+                if a is not None and b is not None:
+                    yield _pair(a, b)
+        finally:
+            others.close()
+            self._named.close()
+
+
+def _pair(a: Alike, b: Alike) -> Pair:
+    size, mtime_ns = map(int, a.rest.split(b" "))
+    return Pair(a.path, b.path, size, mtime_ns)
+
+
+def may_move(path: bytes) -> bool:
+    """Whether a file of the target may be another one's: none that belongs to a run."""
+    return not os.path.basename(path).startswith(_OURS)

@@ -1,0 +1,248 @@
+"""`--moved`: what each rank does for it, in two jobs before the copy.
+
+The first one finds the files that the target lacks. The second one has pairs, of such a file and of
+one that only the target has, of the same size and time. It reads both, and only where they are the
+same bytes the target's gets the path that the source has; nothing is ever replaced by that. A pair
+that is not what it was, or can't be renamed, is left to the copy and to the deletions, which follow
+in any case, compare everything once more, and set what else differs.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from pcircle.comparing.content import Contents
+from pcircle.comparing.sides import Fds, opened
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work.alike import Alone, Pair
+from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
+from pcircle.fmirror.work.judging import Linked
+from pcircle.fmirror.work.surplus import Surplus
+from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
+from pcircle.fs.naming import rename_to_free
+from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.guards import require_type
+from pcircle.names import show
+from pcircle.runtime import Context, Task
+from pcircle.tool.actions import Actions, Lines, Wanted
+from pcircle.transfer.dry import DryVisitor
+from pcircle.transfer.items import Notice
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Names, Where
+from pcircle.workers.throttle import BURST_S, Throttle
+
+_TOGETHER = 256
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+MOVING = "*moving     "
+_OPERATIONS = 8  # of a pair
+
+
+class LookVisitor(DryMirrorVisitor):
+    """Finds what each side has alone, and compares nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._looks = Stats(), Stats()
+        self._alone: list[tuple[bytes, int, int]] = []
+        plan = require_type(MirrorPlan, self._plan)
+        self._links = plan.keep.links
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """See `Visitor`."""
+        return DryVisitor.enter(self, opened, source, holder)
+
+    def _all(
+        self, where: Where, names: Names, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        count = len(names)
+        self.counters.skipped += count
+        self.counters.sized += count
+        self.counters.weight += where.weight * count
+        for at in range(0, len(names.files), CAPACITY):
+            some = names.files[at : at + CAPACITY]
+            missing = some if target_fd < 0 else _missing(self._looks[1], target_fd, some)
+            self._find(where.path, missing, source_fd)
+        if len(self._alone) >= _TOGETHER:
+            self.tell(context)
+
+    def _find(self, path: bytes, names: list[bytes], fd: int) -> None:
+        """Of the names of a directory those that may be somewhere else in the target."""
+        if not names:
+            return
+        gone: Iterable[int] = ()
+        look = self._looks[0]
+        try:
+            look.look(fd, names)
+        except Failed as failed:  # the copy tells of it
+            gone = failed.errors
+        for place, (name, row) in enumerate(zip(names, look.rows(len(names)), strict=True)):
+            if place in gone or not stat.S_ISREG(row.st_mode) or not row.st_size:
+                continue
+            if not (self._links and row.st_nlink > 1):
+                self._alone.append((join_path(path, name), row.st_size, row.st_mtime_ns))
+
+    def tell(self, context: Context[Any]) -> None:
+        """An item ends."""
+        alone, self._alone = self._alone, []
+        for at in range(0, len(alone), _TOGETHER):
+            context.note([Alone(tuple(alone[at : at + _TOGETHER]))])
+        super().tell(context)
+
+
+def _missing(look: Stats, fd: int, names: list[bytes]) -> list[bytes]:
+    try:
+        look.look(fd, names)
+    except Failed as failed:
+        gone = {place for place, why in failed.errors.items() if isinstance(why, _NO_SUCH)}
+        return [name for place, name in enumerate(names) if place in gone]
+    return []
+
+
+class LookTask(DryMirrorTask):
+    """One rank's part of looking for what has moved."""
+
+    notice_type = Notice | Surplus | Linked | Alone
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """See `DryTask`."""
+        return LookVisitor
+
+
+class MovePlan(msgspec.Struct, frozen=True):
+    """What all ranks are told. The rates are of each rank."""
+
+    source: bytes
+    target: bytes
+    directory: bytes
+    links: bool
+    acts: Wanted
+    bytes_per_s: float | None = None
+    operations_per_s: float | None = None
+
+
+class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
+    """One rank's part of renaming. `pairs` are on rank 0; a result is files, and their bytes."""
+
+    structured = False
+    notice_type = Lines
+
+    def __init__(self, plan: MovePlan, rank: int, pairs: Iterable[tuple[Pair, ...]]) -> None:
+        self._pairs = pairs
+        self._actions = Actions("fmirror", plan.acts, rank)
+        sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
+        self._directories = Directories(sides, capacity_of(is_first=True), written=True)
+        self._links = plan.links
+        rates = plan.bytes_per_s, plan.operations_per_s
+        limits = [None if rate is None else Throttle(rate, BURST_S) for rate in rates]
+        self._read, self._done = limits
+        self._stop: Callable[[], bool] = bool
+        self._contents = Contents(self._count)
+
+    def _count(self, size: int) -> None:
+        if self._read is not None:
+            self._read.take(size, self._stop)
+
+    def seed(self) -> Iterable[tuple[Pair, ...]]:
+        return self._pairs
+
+    def merge(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+        return a[0] + b[0], a[1] + b[1]
+
+    def close(self) -> None:
+        """The job has ended."""
+        self._directories.close()
+
+    def process(self, item: tuple[Pair, ...], context: Context[Any]) -> tuple[int, int]:
+        self._stop = context.is_stopping
+        files = size = 0
+        for pair in item:
+            if context.stopping:
+                break
+            if self._done is not None:
+                self._done.take(_OPERATIONS, context.is_stopping)
+            try:
+                moved = self._move(pair)
+            except OSError:  # the copy and the deletions do it, and tell of what is wrong
+                continue
+            if moved:
+                files, size = files + 1, size + pair.size
+                said = f"{MOVING}{show(pair.old)} => {show(pair.new)}\n".encode()
+                why = ("moved", f"from {show(pair.old)}")
+                self._actions.done("move", 0, pair.new, "f", pair.size, said=said, why=why)
+        self._actions.tell(context)
+        return files, size
+
+    def _move(self, pair: Pair) -> bool:
+        """Rename the target's file if it is the source's; whether it was. OSError."""
+        above, name = os.path.split(pair.new)
+        old_above, old_name = os.path.split(pair.old)
+        if self._source_has(old_above, old_name):
+            return False
+        lease = self._directories.lease
+        with (
+            lease(0, above) as source,
+            lease(1, old_above) as target,
+            opened(name, (source.fd, target.fd), old_name) as (fds, statuses),
+        ):
+            if not self._is_one(pair, fds, statuses):
+                return False
+            now = os.stat(old_name, dir_fd=target.fd, follow_symlinks=False)
+            if not os.path.samestat(now, statuses[1]):
+                return False
+            with self._made(above) as there:
+                rename_to_free(old_name, name, target.fd, there.fd)
+            if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
+                # It tells the copy that attributes have to be looked at.
+                os.utime(fds[1], ns=(statuses[1].st_atime_ns, statuses[1].st_mtime_ns))
+        return True
+
+    def _is_one(
+        self, pair: Pair, fds: Fds, statuses: tuple[os.stat_result, os.stat_result]
+    ) -> bool:
+        """Whether two open files are what was found, have no other names, and the same bytes."""
+        if any((each.st_size, each.st_mtime_ns) != (pair.size, pair.mtime_ns) for each in statuses):
+            return False
+        if statuses[1].st_nlink > 1 or (self._links and statuses[0].st_nlink > 1):
+            return False
+        if not self._contents.same(fds, 0, pair.size):
+            return False
+        # Nobody has written to them meanwhile, nor given them other names.
+        return all(
+            os.fstat(fd).st_ctime_ns == each.st_ctime_ns
+            for fd, each in zip(fds, statuses, strict=True)
+        )
+
+    def _source_has(self, above: bytes, name: bytes) -> bool:
+        """Whether the source has got what was surplus. OSError if that can't be told."""
+        try:
+            with self._directories.lease(0, above) as lease:
+                os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+        except _NO_SUCH:
+            return False
+        return True
+
+    def _made(self, path: bytes) -> Lease:
+        """A directory of the target, made if need be, as are those that lead there. OSError."""
+        missing: list[bytes] = []
+        while True:
+            try:
+                lease = self._directories.lease(1, path)
+                break
+            except FileNotFoundError:
+                if not path:
+                    raise
+                path, _, name = path.rpartition(b"/")
+                missing.append(name)
+        for name in reversed(missing):
+            with lease, suppress(FileExistsError):  # another rank may have made it
+                os.mkdir(name, 0o700, dir_fd=lease.fd)
+            path = join_path(path, name)
+            lease = self._directories.lease(1, path)
+        return lease

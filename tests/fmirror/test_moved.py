@@ -1,0 +1,280 @@
+"""`--moved`: what has another path is renamed, and nothing else; the judge has the last word."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pcircle.fmirror import mirror
+from tests.conftest import SOAK
+from tests.fcp.running import TWO, Launcher
+from tests.fcp.trees import remove_tree, write_file
+
+from .edits import Tree, cleared, copy_of
+from .running import (
+    as_root,
+    differences,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
+from .test_judge import CHANGING, shared, state
+from .test_moments import held
+
+__all__ = ["shared"]
+pytestmark = [as_root, needs_rsync]
+_TIME = (10**9, 10**9)
+_BYTES = 10_000
+
+
+def files_below(top: bytes, seed: int, count: int = 20) -> None:
+    """A directory of files in two levels, of one size and time, so that only content tells."""
+    random = Random(seed)
+    for number in range(count):
+        above = top + b"/%d" % (number % 3)
+        os.makedirs(above, exist_ok=True)
+        os.utime(write_file(above + b"/%d" % number, random.randbytes(_BYTES)), _TIME)
+
+
+def inodes(top: bytes) -> set[int]:
+    return {
+        os.lstat(os.path.join(here, name)).st_ino
+        for here, _, names in os.walk(top)
+        for name in names
+    }
+
+
+@every_launcher
+def test_a_renamed_directory_is_not_copied(place: bytes, launcher: Launcher) -> None:
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 1)
+    copy_of(source, target)
+    before = inodes(target)
+    os.makedirs(source + b"/new/home")
+    os.rename(source + b"/old", source + b"/new/home/dir")
+    os.rename(source + b"/new/home/dir/1/1", source + b"/renamed")
+    path = os.fsdecode(place) + "/report"
+    words: list[str | bytes] = ["--delete", "--moved", "-i", "--json", path, source, target]
+    finished = mirrored(launcher, *words)
+    assert finished.out.count(b"*moving ") == 20
+    report = json.loads(Path(path).read_bytes())
+    names = ("files", "bytes", "moved", "moved_bytes", "removed")
+    assert [report[name] for name in names] == [0, 0, 20, 20 * _BYTES, 4]
+    assert differences(source, target) == ""
+    assert inodes(target) == before
+    again = state(target)
+    mirrored(launcher, "--delete", "--moved", source, target)
+    assert state(target) == again
+
+
+def test_without_it_all_is_copied(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 1)
+    copy_of(source, target)
+    os.rename(source + b"/old", source + b"/new")
+    report = mirror(source, target, delete="after", jobs=1)
+    assert report is not None
+    assert (report.files, report.bytes, report.moved) == (20, 20 * _BYTES, 0)
+
+
+def _renamed(tree: Tree, target: bytes) -> None:
+    """Edit a tree as it happens, and put twins there: other content, but the same size and time."""
+    random = tree.random
+    for _ in range(random.randrange(1, 12)):
+        random.choice((tree.edit, lambda: tree._rename(tree._any_path())))()
+    for number in range(random.randrange(3)):
+        size = random.choice((1, 100))
+        for top, name in ((tree.top, b"/twin %d"), (target, b"/surplus %d")):
+            os.utime(write_file(top + name % number, random.randbytes(size)), _TIME)
+
+
+@settings(
+    max_examples=2000 if SOAK else 60,
+    deadline=None,
+    derandomize=not SOAK,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(seed=st.integers(0, 2**40))
+def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
+    source, target = cleared(shared)
+    tree = Tree(source, seed)
+    copy_of(source, target)
+    wanted: dict[str, Any] = {"delete": "after", "moved": True, "jobs": 1, "allow_empty": True}
+    if seed % 2:  # so that what is remembered of the last run spares look-ups
+        assert mirror(source, target, **wanted) is not None
+    _renamed(tree, target)
+    report = mirror(source, target, **wanted)
+    assert report is not None
+    assert (report.exit_code, report.failed) == (0, 0)
+    assert differences(source, target) == ""
+    before = state(target)
+    again = mirror(source, target, **wanted)
+    assert again is not None
+    assert state(target) == before
+    assert (again.files, again.touched, again.removed, again.moved) == (0, 0, 0, 0)
+
+
+def test_what_is_alike_but_not_the_same_is_copied(place: bytes) -> None:
+    """Content decides; of hard-linked files, empty ones and those left out nothing is renamed."""
+    source, target = place + b"/a", place + b"/b"
+    for side in (source, target):
+        os.mkdir(side)
+        write_file(side + b"/stays", b"stays")
+    for name, ours, theirs in ((b"content", b"one", b"two"), (b"empty", b"", b"")):
+        os.utime(write_file(source + b"/new " + name, ours), _TIME)
+        os.utime(write_file(target + b"/old " + name, theirs), _TIME)
+    for name in (b"linked", b"excluded", b"protected"):
+        os.utime(write_file(source + b"/new " + name, name), _TIME)
+        os.utime(write_file(target + b"/old " + name, name), _TIME)
+    os.link(target + b"/old linked", place + b"/other")
+    words = ["--exclude=old excluded", "--protect=old protected", "--moved", "--delete"]
+    finished = mirrored(TWO, *words, "-i", source, target)
+    assert b"*moving" not in finished.out
+    assert os.path.exists(target + b"/old excluded")
+    assert os.path.exists(target + b"/old protected")
+    assert os.stat(place + b"/other").st_nlink == 1
+    for name in os.listdir(source):
+        assert (
+            Path(os.fsdecode(target + b"/" + name)).read_bytes()
+            == Path(os.fsdecode(source + b"/" + name)).read_bytes()
+        )
+
+
+@needs_strace
+def test_nothing_is_renamed_where_nothing_would_be_removed(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 2)
+    copy_of(source, target)
+    os.rename(source + b"/old", source + b"/new")
+    os.mkdir(source + b"/closed")
+    before = set(held(target))
+    closed = os.fsdecode(source + b"/closed")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", closed, "-e", "inject=getdents64:error=EIO"]
+    words: list[str | bytes] = ["-q", "-j1", "--delete", "--moved", "-i", source, target]
+    finished = run_fmirror(None, *words, prefix=prefix)
+    assert finished.code == 1
+    assert b"*moving" not in finished.out
+    assert before <= set(held(target))
+
+
+def test_refusals_leave_all_as_it_was(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    files_below(target + b"/old", 3)
+    before = state(target)
+    finished = mirrored(TWO, "--delete", "--moved", source, target, code=2)
+    assert finished.said.count("is empty and") == 1
+    for words in ([], ["--delete", "--dry-run"], ["--delete", "-I"]):
+        mirrored(TWO, "--moved", *words, source, target, code=2)
+    assert state(target) == before
+
+
+def test_logs_have_what_was_renamed(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 4, count=3)
+    copy_of(source, target)
+    os.rename(source + b"/old", source + b"/new")
+    lines, listed = place + b"/lines", place + b"/list"
+    words: list[str | bytes] = [
+        "--delete",
+        "--moved",
+        b"--json-lines=" + lines,
+        b"--list-out=" + listed,
+    ]
+    mirrored(TWO, *words, source, target)
+    with open(lines, "rb") as stream:
+        told = [json.loads(line) for line in stream]
+    moves = {each["path"]: each["why"][1] for each in told if each["action"] == "move"}
+    assert moves == {f"new/{n % 3}/{n}": f"from old/{n % 3}/{n}" for n in range(3)}
+    with open(listed, "rb") as stream:
+        assert set(map(os.fsencode, moves)) <= set(stream.read().split(b"\n"))
+
+
+# ---- any moment --------------------------------------------------------------------------------
+
+
+def _night(place: bytes) -> tuple[bytes, bytes]:
+    source, target = cleared(place)
+    files_below(source + b"/old", 5, count=8)
+    write_file(source + b"/kept", b"old" * 1000)
+    copy_of(source, target)
+    os.makedirs(source + b"/new")
+    os.rename(source + b"/old", source + b"/new/dir")
+    remove_tree(source + b"/new/dir/2")
+    write_file(source + b"/old", b"a file now")
+    with open(source + b"/kept", "wb") as stream:
+        stream.write(b"new" * 900)
+    return source, target
+
+
+def _run(what: str, source: bytes, target: bytes, log: str = "/dev/null") -> int:
+    calls = CHANGING if what.startswith("signal") else CHANGING.replace(",write,", ",")
+    prefix = ["strace", "-f", "-o", log, "-e", f"trace={CHANGING}"]
+    prefix += ["-e", f"inject={calls}:{what}"] if what else []
+    words: list[str | bytes] = [
+        "-q",
+        "-j1",
+        "--threads=1",
+        "--delete",
+        "--moved",
+        "--resume",
+        source,
+        target,
+    ]
+    return run_fmirror(None, *words, prefix=prefix).code
+
+
+@needs_strace
+@pytest.mark.parametrize("what", ["signal=KILL", "signal=INT", "error=EIO", "error=EACCES"])
+def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
+    """The next run ends in the judged state; a kill loses no content that both had.
+
+    After a copy that has failed its like is removed all the same, with and without `--moved`.
+    """
+    log = tmp_path / "calls"
+    assert _run("", *_night(place), str(log)) == 0
+    made: dict[bytes, int] = {}
+    for line in log.read_bytes().splitlines():
+        number = re.match(rb"\d+", line)
+        if number is not None:
+            made[number[0]] = made.get(number[0], 0) + 1
+    count = max(made.values())
+    assert count > 10
+    every = range(1, count + 1)
+    for moment in every if SOAK else sorted(Random(what).sample(every, 8)):
+        source, target = _night(place)
+        old, new = held(target), held(source)
+        _run(f"{what}:when={moment}", source, target)
+        now = held(target)
+        assert now.get(b"kept") in (old[b"kept"], new[b"kept"]), moment
+        have = {content for kind, content in now.values()}
+        for name, (_, content) in new.items():
+            if what.startswith("signal") and name.startswith(b"new/dir/") and content:
+                assert content in have, (moment, name)
+        assert _run("", source, target) == 0, moment
+        assert differences(source, target) == "", moment
+
+
+def test_it_is_one_job_for_a_user(place: bytes) -> None:
+    """A plain run says what was renamed once, and nothing of the looking before."""
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 6)
+    copy_of(source, target)
+    os.rename(source + b"/old", source + b"/new")
+    line: list[str | bytes] = ["--delete", "--moved", source, target]
+    finished = run_fmirror(TWO, *line)
+    assert finished.code == 0
+    assert "20 files renamed" in finished.said
+    assert finished.said.count("copied") == 1
+    assert subprocess.run(["diff", "-r", source, target], check=False).returncode == 0
