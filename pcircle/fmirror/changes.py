@@ -15,6 +15,7 @@ import stat
 from typing import NamedTuple
 
 from pcircle.fs.btrfs import (
+    ROOT_INODE,
     Subvolume,
     changed_since,
     names_of,
@@ -65,23 +66,52 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
     return ""
 
 
-def found(source: bytes, target: bytes, generation: int) -> Changes:
-    """What has changed in a source since a generation. OSError."""
+def found(source: bytes, target: bytes, generation: int, number: int | None) -> Changes:
+    """What has changed in a source since a generation. OSError.
+
+    `number` is that of the snapshot of then, if it is still there.
+    """
     changes = Changes([], [])
     fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        directories = set()
         for inode, mode in changed_since(fd, generation):
             if stat.S_ISDIR(mode):
-                _directory(path_of(fd, inode), (fd, top), changes)
+                directories.add(inode)
                 continue
             for directory, name in names_of(fd, inode):
                 path = os.path.join(path_of(fd, directory), name)
                 changes.records.append(record_of(path, whole=False))
+        paths = {path_of(fd, inode): inode for inode in directories}
+        whole: bytes | None = None
+        for path in sorted(paths, key=lambda path: path.split(b"/")):
+            if whole is not None and path.startswith(whole):
+                continue
+            if _may_have_moved(fd, paths[path], directories, number):
+                changes.records.append(record_of(path, whole=True))
+                whole = path + b"/"
+            else:
+                _directory(path, (fd, top), changes)
     finally:
         os.close(fd)
         os.close(top)
     return changes
+
+
+def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) -> bool:
+    """Whether what is below a directory may have had another path, and so differ unchanged.
+
+    The snapshot of then tells; without it, that a rename changes the directory above as well.
+    """
+    if inode == ROOT_INODE:
+        return False
+    if number is None:
+        return any(above in changed for above, _ in names_of(fd, inode))
+    try:
+        return path_of(fd, inode, number) != path_of(fd, inode)
+    except FileNotFoundError:
+        return True
 
 
 def _directory(path: bytes, tops: tuple[int, int], changes: Changes) -> None:

@@ -68,9 +68,9 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("--modify-window", metavar="T", help="take times at most T apart to be the same")
     add(
         "--changed",
-        choices=("walk", "fs"),
+        choices=("walk", "fs", "auto"),
         default="walk",
-        help="look at everything, or at what btrfs says has changed since the last run",
+        help="look at all, at what btrfs tells (fs), or at that if proven (auto)",
     )
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
     add("--existing", action="store_true", help="make nothing that B lacks")

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fmirror import state
+from pcircle.fmirror import proof, state
 from pcircle.fmirror.options import MirrorOptions, options_of
 from pcircle.fmirror.plan import kept_words
 from pcircle.fmirror.program import MirrorProgram
@@ -93,11 +93,19 @@ def _entries(copied: MirrorProgram) -> int:
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
     place = state.place_of(options.target, options.state_dir)
     source, there = encode(options.sources[0]), options.target
+    is_whole = proof.is_whole(options) and not copied.goes_on
+    if not is_whole and copied.known is not None:
+        return  # it says nothing of this run, and what it says is still so
     try:
         sides = require(copied.identity), state.identity_of(there)
-        kept = frozenset(kept_words(options.keep))
+        kept = frozenset(kept_words(options.keep) if is_whole else ())
         mounts = state.mounts_of(options.sources[0])
-        run = state.State(source, *sides, kept, began_ns, entries, copied.subvolume, mounts)
+        run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts)
+        if is_whole and copied.snapshot is not None:
+            origin, uuid = copied.snapshot
+            alike = options.deleting.wanted and not options.deleting.protected
+            left = proof.left_of(there)
+            run = run._replace(subvolume=origin, snapshot=uuid, left=left, alike=alike)
         state.write(place, run)
     except OSError as error:
         if options.state_dir is not None or options.verbose:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Literal
 
 import msgspec
 
@@ -28,7 +29,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     allow_empty: bool = False
     allow_foreign: bool = False
     state_dir: bytes | None = None
-    by_file_system: bool = False
+    changed: Literal["walk", "fs", "auto"] = "walk"
     itemize: bool = False
     moved: bool = False
     looks: bool = False
@@ -77,7 +78,7 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         allow_empty=typed.allow_empty,
         allow_foreign=typed.allow_foreign,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
-        by_file_system=typed.changed == "fs",
+        changed=typed.changed,
     )
 
 

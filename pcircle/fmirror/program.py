@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fmirror import changes, state
+from pcircle.fmirror import changes, proof, state
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.plan import MirrorPlan, kept_words
 from pcircle.fmirror.refusals import (
@@ -48,7 +48,7 @@ class MirrorProgram(CopyProgram):
         self.identity: state.Identity | None = None
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
-        self.subvolume: tuple[str, int] | None = None
+        self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
@@ -66,17 +66,28 @@ class MirrorProgram(CopyProgram):
         self.identity = state.identity_of(source)
         self.known = state.read(state.place_of(target, options.state_dir))
         now = changes.source_of(source)
-        if now is not None and now.read_only:
-            self.subvolume = now.origin, now.generation
-        if not options.by_file_system:
-            return None
-        before = None if self.known is None else self.known.subvolume
+        self.snapshot = proof.snapshot_of(now)
+        return None if options.changed == "walk" else self._told_changes(source, target)
+
+    def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
+        """What the file system says has changed; None if it can't, or may have missed something."""
+        options, known = self._mirror, self.known
+        before = None if known is None else known.subvolume
         why = changes.unfit(source, before) or self._unfit(target)
+        number = None if why else proof.number_of_last(source, require(known))
+        by_proof = options.changed == "auto"
+        if by_proof and not why:
+            why = proof.unproven(options, require(known), number)
         if why or before is None:
-            if not options.quiet:
+            if options.verbose if by_proof else not options.quiet:
                 self.complain(f"all of the source is looked at: {why}")
             return None
-        self.changes = changes.found(source, target, before[1])
+        if by_proof and not options.quiet:
+            self.complain(
+                "only what btrfs tells is looked at: the snapshot of the last complete run is "
+                "still there, and nothing in the target was changed since"
+            )
+        self.changes = changes.found(source, target, before[1], number)
         return sort([(0, self.changes.records)])
 
     def _unfit(self, target: bytes) -> str:
@@ -119,6 +130,11 @@ class MirrorProgram(CopyProgram):
             return None
         ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
         return ours, theirs
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run goes on from a checkpoint, so that it has not looked at all itself."""
+        return self._kept is not None and self._kept.plan.run > 1
 
     def dry_type(self) -> type[DryTask]:
         """See `CopyProgram`."""

@@ -4,7 +4,7 @@ By it a source is known again: a disk that is not mounted leaves an empty direct
 system, in its place, and then nothing may be removed. The file is text, a line each, the words
 before the first space being these:
 
-    fmirror 1              what it is, and the version of the format
+    fmirror 2              what it is, and the version of the format
     source PATH            the source, percent-encoded as in the error log
     filesystem TYPE ID     its type, and its identity in hex, or `-` where that changes
     root INODE             the source's own inode
@@ -14,6 +14,15 @@ before the first space being these:
     entries COUNT          how many entries the source had
     mount PATH             a mount point below the source; a line for each
     subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
+    snapshot ID            its own identity, else `-`
+    left ID NUMBER TIME    of a target that is a subvolume of btrfs, when all was done: its
+                           identity, and when something in it was last changed, by generation
+                           and in nanoseconds since 1970; else `- 0 0`
+    names WHICH            `alike` if the target then had no name that the source has not, or `more`
+
+Each line ends with a newline; their order means nothing. A run that was not about all of the
+source (filters, a list, `--existing` and the like) leaves a state as it is, and writes one with
+`kept` empty where there is none.
 
 Its name is `.fmirror-`, sixteen hex digits of the target's path (XXH3, 64 bits), and `.state`.
 Whoever finds another version, or a file that others may write, goes on as if there were none.
@@ -34,7 +43,7 @@ from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
 
-_FIRST = "fmirror 1"
+_FIRST = "fmirror 2"
 _SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own
 _LOCAL = _SURE | {b"xfs", b"tmpfs", b"overlay", b"jfs", b"vfat", b"exfat", b"ntfs3", b"bcachefs"}
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
@@ -48,6 +57,14 @@ class Identity(NamedTuple):
     root: int
 
 
+class Left(NamedTuple):
+    """A subvolume of btrfs, and when an inode of it was last changed."""
+
+    uuid: str
+    generation: int
+    changed_ns: int
+
+
 class State(NamedTuple):
     """The last complete run."""
 
@@ -59,6 +76,9 @@ class State(NamedTuple):
     entries: int
     subvolume: tuple[str, int] | None = None
     mounts: frozenset[str] = frozenset()
+    snapshot: str | None = None
+    left: Left | None = None
+    alike: bool = False
 
 
 def identity_of(path: bytes) -> Identity:
@@ -100,13 +120,17 @@ def read(path: bytes) -> State | None:
         identity = Identity(words["filesystem"], int(words["root"]))
         filesystem, _, inode = words["target"].rpartition(" ")
         target = Identity(filesystem, int(inode))
-        kept = frozenset(words["kept"].split(","))
+        kept = frozenset(filter(None, words["kept"].split(",")))
         known = words["source"], identity, target, kept
         origin, _, generation = words["subvolume"].partition(" ")
         subvolume = None if origin == "-" else (origin, int(generation))
         mounts = frozenset(line[6:] for line in lines if line.startswith("mount "))
-        return State(*known, began_ns, int(words["entries"]), subvolume, mounts)
-    except (OSError, ValueError, KeyError):
+        snapshot = None if words["snapshot"] == "-" else words["snapshot"]
+        uuid, *numbers = words["left"].split(" ")
+        left = None if uuid == "-" else Left(uuid, *map(int, numbers))
+        more = snapshot, left, words["names"] == "alike"
+        return State(*known, began_ns, int(words["entries"]), subvolume, mounts, *more)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -123,6 +147,9 @@ def write(path: bytes, run: State) -> None:
         f"began {seconds}.{rest:09}",
         f"entries {run.entries}",
         "subvolume {} {}".format(*run.subvolume or ("-", 0)),
+        f"snapshot {run.snapshot or '-'}",
+        "left {} {} {}".format(*run.left or ("-", 0, 0)),
+        f"names {'alike' if run.alike else 'more'}",
         *(f"mount {path}" for path in sorted(run.mounts)),
     )
     temporary = path + b".%d" % os.getpid()

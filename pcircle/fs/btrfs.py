@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 ROOT_INODE: Final = 256
 _MAGIC = 0x94 << 8
 _READ, _BOTH = 2 << 30, 3 << 30
-_INFO = struct.Struct("<Q256sQQQQ16s16s16sQQQQ")
+_INFO = struct.Struct("<Q256sQQQQ16s16s16sQQQQQI")
 _INFO_BYTES = 504
 _GET_SUBVOL_INFO = _READ | _INFO_BYTES << 16 | _MAGIC | 60
 _KEY = struct.Struct("<7Q4I4QQ")
@@ -28,7 +28,11 @@ _TREE_SEARCH_V2 = _BOTH | _KEY.size << 16 | _MAGIC | 17
 _HEADER = struct.Struct("<QQQII")
 _INO_LOOKUP_BYTES = 4096
 _INO_LOOKUP = _BOTH | _INO_LOOKUP_BYTES << 16 | _MAGIC | 18
-_INODE_ITEM, _INODE_REF, _INODE_EXTREF = 1, 12, 13
+_SYNC = _MAGIC | 8
+_INODE_ITEM, _INODE_REF, _INODE_EXTREF, _ROOT_ITEM, _UUID_KEY = 1, 12, 13, 132, 251
+_OWN_TREE, _ROOTS_TREE, _UUIDS_TREE = 0, 1, 9
+_ROOT_REFS_AT, _ROOT_UUID_AT = 216, 247  # in a subvolume's item
+_ROOT_TRANSIDS = struct.Struct("<16s32xQQ")  # from there: uuid, of the last change, of its making
 _LAST = 2**64 - 1
 _MAX_INODE = _LAST - 256
 _MODE_AT = 52  # in an inode's item
@@ -36,12 +40,19 @@ _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class Subvolume(NamedTuple):
-    """A subvolume: `origin` is what it is a snapshot of, or itself; `generation` its latest one."""
+    """A subvolume: `origin` is what it is a snapshot of, or itself; `generation` its latest one.
+
+    `is_touched`: it is a snapshot that was changed itself since it was made, as one is that was
+    received or was writable for a while. So it has what its origin never had.
+    `changed` is when an inode of it was last changed, by generation and by nanosecond.
+    """
 
     uuid: str
     origin: str
     generation: int
     read_only: bool
+    is_touched: bool = False
+    changed: tuple[int, int] = (0, 0)
 
 
 def subvolume_of(fd: int) -> Subvolume | None:
@@ -55,13 +66,56 @@ def subvolume_of(fd: int) -> Subvolume | None:
         if error.errno in _NO_BTRFS:
             return None
         raise
-    _, _, _, _, generation, flags, uuid, parent, _, _, otransid, _, _ = _INFO.unpack_from(buffer)
+    info = _INFO.unpack_from(buffer)
+    (
+        _,
+        _,
+        _,
+        _,
+        generation,
+        flags,
+        uuid,
+        parent,
+        _,
+        ctransid,
+        otransid,
+        _,
+        _,
+        seconds,
+        nanoseconds,
+    ) = info
     is_snapshot = any(parent)
     origin = (parent if is_snapshot else uuid).hex()
     read_only = bool(flags & 1)
     if read_only and is_snapshot:  # it has what its origin had when it was made
         generation = otransid
-    return Subvolume(uuid.hex(), origin, generation, read_only)
+    is_touched = is_snapshot and ctransid > otransid
+    changed = ctransid, seconds * 10**9 + nanoseconds
+    return Subvolume(uuid.hex(), origin, generation, read_only, is_touched, changed)
+
+
+def sync(fd: int) -> None:
+    """Bring all that was written to a file system of btrfs to disk. OSError."""
+    fcntl.ioctl(fd, _SYNC)
+
+
+def number_of(fd: int, uuid: str) -> int | None:
+    """The number of the subvolume with this uuid on the file system of an open directory.
+
+    None if there is none any more, or it was changed since it was made. OSError.
+    """
+    low, high = struct.unpack("<QQ", bytes.fromhex(uuid))
+    for key, data in _found(fd, (low, _UUID_KEY), (low, _UUID_KEY), 0, _UUIDS_TREE):
+        if key[2] != high:
+            continue
+        (number,) = struct.unpack_from("<Q", data)
+        item = number, _ROOT_ITEM
+        for _, root in _found(fd, item, item, 0, _ROOTS_TREE):
+            (references,) = struct.unpack_from("<I", root, _ROOT_REFS_AT)
+            found, ctransid, otransid = _ROOT_TRANSIDS.unpack_from(root, _ROOT_UUID_AT)
+            if references and found.hex() == uuid and ctransid <= otransid:
+                return int(number)
+    return None
 
 
 def changed_since(fd: int, generation: int) -> Iterator[tuple[int, int]]:
@@ -88,25 +142,32 @@ def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
             at += length
 
 
-def path_of(fd: int, inode: int) -> bytes:
-    """The path of a directory below the root of its subvolume. OSError if it is gone."""
+def path_of(fd: int, inode: int, subvolume: int = _OWN_TREE) -> bytes:
+    """The path of a directory below the root of its subvolume, or of the one with this number.
+
+    OSError if it is gone.
+    """
     if inode == ROOT_INODE:
         return b""
     buffer = bytearray(4096)
-    struct.pack_into("<QQ", buffer, 0, 0, inode)
+    struct.pack_into("<QQ", buffer, 0, subvolume, inode)
     fcntl.ioctl(fd, _INO_LOOKUP, buffer)
     return bytes(buffer[16 : buffer.index(0, 16)]).rstrip(b"/")
 
 
 def _found(
-    fd: int, first: tuple[int, int], last: tuple[int, int], least_generation: int
+    fd: int,
+    first: tuple[int, int],
+    last: tuple[int, int],
+    least_generation: int,
+    tree: int = _OWN_TREE,
 ) -> Iterator[tuple[tuple[int, int, int], memoryview]]:
-    """Items of a subvolume's tree: keys, and data that is good until the next one is asked for."""
+    """Items of a tree: keys, and data that is good until the next one is asked for."""
     at = (*first, 0)
     while True:
         buffer = bytearray(32_872)  # what is asked, and 32 KiB of answers
         inodes, types = (at[0], last[0]), (at[1], last[1])
-        wanted = (0, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
+        wanted = (tree, *inodes, at[2], _LAST, least_generation, _LAST, *types, 2**32 - 1, 0)
         _KEY.pack_into(buffer, 0, *wanted, 0, 0, 0, 0, len(buffer) - _KEY.size)
         fcntl.ioctl(fd, _TREE_SEARCH_V2, buffer)
         count = struct.unpack_from("<I", buffer, 64)[0]

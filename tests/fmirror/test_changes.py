@@ -21,7 +21,7 @@ pytestmark = [
     needs_rsync,
     pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="there is no mkfs.btrfs"),
 ]
-_SEEDS = range(200 if SOAK else 12)
+_SEEDS = range(200 if SOAK else 8)
 
 
 @pytest.fixture
@@ -115,3 +115,122 @@ def test_another_file_system_cannot_tell(place: bytes) -> None:
     finished = run_fmirror(TWO, "--changed=fs", place + b"/a", place + b"/b")
     assert finished.code == 0
     assert "no read-only snapshot of btrfs" in finished.said
+
+
+def _auto(source: bytes, target: bytes, *more: str) -> str:
+    """How a run with ``--changed=auto`` has looked, by its own words; the target must be right."""
+    finished = run_fmirror(TWO, "--delete", "--changed=auto", "-v", *more, source, target)
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == "", finished.said
+    return finished.said
+
+
+_PROVEN = "only what btrfs tells is looked at: the snapshot of the last complete run"
+
+
+@pytest.fixture
+def backup(disk: bytes) -> bytes:
+    """A target that is a subvolume; that the judge reads it is not to be a change of it."""
+    _call("mount", "-o", "remount,noatime", disk)
+    _call("btrfs", "subvolume", "create", disk + b"/backup")
+    return disk + b"/backup"
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])
+def test_directories_that_change_places(disk: bytes, place: bytes, keeps: bool) -> None:
+    """What is in them was not changed, and is to be copied all the same."""
+    for name in (b"a", b"b", b"c"):
+        os.makedirs(disk + b"/data/in/" + name + b"/deep")
+        write_file(disk + b"/data/in/" + name + b"/deep/file", name)
+    target, first = place + b"/target", snapshot(disk, b"one")
+    mirrored(TWO, "--delete", first, target)
+    os.rename(disk + b"/data/in/a", disk + b"/data/in/aside")
+    os.rename(disk + b"/data/in/b", disk + b"/data/in/a")
+    os.rename(disk + b"/data/in/aside", disk + b"/data/in/b")
+    second = snapshot(disk, b"two")
+    if not keeps:
+        _call("btrfs", "subvolume", "delete", first)
+    mirrored(TWO, "--delete", "--changed=fs", second, target)
+    assert differences(second, target) == ""
+
+
+def test_auto_over_many_nights(disk: bytes, backup: bytes) -> None:
+    for seed in _SEEDS:
+        proven = 0
+        for source in nights(disk, seed):
+            _call("btrfs", "subvolume", "snapshot", "-r", backup, source + b"-backup")
+            proven += _PROVEN in _auto(source, backup)
+        assert proven == 3 + (seed > 0), seed  # never is the first run of all
+
+
+def test_auto_where_something_may_have_been_missed(disk: bytes, backup: bytes) -> None:
+    write_file(disk + b"/data/file", b"content")
+    assert "there was no complete run before" in _auto(snapshot(disk, b"1"), backup)
+    assert _PROVEN in _auto(snapshot(disk, b"2"), backup)
+    os.chmod(backup + b"/file", 0o777)
+    assert "the target was changed since" in _auto(snapshot(disk, b"3"), backup)
+    assert "all files are to be compared" in _auto(snapshot(disk, b"4"), backup, "-c")
+    _call("btrfs", "subvolume", "delete", disk + b"/4")
+    assert "is not there any more" in _auto(snapshot(disk, b"5"), backup)
+    _call("btrfs", "property", "set", "-f", disk + b"/5", "ro", "false")
+    write_file(disk + b"/5/own", b"")
+    _call("btrfs", "property", "set", disk + b"/5", "ro", "true")
+    assert "is not there any more" in _auto(snapshot(disk, b"6"), backup)
+    assert _PROVEN in _auto(snapshot(disk, b"7"), backup)
+
+
+def test_auto_after_a_snapshot_that_was_changed_itself(disk: bytes, backup: bytes) -> None:
+    """What it had and its origin never has is not remembered as a state of the origin."""
+    write_file(disk + b"/data/file", b"content")
+    _call("btrfs", "subvolume", "snapshot", disk + b"/data", disk + b"/own")
+    write_file(disk + b"/own/more", b"content")
+    os.truncate(disk + b"/own/file", 3)
+    _call("btrfs", "property", "set", disk + b"/own", "ro", "true")
+    _auto(disk + b"/own", backup)
+    assert _PROVEN not in _auto(snapshot(disk, b"1"), backup)
+
+
+def test_auto_after_runs_that_were_not_whole(disk: bytes, backup: bytes) -> None:
+    for name in (b"one", b"two"):
+        write_file(disk + b"/data/" + name, b"content")
+    mirrored(TWO, "--exclude=two", snapshot(disk, b"1"), backup)
+    assert _PROVEN not in _auto(snapshot(disk, b"2"), backup)
+    write_file(backup + b"/extra", b"")
+    mirrored(TWO, snapshot(disk, b"3"), backup)
+    assert "has left entries that the source has not" in _auto(snapshot(disk, b"4"), backup)
+    assert _PROVEN in _auto(snapshot(disk, b"5"), backup)
+
+
+def test_auto_where_the_target_is_another_one(disk: bytes, backup: bytes) -> None:
+    """A snapshot of the target in its place, in which something was changed."""
+    write_file(disk + b"/data/file", b"content")
+    _auto(snapshot(disk, b"1"), backup)
+    _call("btrfs", "subvolume", "snapshot", backup, disk + b"/copy")
+    os.rename(backup, disk + b"/was")
+    os.rename(disk + b"/copy", backup)
+    assert "the target was changed since" in _auto(snapshot(disk, b"2"), backup)
+
+
+def test_auto_after_the_source_was_restored(place: bytes, mount: Callable[..., bytes]) -> None:
+    """An image of the file system from before the last run, which then went another way."""
+    disk = mount("btrfs", 1 << 30)
+    target_disk = mount("btrfs", 1 << 30)
+    _call("mount", "-o", "remount,noatime", target_disk)
+    _call("btrfs", "subvolume", "create", disk + b"/data")
+    _call("btrfs", "subvolume", "create", target_disk + b"/target")
+    target = target_disk + b"/target"
+    write_file(disk + b"/data/file", b"content")
+    find = ["findmnt", "-n", "-o", "SOURCE", os.fsdecode(disk)]
+    device = subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip()
+    _call("sync")
+    _call("cp", "--sparse=always", device, place + b"/before")
+    os.truncate(disk + b"/data/file", 3)
+    _auto(snapshot(disk, b"1"), target, "--state-dir", os.fsdecode(place))
+    _call("umount", disk)
+    _call("mount", "-o", "loop", place + b"/before", disk)
+    os.utime(disk + b"/data/file", ns=(0, 0))
+    for number in range(40):  # its generation is beyond that of the last run
+        _call("btrfs", "filesystem", "sync", disk)
+        write_file(disk + b"/data/%d" % number, b"")
+    said = _auto(snapshot(disk, b"2"), target, "--state-dir", os.fsdecode(place))
+    assert "is not there any more" in said

@@ -38,9 +38,9 @@ def state_of(place: bytes) -> list[str]:
 def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
     mirrored(ONE, *pair)
     lines = state_of(place)
-    assert lines[0] == "fmirror 1"
+    assert lines[0] == "fmirror 2"
     words = dict(line.split(" ", 1) for line in lines[1:])
-    names = "began entries filesystem kept root source subvolume target"
+    names = "began entries filesystem kept left names root snapshot source subvolume target"
     assert sorted(words) == names.split()
     assert words["subvolume"] == "- 0"
     assert words["source"] == pair[0].decode()

@@ -1,0 +1,87 @@
+"""Whether the last state proves that the file system can tell all that has changed since.
+
+Of the source: the snapshot of the last complete run is still there, as it was made. Identities of
+snapshots are random, so a file system that has it has a history with it, and was neither made anew
+nor restored from before it; what was changed later is newer in generation. Of the target: no inode
+of it was changed since. btrfs keeps when one last was, by generation and by nanosecond, which a
+restored file system does not meet again; a snapshot of the target changes neither. Clocks decide
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.state import Left, State
+from pcircle.fs.btrfs import Subvolume, number_of, subvolume_of, sync
+from pcircle.mounts import mounts_below
+from pcircle.walk.attributes import ANY
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def is_whole(options: MirrorOptions) -> bool:
+    """Whether a run is about all of the source and leaves the target as that is."""
+    upkeep = options.upkeep
+    if options.filters or options.files_from is not None or options.wanted != ANY:
+        return False
+    if options.one_file_system and mounts_below(options.sources[0]):
+        return False
+    return not (upkeep.newer or upkeep.stays or upkeep.existing or options.compare_dest)
+
+
+def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
+    """What is remembered of a source: its origin with its generation, and its identity.
+
+    None if nothing follows from it later.
+    """
+    if now is None or not now.read_only or now.is_touched:
+        return None
+    return (now.origin, now.generation), now.uuid
+
+
+def number_of_last(source: bytes, known: State) -> int | None:
+    """The number of the last run's snapshot, if it is still there as it was made."""
+    if known.snapshot is None:
+        return None
+    fd = os.open(source, _FLAGS)
+    try:
+        return number_of(fd, known.snapshot)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def left_of(target: bytes) -> Left | None:
+    """What a target is now, with all that was written to it; None if that can't be told."""
+    try:
+        fd = os.open(target, _FLAGS)
+        try:
+            if subvolume_of(fd) is None:
+                return None
+            sync(fd)  # what is not on disk yet changes inodes later
+            now = subvolume_of(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    return None if now is None or now.read_only else Left(now.uuid, *now.changed)
+
+
+def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
+    """Why something may have been missed; empty if nothing can."""
+    if options.upkeep.look in ("content", "none"):
+        return "all files are to be compared, or copied"
+    if not is_whole(options):
+        return "only a part of the source is meant"
+    if number is None:
+        return "the snapshot of the last complete run is not there any more"
+    if options.deleting.wanted and not known.alike:
+        return "the last complete run has left entries that the source has not"
+    if known.left is None:
+        return "the target was no subvolume of btrfs at the last complete run"
+    if known.left != left_of(options.target):
+        return "the target was changed since the last complete run"
+    return ""
