@@ -343,10 +343,13 @@ def directory(path: bytes, *, linkless: bool = False) -> int:
         return os.dup(place.fd)
 
 
-def make_directory(path: bytes) -> None:
-    """Make a directory, and those that it lies in, where it is missing. Untrusted, OSError."""
+def make_directory(path: bytes, *, option: bool = False) -> None:
+    """Make a directory, and those that it lies in, where it is missing. Untrusted, OSError.
+
+    `option`: an option names it, see `any_link`.
+    """
     try:
-        with place_of(path) as place:
+        with named(path) if option else place_of(path) as place:
             if place.status is None:
                 refuse_pseudo(place)
                 os.mkdir(place.name, dir_fd=place.fd)
@@ -358,9 +361,9 @@ def make_directory(path: bytes) -> None:
         above = os.path.dirname(bare) if bare == path else bare
         if not above:
             raise
-        make_directory(above)
+        make_directory(above, option=option)
         if bare == path:
-            make_directory(path)
+            make_directory(path, option=option)
 
 
 def reading(path: bytes) -> int:

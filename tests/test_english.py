@@ -26,10 +26,11 @@ EXAMPLES = 4
 # Help that lists the values of an option is as long as the list.
 LISTS_VALUES = {"--preserve", "--signature", "--algorithm", "--sparse", "--reflink"}
 GROUPS = {
-    "fcp": ["Source and destination", "Filters", "Existing files", "Checkpoints", "Performance",
-            "Output"],
-    "fsum": ["Signature", "Manifests", "Filters", "Performance", "Output"],
-    "fprof": ["Report", "Filters", "Report formats", "Saved profiles", "Performance", "Output"],
+    "fcp": ["Source and destination", "Filters", "Safety", "Existing files", "Checkpoints",
+            "Performance", "Output"],
+    "fsum": ["Signature", "Manifests", "Filters", "Safety", "Performance", "Output"],
+    "fprof": ["Report", "Filters", "Safety", "Report formats", "Saved profiles", "Performance",
+              "Output"],
     "fbench": ["Measurement", "Performance", "Output"],
     "ffind": ["Search", "Filters", "Safety", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Safety", "Performance", "Output"],

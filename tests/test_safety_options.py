@@ -1,4 +1,4 @@
-"""`--strict-operands` and `--insecure-links`, of the tools that remove, change, list and compare.
+"""`--strict-operands` and `--insecure-links`, of all tools that walk.
 
 As root, against links that another user has made, each test in a directory of its own.
 """
@@ -8,11 +8,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pcircle.frm import remove
+from pcircle.fs.directories import HOLDER
+from pcircle.fs.metadata import Keep
+from pcircle.transfer.plan import Plan as CopyPlan
+from pcircle.transfer.plan import Root as CopyRoot
+from pcircle.transfer.plan import open_sides
 from pcircle.trusted import Untrusted, named, place_of
 from pcircle.walk.roots import Root, open_roots
 
@@ -24,7 +30,17 @@ TOOLS: dict[str, tuple[list[str], int]] = {
     "fls": (["-R", "OPERAND"], 0),
     "fchmod": (["-R", "0600", "OPERAND"], 0),
     "fdiff": (["OPERAND", "PAIR"], 0),
+    "fcp": (["-T", "OPERAND", "COPY"], 0),
+    "fmirror": (["OPERAND", "COPY"], 0),
+    "fsum": (["OPERAND"], 0),
+    "fprof": (["OPERAND"], 0),
 }
+NO_SUCH = (
+    ("ffind", "--files-from"),
+    ("fdiff", "--list-out"),
+    ("fsum", "--list-out"),
+    ("fprof", "--list-out"),
+)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's link")
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
 every_number = pytest.mark.parametrize("jobs", ["-j1", "-j3"])
@@ -51,7 +67,8 @@ def _planted(path: Path, target: Path, owner: int = OTHER) -> str:
 
 def _run(top: Path, tool: str, operand: str, *options: str) -> tuple[int, str]:
     words, _ = TOOLS[tool]
-    known = {"OPERAND": operand, "PAIR": str(top / "pair" / "inner")}
+    copy = top / "copy"
+    known = {"OPERAND": operand, "PAIR": str(top / "pair" / "inner"), "COPY": str(copy)}
     command = [sys.executable, "-m", f"pcircle.{tool}", *options]
     command += [known.get(word, word) for word in words]
     done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
@@ -122,6 +139,67 @@ def test_a_link_that_is_put_there_later_is_not_followed(top: Path) -> None:
     strict.close()
 
 
+@as_root
+@pytest.mark.parametrize("tool", ["fcp", "fmirror"])
+@pytest.mark.parametrize("where", ["shared/end", "shared/way/inner", "shared/way/new", "./x", "x"])
+def test_what_is_written_is_an_operand(top: Path, tool: str, where: str) -> None:
+    """Links that root has made, which a copy follows else."""
+    _planted(top / "shared" / "end", top / "pair" / "inner", 0)
+    _planted(top / "shared" / "way", top / "pair", 0)
+    operand, target = str(top / "tree" / "inner"), where
+    if where.startswith("shared"):
+        target = str(top / where)
+    words = ["-T"] if tool == "fcp" else []
+    command = [sys.executable, "-m", f"pcircle.{tool}", *words, "-j2", operand, target]
+    before = sorted(os.listdir(top / "pair")), sorted(os.listdir(top / "pair" / "inner"))
+    done = subprocess.run(
+        [*command, "--strict-operands"], cwd=top, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "--strict-operands: " in done.stderr
+    assert (sorted(os.listdir(top / "pair")), sorted(os.listdir(top / "pair" / "inner"))) == before
+    assert not (top / "x").exists()
+    done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("tool", ["fcp", "fmirror"])
+def test_sides_are_opened_along_no_link(top: Path, tool: str) -> None:
+    """By each rank, also if one is put there after they were looked at."""
+    for side in ("tree", "pair"):
+        (top / "shared" / side).symlink_to(top / side)
+    direct = {side: os.fsencode(top / side) for side in ("tree", "pair")}
+    planted = {side: os.fsencode(top / "shared" / side) for side in ("tree", "pair")}
+    for ways, wrong in ((direct, False), (direct | {"tree": planted["tree"]}, True)):
+        assert _is_refused(ways, 0) is wrong
+    assert _is_refused(direct | {"pair": planted["pair"]}, 1)
+    assert not _is_refused(planted, 0, strict=False)
+
+
+def _is_refused(ways: dict[str, bytes], side: int, *, strict: bool = True) -> bool:
+    root = CopyRoot(ways["tree"], b"inner", ways["pair"], b"inner", "directory", b"a", b"b")
+    plan = CopyPlan(
+        roots=(root,),
+        tool="fcp",
+        chunk_bytes=None,
+        directory=b"/",
+        strict=strict,
+        keep=Keep(),
+        large_bytes=1,
+        token=b"",
+        umask=0,
+    )
+    directories = open_sides(plan)
+    try:
+        directories[side].lease(0, HOLDER).end()
+    except Untrusted:
+        return True
+    finally:
+        for each in directories:
+            each.close()
+    return False
+
+
 @pytest.mark.parametrize("option", ["--apply", "--trash", "--empty-trash"])
 def test_strict_operands_are_not_for_what_has_none(top: Path, option: str) -> None:
     command = [sys.executable, "-m", "pcircle.frm", "--strict-operands", option, str(top / "x")]
@@ -134,7 +212,7 @@ def test_strict_operands_are_not_for_what_has_none(top: Path, option: str) -> No
 @every_tool
 @pytest.mark.parametrize("option", ["--json", "--error-log", "--list-out", "--files-from"])
 def test_files_of_options_along_any_link(top: Path, tool: str, option: str) -> None:
-    if (tool, option) in (("ffind", "--files-from"), ("fdiff", "--list-out")):
+    if (tool, option) in NO_SUCH:
         pytest.skip("there is no such option")
     (top / "real").mkdir()
     (top / "real" / "named").write_text("file\n" if option == "--files-from" else "")
@@ -152,8 +230,51 @@ def test_files_of_options_along_any_link(top: Path, tool: str, option: str) -> N
     if option == "--json":
         assert (top / "real" / "named").stat().st_mtime_ns > before
         assert (top / "real" / "named").read_text()
-    elif option == "--list-out" and tool in ("ffind", "fls", "frm"):
+    elif option == "--list-out" and tool in ("ffind", "fls", "frm", "fcp", "fmirror"):
         assert "file" in (top / "real" / "named").read_text()
+
+
+@as_root
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fsum", "-o", "WAY/new", "TREE"],
+        ["fsum", "--check", "WAY/manifest", "TREE"],
+        ["fsum", "--update", "WAY/manifest", "TREE"],
+        ["fsum", "--diff", "WAY/manifest", "WAY/manifest"],
+        ["fprof", "--save", "WAY/new", "TREE"],
+        ["fprof", "--html", "WAY/new", "TREE"],
+        ["fprof", "--csv", "WAY/new", "TREE"],
+        ["fprof", "--merge", "WAY/profile"],
+        ["fprof", "--diff", "WAY/profile", "WAY/profile"],
+        ["fcp", "-T", "--json-lines", "WAY/new", "TREE", "COPY"],
+        ["fcp", "-T", "--retry-from", "WAY/errors", "TREE", "COPY"],
+        ["fcp", "-T", "--checkpoint-dir", "WAY", "TREE", "COPY"],
+        ["fmirror", "--json-lines", "WAY/new", "--delete", "TREE", "COPY"],
+        ["fmirror", "--error-log", "WAY/new", "--delete", "TREE", "COPY"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_more_files_of_options_along_any_link(top: Path, words: list[str]) -> None:
+    (top / "real").mkdir()
+    (top / "copy" / "surplus").mkdir(parents=True)
+    run = partial(subprocess.run, cwd=top, capture_output=True, text=True, check=False)
+    python = [sys.executable, "-m"]
+    run([*python, "pcircle.fsum", "-o", top / "real" / "manifest", top / "tree"])
+    run([*python, "pcircle.fprof", "--save", top / "real" / "profile", top / "tree"])
+    run([*python, "pcircle.fcp", "--error-log", top / "real" / "errors", "tree", "other"])
+    known = {"TREE": str(top / "tree"), "COPY": str(top / "copy")}
+    way = _planted(top / "shared" / "way", top / "real")
+    typed = [known.get(word, word).replace("WAY", way) for word in words[1:]]
+    command = [*python, f"pcircle.{words[0]}", "-j2", *typed]
+    before = {path: path.read_bytes() for path in (top / "real").iterdir()}
+    done = run(command)
+    assert done.returncode == 2, done.stderr
+    assert "is a symbolic link that another user could have created" in done.stderr
+    assert {path: path.read_bytes() for path in (top / "real").iterdir()} == before
+    done = run([*command, "--insecure-links"])
+    assert done.returncode == 0, done.stderr
+    assert (top / "real" / "new").exists() is any("/new" in word for word in words)
 
 
 @as_root

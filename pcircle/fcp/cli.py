@@ -22,6 +22,7 @@ from pcircle.ui.arguments import (
     add_performance,
     add_records,
     add_recursive,
+    add_safety,
     notes,
 )
 
@@ -51,6 +52,7 @@ Examples:
 def _add(p: Parser) -> None:
     _add_what(p)
     add_filters(p, "SRC")
+    add_safety(p)
     _add_existing(p)
     add_checkpoint(p)
     add_copying(add_performance(p).add_argument)

@@ -20,6 +20,7 @@ from pcircle.ui.arguments import (
     add_output,
     add_performance,
     add_records,
+    add_safety,
     notes,
 )
 
@@ -51,6 +52,7 @@ def _add(p: Parser) -> None:
     _add_what(p)
     _add_deletions(p)
     add_filters(p, "A")
+    add_safety(p)
     add_checkpoint(p)
     add_copying(add_performance(p).add_argument)
     add = add_output(p).add_argument

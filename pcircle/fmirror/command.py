@@ -17,6 +17,7 @@ from pcircle.guards import require
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import detect
+from pcircle.trusted import any_link
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
@@ -38,6 +39,13 @@ def called(typed: argparse.Namespace) -> MirrorReport | None:
 
 def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     options = options_of(typed)
+    with any_link(options.insecure_links):
+        return _carried_out(typed, options)
+
+
+def _carried_out(
+    typed: argparse.Namespace, options: MirrorOptions
+) -> tuple[int, MirrorReport | None]:
     began_ns = state.now_ns()
     program: list[MirrorProgram] = []
 
@@ -59,7 +67,8 @@ def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     console = copied.console
     if console is not None:
         console.found.close()
-    if console is not None and not code and not options.dry:
+    is_whole = options.files_from is None
+    if console is not None and not code and not options.dry and is_whole:
         _remember(options, copied, began_ns, _entries(copied))
     return code, None if console is None else console.report
 
@@ -136,7 +145,8 @@ def _remove(
     report = removal.report
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
-        failed = moved(backup, options.target, require(found).paths())
+        paths, strict = require(found).paths(), options.strict_operands
+        failed = moved(backup, options.target, paths, strict=strict)
         for text in failed:
             copied.complain(text)
         code = worst((code, EntriesFailed.exit_code)) if failed else code

@@ -44,7 +44,8 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         missing = "missing operands A and B" if not operands else "missing operand B"
         raise UsageError(missing if len(operands) < 2 else "expected two operands, A and B")
     source, target = operands
-    target = target.rstrip(b"/") or target if not os.path.isdir(target) else target
+    if not (typed.strict_operands or os.path.isdir(target)):
+        target = target.rstrip(b"/") or target
     _refuse(typed)
     return MirrorOptions(
         **common(typed),

@@ -53,6 +53,14 @@ class MirrorProgram(CopyProgram):
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `CopyProgram`: what has changed, if the file system is to tell and can."""
+        self._examine(roots)
+        options = self._mirror
+        if options.changed == "walk":
+            return None
+        return self._told_changes(options.sources[0], options.target)
+
+    def _examine(self, roots: tuple[Root, ...]) -> None:
+        """Which trees these are, and what is remembered of them. UsageError if they can't be."""
         options = self._mirror
         (root,) = roots
         source, target = options.sources[0], options.target
@@ -67,7 +75,6 @@ class MirrorProgram(CopyProgram):
         self.known = state.read(state.place_of(target, options.state_dir))
         now = changes.source_of(source)
         self.snapshot = proof.snapshot_of(now)
-        return None if options.changed == "walk" else self._told_changes(source, target)
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
         """What the file system says has changed; None if it can't, or may have missed something."""
@@ -101,6 +108,8 @@ class MirrorProgram(CopyProgram):
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
         """See `CopyProgram`."""
+        if self.identity is None:  # a list of the user's names what is meant
+            self._examine(roots)
         options, known = self._mirror, self.known
         source, target = options.sources[0], options.target
         if options.deleting.wanted:

@@ -27,6 +27,7 @@ from pcircle.removing.remover import RemoveTask
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
 from pcircle.tool.trees import resolve
+from pcircle.trusted import directory, writing
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
@@ -186,8 +187,6 @@ _PLAIN: dict[str, Any] = {
     "kind": None,
     "match": None,
     "by_time": None,
-    "strict_operands": False,
-    "insecure_links": False,
     "one_file_system": False,
 }
 """What of the copy's options does not hold for its deletions."""
@@ -196,7 +195,7 @@ _PLAIN: dict[str, Any] = {
 def _goes_on(path: str | None) -> LogFile | None:
     if path is None:
         return None
-    return LogFile(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+    return LogFile(writing(os.fsencode(path), os.O_APPEND))
 
 
 def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
@@ -207,10 +206,13 @@ def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
     return MaxDelete(most.text, int(share * entries / (1 - share)), is_share=False)
 
 
-def moved(place: bytes, target: bytes, paths: Iterator[bytes]) -> list[str]:
-    """Move what is surplus to the backup, each path as a whole; what failed."""
+def moved(place: bytes, target: bytes, paths: Iterator[bytes], *, strict: bool) -> list[str]:
+    """Move what is surplus to the backup, each path as a whole; what failed.
+
+    `strict`: the target is reached along no link.
+    """
     backup, failed = Backup(place), []
-    top = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = directory(target, linkless=strict)
     try:
         for path in paths:
             try:

@@ -11,6 +11,7 @@ from pcircle.ui.arguments import (
     add_filters,
     add_output,
     add_performance,
+    add_safety,
     notes,
 )
 
@@ -81,6 +82,7 @@ def _add(p: Parser) -> None:
     )
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add_filters(p, "PATH")
+    add_safety(p)
     add = p.add_argument_group("Report formats").add_argument
     add("--save", metavar="FILE", help="save the profile for --merge and --diff")
     add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")

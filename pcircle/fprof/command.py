@@ -19,9 +19,10 @@ from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Task
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, rules_of
+from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, called, run_tool
+from pcircle.trusted import any_link
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number, positive
 from pcircle.units import parse_size
@@ -51,7 +52,11 @@ class ProfileProgram(ToolProgram):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
         check_outputs(options)
+        if options.strict_operands:
+            refuse_loose(options.paths)
         roots, volumes = resolve(options.paths)
+        if options.strict_operands:
+            roots = strictly(roots)
         refuse_ageless(options.wanted, options.paths)
         if options.files_from is not None:
             self._lists = lists_of(options, roots, self.complain)
@@ -98,7 +103,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if typed.diff is not None:
         from pcircle.fprof.keeping import diff
 
-        return diff(typed)
+        with any_link(typed.insecure_links):
+            return diff(typed)
     if not typed.operands:
         raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
     refuse_idle_null(typed)
@@ -114,7 +120,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if typed.merge:
         from pcircle.fprof.keeping import tell_kept
 
-        return tell_kept(options)
+        with any_link(options.insecure_links):
+            return tell_kept(options)
     if options.files_from is not None and (options.filters or options.wanted != ANY):
         raise UsageError("--files-from cannot be combined with filters")
     return _run(options)
@@ -184,8 +191,8 @@ def _run(options: Options) -> int:
     # All that walk need it. Ranks that are forked would each import it.
     import ctypes  # noqa: F401
 
-    program = ProfileProgram(options)
-    return run_tool(program, options)
+    with any_link(options.insecure_links):
+        return run_tool(ProfileProgram(options), options)
 
 
 def profile(paths: Sequence[str | bytes], **choices: Any) -> int:

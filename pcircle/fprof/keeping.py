@@ -29,6 +29,8 @@ def tell_kept(options: Options) -> int:
     """
     filtered = bool(options.filters) or options.wanted != ANY
     others = (options.one_file_system, options.error_log is not None, filtered)
+    if options.strict_operands:
+        raise UsageError("--strict-operands cannot be combined with --merge")
     if any(others) or options.files_from is not None or options.threads is not None:
         raise UsageError(
             "--merge cannot be combined with filters, -x, --files-from, --threads or --error-log"

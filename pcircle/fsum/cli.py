@@ -11,6 +11,7 @@ from pcircle.ui.arguments import (
     add_output,
     add_performance,
     add_recursive,
+    add_safety,
     notes,
 )
 
@@ -72,6 +73,7 @@ def _add(p: Parser) -> None:
     add("--rot", metavar="MANIFEST", help="report silent corruption")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare two manifests, reading no files")
     add_recursive(add_filters(p, "PATH").add_argument, "-r")
+    add_safety(p)
     add = add_performance(p).add_argument
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     add_output(p)

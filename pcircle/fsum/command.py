@@ -18,10 +18,11 @@ from pcircle.runtime import Observer, Task
 from pcircle.signature.algorithms import DEFAULT, algorithm, check_name, ensure_usable, import_ahead
 from pcircle.tool.failures import line_of
 from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import lists_of, rules_of
+from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.transport.launch import detect
+from pcircle.trusted import any_link, named
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.values import chunk_bytes
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.signature.checksums import Listed
     from pcircle.signature.manifest import Manifest
+    from pcircle.walk.roots import Root
 
 # What only some runs need is imported where they need it: the start is a part of every run.
 
@@ -108,9 +110,9 @@ class SumProgram(ToolProgram):
         chunk = options.chunk_bytes
         old, name, listed = self._compared()
         here = working_directory()
-        against = None if old is None else os.path.join(here, options.against or b"")
+        against = None if old is None else self._place_of_old(here)
         plan = Plan(
-            roots=resolve(options.paths or _recorded(old)),
+            roots=self._roots(options.paths or _recorded(old)),
             algorithm=name,
             large_bytes=min(LARGE_BYTES, chunk or LARGE_BYTES),
             chunk_bytes=chunk,
@@ -138,6 +140,21 @@ class SumProgram(ToolProgram):
             found = own_files(plan.roots[0], here, [Own(*os.path.split(against))])
             plan = msgspec.structs.replace(plan, own=found)
         return plan
+
+    def _roots(self, paths: Sequence[bytes]) -> tuple[Root, ...]:
+        """The roots of what is typed, or recorded. UsageError."""
+        if not self._options.strict_operands:
+            return resolve(paths)
+        refuse_loose(paths)
+        return strictly(resolve(paths))
+
+    def _place_of_old(self, here: bytes) -> bytes:
+        """Where the old manifest is; each rank opens it, and follows no link where any was."""
+        path = os.path.join(here, self._options.against or b"")
+        if self._options.insecure_links:
+            with named(path) as place:
+                return path if place.descriptor else place.path
+        return path
 
     def _compared(self) -> tuple[Manifest | None, str, bool]:
         """The manifest to compare with, the algorithm, and whether it is a list of digests."""
@@ -261,10 +278,12 @@ def _diff(typed: argparse.Namespace) -> int:
     from pcircle.fsum.diffing import differences
     from pcircle.fsum.publishing import read_manifest
 
-    old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
+    with any_link(typed.insecure_links):
+        old, new = (read_manifest(os.fsencode(name)) for name in typed.diff)
     if old.algorithm.name != new.algorithm.name:
         raise UsageError("--diff: the manifests use different algorithms")
-    return tell_differences(differences(old, new), typed.json)
+    with any_link(typed.insecure_links):
+        return tell_differences(differences(old, new), typed.json)
 
 
 def _run(options: Options) -> int:
@@ -279,8 +298,8 @@ def _run(options: Options) -> int:
             import_ahead(options.algorithm or DEFAULT)
     except ValueError as error:
         raise UsageError(f"--algorithm: {error}") from None
-    program = SumProgram(options)
-    return run_tool(program, options)
+    with any_link(options.insecure_links):
+        return run_tool(SumProgram(options), options)
 
 
 def sign(paths: Sequence[str | bytes], **choices: Any) -> int:

@@ -23,7 +23,7 @@ from pcircle.signature.digests import BESIDE
 from pcircle.signature.manifest import Damaged, Entry, Manifest, assemble, unpack
 from pcircle.trusted import (
     create,
-    place_of,
+    named,
     reading,
     refuse_foreign,
     refuse_pseudo,
@@ -75,7 +75,7 @@ def destination_of(output: bytes, here: bytes) -> bytes:
     if output == b"-":
         raise UsageError("--output: '-' is not supported; for a file of that name use './-'")
     try:
-        with place_of(os.path.join(here, output)) as place:
+        with named(os.path.join(here, output)) as place:
             if not place.name or place.is_directory:
                 raise UsageError(f"--output: '{shown}' is a directory")
             if place.descriptor or not (place.status is None or S_ISREG(place.status.st_mode)):

@@ -140,13 +140,16 @@ def refuse_loose(paths: Iterable[bytes]) -> None:
             raise UsageError(f"{_STRICT}: '{show(path)}' {why}")
 
 
+def refuse_elsewhere(path: bytes, shown: bytes) -> None:
+    """UsageError if the path that will be opened is not what was typed."""
+    if path.rstrip(b"/") != shown.rstrip(b"/"):
+        raise UsageError(f"{_STRICT}: '{show(shown)}' leads elsewhere")
+
+
 def strictly(roots: Sequence[Root]) -> tuple[Root, ...]:
     """The roots, to be opened along no link. UsageError if one is not what was typed by now."""
     for root in roots:
-        if os.path.join(root.holder, root.name or root.within).rstrip(b"/") != root.shown.rstrip(
-            b"/"
-        ):
-            raise UsageError(f"{_STRICT}: '{show(root.shown)}' leads elsewhere")
+        refuse_elsewhere(os.path.join(root.holder, root.name or root.within), root.shown)
     return tuple(msgspec.structs.replace(root, strict=True) for root in roots)
 
 

@@ -25,7 +25,10 @@ from pcircle.walk.attributes import ANY, Attributes
 
 _ALL = 100
 _OF_DIFF = frozenset(
-    ("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words")
+    (
+        *("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words"),
+        "insecure_links",
+    )
 )
 
 
@@ -35,7 +38,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     `filters` are as of `pcircle.tool.inputs.rules_of`, and `wanted` is what entries must be. With
     `files_from` only what that list names is meant; `null`: such files are NUL-terminated.
     `threads` and `jobs` None: adaptive, and as many as there are cores. `polite` as of `TreePlan`.
-    `silent`: nothing is printed, as a program has called.
+    `silent`: nothing is printed, as a program has called. `strict_operands`: PATHs are absolute,
+    normal and lead along no link; `insecure_links`: files that options name are opened along any.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -54,6 +58,8 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     json: str | None = None
     error_log: str | None = None
     silent: bool = False
+    strict_operands: bool = False
+    insecure_links: bool = False
 
 
 def common(typed: argparse.Namespace) -> dict[str, Any]:
@@ -74,6 +80,8 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
         "interval_s": interval_s("--interval", typed.interval),
         "json": typed.json,
         "error_log": typed.error_log,
+        "strict_operands": typed.strict_operands,
+        "insecure_links": typed.insecure_links,
     }
 
 

@@ -173,8 +173,6 @@ class TreeProgram(ToolProgram):
         self.options = Common(**common_of(typed))
         self.words: Sequence[str] = typed.words
         self.paths = tuple(paths)
-        self._strict: bool = typed.strict_operands
-        self._insecure: bool = typed.insecure_links
         self.actions: LogFile | None = None  # these are on rank 0
         self.listed: LogFile | None = None
         self.planned: LogFile | None = None
@@ -222,7 +220,7 @@ class TreeProgram(ToolProgram):
 
     def run(self) -> int:
         """Run it on the ranks that were asked for; the exit code."""
-        with any_link(self._insecure):
+        with any_link(self.options.insecure_links):
             return run_tool(self, self.options)
 
     def call(self) -> TreeReport | None:
@@ -252,10 +250,10 @@ class TreeProgram(ToolProgram):
         options = self.options
         if options.json is not None:
             jsonout.check(options.json)
-        if self._strict:
+        if options.strict_operands:
             refuse_loose(self.paths)
         roots = self.roots()
-        if self._strict:
+        if options.strict_operands:
             roots = strictly(roots)
         refuse_ageless(options.wanted, self.paths)
         fields: dict[str, Any] = {

@@ -49,7 +49,8 @@ class Plan(Settings, frozen=True, kw_only=True):
     `journal` None means that no checkpoint is kept.
     `verify`: read every copy again. `sign` is the algorithm of the signature that is wanted.
     `threads` is how many worker threads each rank has, None: adaptive. `wanted` is what entries
-    must be, with times counted from `now_ns`. `acts` is what is reported of each action.
+    must be, with times counted from `now_ns`. `acts` is what is reported of each action. With
+    `strict` the ways to the roots lead through no link.
     """
 
     roots: tuple[Root, ...]
@@ -70,6 +71,7 @@ class Plan(Settings, frozen=True, kw_only=True):
     wanted: Attributes = ANY
     now_ns: int = 0
     acts: Wanted = Wanted()
+    strict: bool = False
 
     def more_options(self) -> dict[str, bytes]:
         """Options that another run must have as well, beside those of all copies, encoded."""
@@ -101,6 +103,8 @@ def open_sides(
     targets = bases([(r.target_holder, r.target_name) for r in plan.roots], plan.directory)
     each = capacity_of(is_first=is_first)
     return (
-        Directories(sources, each, plan.identify, follow=plan.follow),
-        Directories(targets, each, plan.identify, opened=opened, written=True),
+        Directories(sources, each, plan.identify, follow=plan.follow, linkless=plan.strict),
+        Directories(
+            targets, each, plan.identify, opened=opened, written=True, linkless=plan.strict
+        ),
     )

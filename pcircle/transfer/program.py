@@ -20,7 +20,7 @@ from pcircle.guards import require
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
-from pcircle.tool.inputs import read_paths, rules_of
+from pcircle.tool.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
 from pcircle.tool.options import Common
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.times import Stop, limit_of
@@ -44,6 +44,7 @@ from pcircle.transfer.resume import (
 )
 from pcircle.transfer.work.journaled import JournaledCopy
 from pcircle.transfer.work.task import CopyTask
+from pcircle.trusted import any_link
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.walk.attributes import Attributes
@@ -139,14 +140,13 @@ class CopyProgram(ToolProgram):
             self._lists = _listed(options, options.files_from, roots, note)
         else:
             self._lists = self.listing(roots)
-        chunk = options.chunk_bytes
         kept = demand(options.stripe, options.keep)
         plan = self.plan_type(
             roots=roots,
             tool=options.tool,
             keep=kept,
             large_bytes=_large_bytes(options),
-            chunk_bytes=chunk,
+            chunk_bytes=options.chunk_bytes,
             token=os.urandom(4).hex().encode(),
             umask=self._umask,
             directory=here,
@@ -169,6 +169,7 @@ class CopyProgram(ToolProgram):
             wanted=_of_retry(options.wanted) if options.retry_from else options.wanted,
             now_ns=now_ns(),
             acts=self._acts(roots),
+            strict=options.strict_operands,
             **self.decided(roots),
         )
         plan = self._with_checkpoint(plan)
@@ -203,6 +204,8 @@ class CopyProgram(ToolProgram):
 
     def _with_checkpoint(self, plan: Plan) -> Plan:
         """The plan of a copy that keeps a checkpoint, if it is to keep one."""
+        if plan.strict:
+            _refuse_elsewhere(plan.roots)
         if not self._wish.never and is_worth_it(plan):
             self._kept = keep(plan, self._wish)
             if self._kept is not None:
@@ -330,6 +333,16 @@ class CopyProgram(ToolProgram):
         )
 
 
+def _refuse_elsewhere(roots: Sequence[Root]) -> None:
+    """UsageError if a link has come into an operand since it was looked at."""
+    for root in roots:
+        for holder, name, shown in (
+            (root.source_holder, root.source_name, root.source_shown),
+            (root.target_holder, root.target_name, root.target_shown),
+        ):
+            refuse_elsewhere(os.path.join(holder, name), shown)
+
+
 def _of_retry(wanted: Attributes) -> Attributes:
     """What entries must be that have failed: their times were right then, and may not be now."""
     return msgspec.structs.replace(wanted, newer=None, older=None)
@@ -364,13 +377,16 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
     os.umask(umask & ~0o700)
     program = made(options, umask)
     try:
-        return run_tool(program, options)
+        with any_link(options.insecure_links):
+            return run_tool(program, options)
     finally:
         os.umask(umask)
 
 
 def _refuse_unusable(options: Options) -> None:
-    """UsageError if the signature's algorithm can't be used here, or the file for the result."""
+    """UsageError for loose operands, or if algorithm or the file for the result can't be used."""
+    if options.strict_operands:
+        refuse_loose((*options.sources, options.target))
     if options.sign is not None:
         from pcircle.signature.algorithms import algorithm  # few copies are signed
 

@@ -23,7 +23,7 @@ from pcircle.guards import require
 from pcircle.transfer.counters import totals
 from pcircle.transfer.items import Remark
 from pcircle.transfer.plan import DIRECTORY, FILE, Plan, Root, is_in_copy
-from pcircle.trusted import Untrusted, place_of, refuse_pseudo
+from pcircle.trusted import Untrusted, named, refuse_pseudo
 from pcircle.ui.names import show
 from pcircle.units import format_count, format_size
 
@@ -49,7 +49,7 @@ def reached(wish: Wish) -> Wish:
     if wish.directory is None:
         return wish
     try:
-        with place_of(os.path.join(wish.directory, b"")) as place:
+        with named(os.path.join(wish.directory, b"")) as place:
             refuse_pseudo(place)
             return msgspec.structs.replace(wish, directory=os.path.abspath(place.path))
     except Untrusted as error:

@@ -20,7 +20,7 @@ from pcircle.ui.names import show
 def check(directory: str) -> None:
     """Make the directory, where it is missing. UsageError if that can't be done."""
     try:
-        make_directory(os.fsencode(directory))
+        make_directory(os.fsencode(directory), option=True)
         problem = "" if os.access(directory, os.W_OK | os.X_OK) else "cannot be written"
     except OSError as error:
         problem = error.strerror or str(error)
