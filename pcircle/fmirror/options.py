@@ -144,6 +144,7 @@ def _refuse_with_moved(typed: argparse.Namespace) -> None:
         ("--changed=fs", typed.changed == "fs"),
         ("--link-dest", typed.link_dest),
         ("--compare-dest", typed.compare_dest),
+        ("--strict-operands", typed.strict_operands),
     ):
         if given:
             raise UsageError(f"--moved cannot be combined with {option}")
