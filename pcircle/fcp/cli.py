@@ -49,7 +49,19 @@ Examples:
 )
 
 
+# Who types one of these wants a mirror.
+_DELETING = (
+    "--delete",
+    "--del",
+    "--delete-after",
+    "--delete-before",
+    "--delete-during",
+    "--mirror",
+)
+
+
 def _add(p: Parser) -> None:
+    p.elsewhere = dict.fromkeys(_DELETING, "fmirror makes one directory what another is")
     _add_what(p)
     add_filters(p, "SRC")
     add_safety(p)

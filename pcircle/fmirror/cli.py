@@ -105,6 +105,13 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add("--allow-empty", action="store_true", help="do as A says also if A is empty")
     add("--allow-foreign", action="store_true", help="and if A is not what it was the last time")
     add("--backup-dir", metavar="DIR", help="move what is replaced or removed into DIR")
+    add(
+        "--snapshot",
+        action=Bare,
+        metavar="NAME",
+        help="make B/NAME (bare: the time), linked to the last one where nothing changed",
+    )
+    add("--keep", metavar="LIST", help="of snapshots named by dates keep these, as in 7d,4w,12m")
     add("--state-dir", metavar="DIR", help="remember A's identity in DIR (default: beside B)")
 
 
@@ -115,6 +122,10 @@ def _carry_out(typed: argparse.Namespace) -> int:
 
 
 _USAGE = "fmirror [OPTION]... A B"
-_BARE = BARE | {"--preserve": "--preserve=all", "--delete": "--delete=after"}
+_BARE = BARE | {
+    "--preserve": "--preserve=all",
+    "--delete": "--delete=after",
+    "--snapshot": "--snapshot=",
+}
 _SHELL = Shell("fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined)
 parser, main = _SHELL.parser, _SHELL.main

@@ -7,12 +7,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fmirror import proof, state
+from pcircle.fmirror import proof, snapshots, state
 from pcircle.fmirror.options import MirrorOptions, options_of
 from pcircle.fmirror.plan import kept_words
 from pcircle.fmirror.program import MirrorProgram
 from pcircle.fmirror.removal import Found, Removal, moved
-from pcircle.fmirror.report import MirrorConsole, MirrorReport
+from pcircle.fmirror.report import MirrorConsole, MirrorReport, Removed
+from pcircle.fmirror.work.surplus import packed
 from pcircle.guards import require
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
@@ -60,11 +61,15 @@ def _carried_out(
     copied = program[0]
     if moved is not None and copied.console is not None:
         code = worst((code, copied.console.tell_moved(moved, options.json_lines, options.list_out)))
+    removed = Removed(code)
     if options.deleting.wanted and code in (0, EntriesFailed.exit_code):
-        code = _remove(typed, options, copied, code)
-    elif copied.console is not None:
-        code = copied.console.tell(code, 0, "", ())
+        removed = _remove(typed, options, copied, code)
+    code = removed.code
+    if options.snapshot is not None:
+        code = _keep_snapshots(typed, options, copied, code)
     console = copied.console
+    if console is not None:
+        code = console.tell(code, removed)
     if console is not None:
         console.found.close()
     is_whole = options.files_from is None
@@ -100,8 +105,8 @@ def _entries(copied: MirrorProgram) -> int:
 
 
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
-    place = state.place_of(options.target, options.state_dir)
-    source, there = encode(options.sources[0]), options.target
+    place = state.place_of(options.kept_at, options.state_dir)
+    source, there = encode(options.sources[0]), options.kept_at
     is_whole = proof.is_whole(options) and not copied.goes_on
     if not is_whole and copied.known is not None:
         return  # it says nothing of this run, and what it says is still so
@@ -123,8 +128,8 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
 
 def _remove(
     typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
-) -> int:
-    """The second job: what is surplus goes, unless something forbids it. The exit code of both."""
+) -> Removed:
+    """The second job: what is surplus goes, unless something forbids it."""
     console = copied.console
     withheld = "" if console is None else console.withheld(ignore=options.ignore_errors)
     if console is not None and withheld and console.found.count:
@@ -134,14 +139,14 @@ def _remove(
     if withheld:
         code = worst((code, EntriesFailed.exit_code))
     if found is not None and not found.count and (detect(os.environ).size or 1) == 1:
-        return require(console).tell(code, 0, withheld, ())
+        return Removed(code, withheld=withheld)
     backup = options.deleting.backup
     keeps = backup is not None
     entries = 0 if console is None else _entries(copied)
     removal = Removal(typed, options.target, found, entries, dry=options.dry, keeps=keeps)
     code = worst((code, run_tool(removal, options)))
     if console is None:
-        return code
+        return Removed(code)
     report = removal.report
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
@@ -150,7 +155,45 @@ def _remove(
         for text in failed:
             copied.complain(text)
         code = worst((code, EntriesFailed.exit_code)) if failed else code
-    return console.tell(code, removed, withheld, () if report is None else report.failures)
+    return Removed(code, removed, withheld, () if report is None else report.failures)
+
+
+def _keep_snapshots(
+    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+) -> int:
+    """What was made becomes a snapshot if it is whole, and those that no rule keeps go."""
+    snapshot, console = require(options.snapshot), copied.console
+    old: list[bytes] = []
+    whole = not code or (options.ignore_errors and code == EntriesFailed.exit_code)
+    if console is not None and not whole:
+        if code in (0, EntriesFailed.exit_code):
+            text = "the next run goes on with it (--ignore-errors: have it in any case)"
+            copied.complain(f"no snapshot was made, as some entries failed; {text}")
+    elif console is not None:
+        try:
+            if not options.dry:
+                snapshots.complete(snapshot, sync=options.existing.sync)
+            names = snapshots.names_in(snapshot.directory)
+            old = snapshots.expired({*names, snapshot.name}, snapshot.rules, snapshot.name)
+        except OSError as error:
+            copied.complain(f"'{show(snapshot.path)}': {error.strerror}")
+            code = worst((code, EntriesFailed.exit_code))
+    alone = (detect(os.environ).size or 1) == 1
+    if not snapshot.rules or (alone and not old):
+        return code
+    found = None
+    if console is not None:
+        found = Found()
+        for name in old:
+            found.add(packed(0, [name]))
+    typed = argparse.Namespace(**vars(typed) | {"max_delete": None})
+    removal = Removal(typed, snapshot.directory, found, 0, dry=options.dry, keeps=False)
+    removal.verb = "of old snapshots " + removal.verb
+    code = worst((code, run_tool(removal, options)))
+    if found is not None:
+        found.close()
+        require(console).expired = tuple(map(show, old))
+    return code
 
 
 _REMOVED = ("files", "directories", "links", "special")

@@ -8,9 +8,12 @@ from typing import Literal
 
 import msgspec
 
+from pcircle.checkpoint.resume import Wish
 from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
+from pcircle.fmirror import snapshots
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
+from pcircle.fmirror.snapshots import Snapshot
 from pcircle.fs.metadata import Keep
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
@@ -35,6 +38,12 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     looks: bool = False
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
+    snapshot: Snapshot | None = None
+
+    @property
+    def kept_at(self) -> bytes:
+        """What is there from run to run: the target, or the directory of its snapshots."""
+        return self.target if self.snapshot is None else self.snapshot.directory
 
 
 def options_of(typed: argparse.Namespace) -> MirrorOptions:
@@ -47,6 +56,13 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
     if not (typed.strict_operands or os.path.isdir(target)):
         target = target.rstrip(b"/") or target
     _refuse(typed)
+    link_dest = tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ())
+    snapshot = None
+    if typed.snapshot is not None:
+        snapshot = snapshots.wanted(typed.snapshot, typed.keep, target)
+        last = snapshots.latest(target)
+        link_dest = link_dest if last is None else (last, *link_dest)
+        target = snapshot.unfinished
     return MirrorOptions(
         **common(typed),
         tool="fmirror",
@@ -60,9 +76,10 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         reflink=typed.reflink,
         sparse=typed.sparse,
         existing=Existing(kept=True, sync=typed.fsync),
-        checkpoint=wish_of(typed),
+        checkpoint=_wish(typed),
         dry=typed.dry_run,
-        link_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ()),
+        link_dest=link_dest,
+        snapshot=snapshot,
         compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
         moved=typed.moved,
         itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
@@ -108,19 +125,49 @@ def _upkeep(typed: argparse.Namespace) -> Upkeep:
 def _deleting(typed: argparse.Namespace) -> Deleting:
     backup = None if typed.backup_dir is None else os.path.abspath(os.fsencode(typed.backup_dir))
     return Deleting(
-        typed.delete is not None,
+        typed.delete is not None or typed.snapshot is not None,
         typed.delete_excluded,
         tuple(map(os.fsencode, typed.protect or ())),
         backup,
     )
 
 
+def _wish(typed: argparse.Namespace) -> Wish:
+    """What was interrupted is compared like all else: a snapshot each night, whatever happened."""
+    wish = wish_of(typed)
+    if typed.snapshot is None or wish.resume or wish.never:
+        return wish
+    return msgspec.structs.replace(wish, restart=True)
+
+
+def _refuse_snapshot(typed: argparse.Namespace) -> None:
+    if typed.snapshot is None:
+        if typed.keep is not None:
+            raise UsageError("--keep requires --snapshot")
+        return
+    for name in (
+        "delete",
+        "moved",
+        "backup_dir",
+        "max_delete",
+        "files_from",
+        "signature",
+        "existing",
+    ):
+        if getattr(typed, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--snapshot cannot be combined with {option}")
+    if typed.changed != "walk":
+        raise UsageError(f"--snapshot cannot be combined with --changed={typed.changed}")
+
+
 def _refuse(typed: argparse.Namespace) -> None:
+    _refuse_snapshot(typed)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
     if len(looks) > 1:
         one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
         raise UsageError(f"{one} cannot be combined with {other}")
-    if typed.delete is None:
+    if typed.delete is None and typed.snapshot is None:
         for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
             if getattr(typed, name):
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fmirror import changes, proof, state
+from pcircle.fmirror import changes, proof, snapshots, state
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.plan import MirrorPlan, kept_words
 from pcircle.fmirror.refusals import (
@@ -51,6 +52,12 @@ class MirrorProgram(CopyProgram):
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted
 
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        snapshot = self._mirror.snapshot
+        if snapshot is not None:
+            snapshots.begin(snapshot, dry=self._mirror.dry)
+        return super().prepare(nodes)
+
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `CopyProgram`: what has changed, if the file system is to tell and can."""
         self._examine(roots)
@@ -72,7 +79,7 @@ class MirrorProgram(CopyProgram):
         for other in options.link_dest:
             refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
         self.identity = state.identity_of(source)
-        self.known = state.read(state.place_of(target, options.state_dir))
+        self.known = state.read(state.place_of(options.kept_at, options.state_dir))
         now = changes.source_of(source)
         self.snapshot = proof.snapshot_of(now)
 
@@ -113,7 +120,7 @@ class MirrorProgram(CopyProgram):
         options, known = self._mirror, self.known
         source, target = options.sources[0], options.target
         if options.deleting.wanted:
-            self._refuse_source(source, target)
+            self._refuse_source(source)
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
@@ -160,13 +167,13 @@ class MirrorProgram(CopyProgram):
         if not self._mirror.looks:
             super().complain(text)
 
-    def _refuse_source(self, source: bytes, target: bytes) -> None:
+    def _refuse_source(self, source: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
         options = self._mirror
-        if not options.allow_empty and not has_entries(source) and has_entries(target):
+        if not options.allow_empty and not has_entries(source) and has_entries(options.kept_at):
             raise UsageError(
-                f"'{show(source)}' is empty and '{show(target)}' is not: nothing is removed; "
-                "if this is meant, add --allow-empty"
+                f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing is "
+                "removed; if this is meant, add --allow-empty"
             )
         known = self.known
         if known is None or options.allow_foreign:
@@ -188,6 +195,8 @@ class MirrorProgram(CopyProgram):
         decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
         console = require_type(MirrorConsole, super().observer(plan))
         self.console = console
+        snapshot = self._mirror.snapshot
+        console.place = None if snapshot is None else show(snapshot.path)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))

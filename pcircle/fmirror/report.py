@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     the paths that only the target had, `removed` the entries that went (or were moved to the
     backup), `moved` the files that `--moved` has renamed before, of so many `moved_bytes`.
     `withheld` says why nothing was removed, if something was to be.
+    `expired` are the old snapshots that went.
     """
 
     touched: int
@@ -42,7 +43,17 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     surplus: int = 0
     removed: int = 0
     withheld: str | None = None
+    expired: tuple[str, ...] = ()
     not_removed: tuple[FailedEntry, ...] = ()
+
+
+class Removed(NamedTuple):
+    """What the second job has done: the exit code so far, entries, and why it did nothing."""
+
+    code: int
+    entries: int = 0
+    withheld: str = ""
+    failures: Iterable[FailedEntry] = ()
 
 
 class MirrorConsole(Console):
@@ -53,6 +64,8 @@ class MirrorConsole(Console):
         self._groups = Groups()
         self.look: Look = "time"
         self.itemizes = False
+        self.place: str | None = None  # which B will have in the end, if it is made under another
+        self.expired: tuple[str, ...] = ()
         self.unread = 0
         self.report: MirrorReport | None = None
         self._moved = 0, 0
@@ -97,13 +110,13 @@ class MirrorConsole(Console):
 
     def summary(self, report: Report) -> str:
         """See `Console`: to set attributes alone is something to do, too."""
-        return summary(report, self._shown_target(), self._touched)
+        return summary(report, self.place or self._shown_target(), self._touched)
 
     def document(self, report: Report) -> None:
         """See `Console`: it is written when all is done."""
         self.report = self.made(report)
 
-    def tell(self, code: int, removed: int, withheld: str, failures: Iterable[FailedEntry]) -> int:
+    def tell(self, code: int, removed: Removed) -> int:
         """All is done: write the result. The exit code."""
         if self.report is None:
             return code
@@ -112,9 +125,11 @@ class MirrorConsole(Console):
             exit_code=code,
             moved=self._moved[0],
             moved_bytes=self._moved[1],
-            removed=removed,
-            withheld=withheld or None,
-            not_removed=tuple(failures),
+            target=self.place or self.report.target,
+            removed=removed.entries,
+            withheld=removed.withheld or None,
+            not_removed=tuple(removed.failures),
+            expired=self.expired,
         )
         self.results.document(self.report)
         return worst((code, self.results.code))

@@ -82,7 +82,12 @@ def columns() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A tool's options. A mistake is a UsageError; abbreviations are mistakes."""
+    """A tool's options. A mistake is a UsageError; abbreviations are mistakes.
+
+    `elsewhere` are options that other tools have, each with the words that say so.
+    """
+
+    elsewhere: Mapping[str, str] = {}
 
     def __init__(self, prog: str, usage: str, description: str, epilog: str) -> None:
         super().__init__(
@@ -430,6 +435,8 @@ def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str
     for word in arguments:
         name = word.split("=")[0]
         if word.startswith("--") and len(name) > 2 and str(error) == f"unknown option {name!a}":
+            if name in parser.elsewhere:
+                return f"{error}; {parser.elsewhere[name]}"
             near = _near(name, sorted(parser._option_string_actions))
             return f"{error}; did you mean {' or '.join(near)}?" if near else str(error)
     return str(error)

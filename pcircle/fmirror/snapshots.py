@@ -1,0 +1,162 @@
+"""`--snapshot`: each run makes a tree of its own beside the earlier ones, linked to the last one.
+
+B is then a directory of snapshots. One is made under a name that begins with a dot, which an
+interrupted run leaves and the next one goes on with, whatever name that has. When it is complete it
+is renamed, then the link `latest` is moved, and last of all old ones go (`--keep`): so there is
+never a snapshot that is not whole, nor one less before there is one more.
+
+`--keep` counts snapshots whose name is a date, since the times of a tree are those of its source.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from pcircle.errors import UsageError
+from pcircle.fs.naming import NO_SUCH_RENAME, rename_to_free
+from pcircle.ui.names import show
+
+UNFINISHED = b".fmirror-snapshot"
+LATEST = b"latest"
+
+_DATE = re.compile(
+    rb"(\d{4})-?(\d\d)-?(\d\d)(?:[T_ -]?(\d\d)[:.-]?(\d\d)(?:[:.-]?(\d\d))?)?", re.ASCII
+)
+_RULE = re.compile(r"(\d+)([hdwmy]?)", re.ASCII)
+_PERIODS = {"h": "%Y%m%d%H", "d": "%Y%m%d", "w": "%G%V", "m": "%Y%m", "y": "%Y"}
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """The newest snapshot of each of the last `count` periods is kept; "" is each by itself."""
+
+    count: int
+    period: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One to be made: its name in the directory of all of them, and which of them are kept."""
+
+    directory: bytes
+    name: bytes
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def unfinished(self) -> bytes:
+        """The path under which it is made."""
+        return os.path.join(self.directory, UNFINISHED)
+
+    @property
+    def path(self) -> bytes:
+        """The path that it has when it is complete."""
+        return os.path.join(self.directory, self.name)
+
+
+def wanted(name: str, keep: str | None, directory: bytes) -> Snapshot:
+    """What `--snapshot=NAME` and `--keep=LIST` mean; an empty name is the time. UsageError."""
+    known = os.fsencode(name) or time.strftime("%Y-%m-%dT%H%M%S").encode()
+    if b"/" in known or known.startswith(b".") or known == LATEST:
+        text = "is no name for a snapshot: no '/', no dot in front, and not 'latest'"
+        raise UsageError(f"--snapshot: '{show(known)}' {text}")
+    return Snapshot(directory, known, () if keep is None else rules_of(keep))
+
+
+def rules_of(text: str) -> tuple[Rule, ...]:
+    """The rules of `--keep`, as in `7d,4w,12m`. UsageError."""
+    rules = []
+    for word in text.split(","):
+        match = _RULE.fullmatch(word.strip())
+        if match is None or not int(match[1]):
+            hint = "expected numbers of hours, days, weeks, months or years, as in 7d,4w,12m"
+            raise UsageError(f"--keep: '{word}': {hint}")
+        rules.append(Rule(int(match[1]), match[2]))
+    return tuple(rules)
+
+
+def date_of(name: bytes) -> datetime | None:
+    """The date that a snapshot's name is, if it is one."""
+    match = _DATE.fullmatch(name)
+    if match is None:
+        return None
+    try:
+        year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
+        return datetime(year, month, day, hour, minute, second)
+    except ValueError:
+        return None
+
+
+def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> list[bytes]:
+    """Which snapshots no rule keeps, the oldest first; never `made`, nor what is no date."""
+    if not rules:
+        return []
+    dated = sorted((date, name) for name in names if (date := date_of(name)) is not None)
+    kept = {made}
+    for rule in rules:
+        periods: set[str] = set()
+        for date, name in reversed(dated):
+            period = date.strftime(_PERIODS[rule.period]) if rule.period else os.fsdecode(name)
+            if period not in periods and len(periods) < rule.count:
+                periods.add(period)
+                kept.add(name)
+    return [name for _, name in dated if name not in kept]
+
+
+def names_in(directory: bytes) -> list[bytes]:
+    """The snapshots that there are. OSError."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def latest(directory: bytes) -> bytes | None:
+    """The path of the last complete snapshot, if the link to it leads to one."""
+    try:
+        name = os.readlink(os.path.join(directory, LATEST))
+    except OSError:
+        return None
+    path = os.path.join(directory, name)
+    if b"/" in name or name.startswith(b".") or os.path.islink(path) or not os.path.isdir(path):
+        return None
+    return os.path.abspath(path)
+
+
+def begin(snapshot: Snapshot, *, dry: bool) -> None:
+    """Refuse a snapshot that there is already; make the directory of all of them. UsageError."""
+    if os.path.lexists(snapshot.path):
+        raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
+    link = os.path.join(snapshot.directory, LATEST)
+    if os.path.lexists(link) and not os.path.islink(link):
+        raise UsageError(f"'{show(link)}' is no symbolic link")
+    if not dry:
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(snapshot.directory)
+        except OSError as error:
+            text = f"cannot create directory '{show(snapshot.directory)}': {error.strerror}"
+            raise UsageError(text) from None
+
+
+def complete(snapshot: Snapshot, *, sync: bool) -> None:
+    """Give it its name, and have `latest` lead to it. OSError."""
+    fd = os.open(snapshot.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            rename_to_free(UNFINISHED, snapshot.name, fd)
+        except OSError as error:
+            if error.errno not in NO_SUCH_RENAME:
+                raise
+            os.rename(UNFINISHED, snapshot.name, src_dir_fd=fd, dst_dir_fd=fd)  # none but empty
+        written = b".latest.%d" % os.getpid()
+        with suppress(FileNotFoundError):
+            os.unlink(written, dir_fd=fd)
+        os.symlink(snapshot.name, written, dir_fd=fd)
+        os.rename(written, LATEST, src_dir_fd=fd, dst_dir_fd=fd)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
