@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pcircle.acls import ACCESS, DEFAULT, GROUP, USER, entries_of
 from pcircle.comparing.fields import (
@@ -34,18 +35,21 @@ _NONE = frozenset((errno.EOPNOTSUPP, errno.ENOSYS))
 _OF_OPEN = FLAGS | STRIPE | HOLES
 _OF_PATH = XATTR | ACL
 
-Values = Sequence[tuple[str, object]]
+Values = Sequence[tuple[str, Any]]
+Lists = Callable[[str, bytes, int], bytes]
 
 
 class Details:
     """Tells which of some fields, see `OF_DETAILS`, two entries of one kind have different.
 
     One thread's. `users` says which owners in access control lists are the same; None: the numbers.
+    `lists` says what an attribute of that name of side A, whose entry has that mode, counts as.
     """
 
-    def __init__(self, fields: int, users: Users | None = None) -> None:
+    def __init__(self, fields: int, users: Users | None = None, lists: Lists | None = None) -> None:
         self.fields = fields & OF_DETAILS
         self._users = users
+        self.lists = lists
         self._bare: dict[int, bool] = {}  # by device: it has no attributes at all
         self._listing: dict[int, bool] = {}  # whether its lists are among what it lists
         self._lustre: dict[int, bool] = {}
@@ -108,6 +112,9 @@ class Details:
         self, paths: tuple[bytes, bytes], statuses: tuple[Status, Status], *, follow: bool
     ) -> int:
         first, second = both(lambda side: self._values(paths[side], statuses[side], follow=follow))
+        if self.lists is not None:
+            mode, as_it_counts = statuses[0].st_mode, self.lists
+            first = [(name, as_it_counts(name, value, mode)) for name, value in first]
         if first == second:
             return NOTHING
         found = NOTHING
@@ -133,7 +140,7 @@ class Details:
         )
         if lists and not listing:
             values += read_attributes(path, xattr=False, lists=lists, follow=follow)
-        found: list[tuple[str, object]] = []
+        found: list[tuple[str, Any]] = []
         for name, value in sorted(values):
             found.append((name, self._entries(value) if name in (ACCESS, DEFAULT) else value))
         return found

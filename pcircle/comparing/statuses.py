@@ -28,6 +28,7 @@ from pcircle.comparing.fields import (
 from pcircle.copying.precision import UNITS_NS, unit_shown_by
 from pcircle.fs.stats import Row, Stats
 from pcircle.mounts import type_of_device
+from pcircle.owners import group_name, user_name
 
 Status = os.stat_result | Row
 
@@ -49,26 +50,8 @@ class Users:
     """Names of users and groups on this node, each looked up once; a number without is its own."""
 
     def __init__(self) -> None:
-        self.user = cache(_user)
-        self.group = cache(_group)
-
-
-def _user(number: int) -> str:
-    import pwd  # few runs ask for names
-
-    try:
-        return pwd.getpwuid(number).pw_name
-    except (KeyError, OverflowError):
-        return str(number)
-
-
-def _group(number: int) -> str:
-    import grp  # as above
-
-    try:
-        return grp.getgrgid(number).gr_name
-    except (KeyError, OverflowError):
-        return str(number)
+        self.user = cache(user_name)
+        self.group = cache(group_name)
 
 
 class Comparer:

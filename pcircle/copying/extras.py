@@ -73,7 +73,7 @@ class Extras:
         self._only_lists = keep.acl and not (keep.xattr or keep.flags)
         self.any = self._listed or keep.flags
         self._inherited = False
-        self._closes = keep.mode and keep.ownership
+        self._closes = keep.mode and keep.ownership and keep.given is None
         self.closed = False
         """What is made now is nobody else's to reach until the directory that it is in is done."""
         self._owner: tuple[int, int] | None = None  # of the directory, and so of what is made there

@@ -13,8 +13,8 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fchmod.entries.lists import Edit, read_edits
 from pcircle.fchmod.entries.wish import Wish
-from pcircle.fchmod.ids import Owner, group_of, number_of, read_map, read_owner, user_of
 from pcircle.modes import parse_mode
+from pcircle.ui.ids import Owner, group_of, number_of, read_map, read_owner, user_of
 from pcircle.ui.names import show
 
 _PREFIXES = ("f:", "d:")

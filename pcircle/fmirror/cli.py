@@ -50,6 +50,7 @@ Examples:
 
 def _add(p: Parser) -> None:
     _add_what(p)
+    _add_owners(p)
     _add_deletions(p)
     add_filters(p, "A")
     add_safety(p)
@@ -87,6 +88,17 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("-x", "--one-file-system", action="store_true", help="stay on one file system")
     add("--verify", action="store_true", help="read back what was copied, and compare")
     add("--fsync", action="store_true", help="flush to disk before reporting success")
+
+
+def _add_owners(p: argparse.ArgumentParser) -> None:
+    add = p.add_argument_group("Owners and modes in B").add_argument
+    add("--chown", metavar="USER:GROUP", help="give all entries to USER and GROUP, or to one")
+    add(
+        "--chmod", metavar="MODES", action="append", help="change modes, as with rsync (D2775,Fo-w)"
+    )
+    add("--usermap", metavar="FROM:TO,...", help="map users, also of access control lists")
+    add("--groupmap", metavar="FROM:TO,...", help="map groups, also of access control lists")
+    add("--numeric-ids", action="store_true", help="keep numbers of users and groups (default)")
 
 
 def _add_deletions(p: argparse.ArgumentParser) -> None:

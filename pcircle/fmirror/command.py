@@ -114,7 +114,8 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
         sides = require(copied.identity), state.identity_of(there)
         kept = frozenset(kept_words(options.keep) if is_whole else ())
         mounts = state.mounts_of(options.sources[0])
-        run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts)
+        given = state.digest_of(options.keep.given)
+        run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts, given=given)
         if is_whole and copied.snapshot is not None:
             origin, uuid = copied.snapshot
             alike = options.deleting.wanted and not options.deleting.protected

@@ -12,6 +12,7 @@ from pcircle.checkpoint.resume import Wish
 from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
 from pcircle.fmirror import snapshots
+from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
 from pcircle.fs.metadata import Keep
@@ -103,10 +104,11 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
 def _keep(typed: argparse.Namespace) -> Keep:
     """Everything, or what is listed; special files are made in any case."""
     if not typed.preserve:
-        return keep_of(None, archive=True)
+        return owning(typed, keep_of(None, archive=True))
     if typed.archive:
         raise UsageError("-a cannot be combined with --preserve")
-    return msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
+    keep = msgspec.structs.replace(keep_of(typed.preserve, archive=False), special=True)
+    return owning(typed, keep)
 
 
 def _upkeep(typed: argparse.Namespace) -> Upkeep:

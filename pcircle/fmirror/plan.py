@@ -62,6 +62,8 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""
         more = {"how files are compared": msgspec.msgpack.encode(self.upkeep)}
+        if self.keep.given is not None:
+            more["owners and modes that are given"] = msgspec.msgpack.encode(self.keep.given)
         others = self.link_dest, self.compare_dest
         if any(others):
             more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(others)

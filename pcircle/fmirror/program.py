@@ -111,6 +111,8 @@ class MirrorProgram(CopyProgram):
             return "the target is another directory than at the last complete run"
         if not frozenset(kept_words(self._mirror.keep)) <= known.kept:
             return "the last complete run has kept less"
+        if not state.is_given_alike(known, self._mirror.keep.given):
+            return "the last complete run has given other owners or modes, or names decide"
         return ""
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
@@ -143,6 +145,8 @@ class MirrorProgram(CopyProgram):
         wanted = frozenset(kept_words(self._mirror.keep))
         sides = known.identity, known.target
         if sides != (self.identity, there) or not wanted <= known.kept:
+            return None
+        if not state.is_given_alike(known, self._mirror.keep.given):
             return None
         ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
         return ours, theirs

@@ -10,6 +10,7 @@ before the first space being these:
     root INODE             the source's own inode
     target TYPE ID INODE   the same of the target
     kept WORDS             what was compared, the fields of fdiff with a comma between
+    given DIGEST           of owners and modes that were given in place of the source's, or `-`
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
     entries COUNT          how many entries the source had
     mount PATH             a mount point below the source; a line for each
@@ -36,9 +37,11 @@ import time
 from typing import NamedTuple
 
 import xxhash
+from msgspec import msgpack
 
 from pcircle.fs.btrfs import subvolume_of
 from pcircle.mounts import mounts_below, type_of_device
+from pcircle.owners import Given
 from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
@@ -79,6 +82,7 @@ class State(NamedTuple):
     snapshot: str | None = None
     left: Left | None = None
     alike: bool = False
+    given: str = "-"
 
 
 def identity_of(path: bytes) -> Identity:
@@ -128,7 +132,7 @@ def read(path: bytes) -> State | None:
         snapshot = None if words["snapshot"] == "-" else words["snapshot"]
         uuid, *numbers = words["left"].split(" ")
         left = None if uuid == "-" else Left(uuid, *map(int, numbers))
-        more = snapshot, left, words["names"] == "alike"
+        more = snapshot, left, words["names"] == "alike", words["given"]
         return State(*known, began_ns, int(words["entries"]), subvolume, mounts, *more)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -144,6 +148,7 @@ def write(path: bytes, run: State) -> None:
         f"root {run.identity.root}",
         f"target {run.target.filesystem} {run.target.root}",
         f"kept {','.join(sorted(run.kept))}",
+        f"given {run.given}",
         f"began {seconds}.{rest:09}",
         f"entries {run.entries}",
         "subvolume {} {}".format(*run.subvolume or ("-", 0)),
@@ -157,6 +162,18 @@ def write(path: bytes, run: State) -> None:
     with open(fd, "wb") as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
     replace(temporary, path)
+
+
+def digest_of(given: Given | None) -> str:
+    """What is remembered of owners and modes that are given; where names decide nothing is."""
+    if given is None:
+        return "-"
+    return "names" if given.by_name else f"{xxhash.xxh3_64_intdigest(msgpack.encode(given)):016x}"
+
+
+def is_given_alike(state: State, given: Given | None) -> bool:
+    """Whether the last complete run has surely given the same owners and modes."""
+    return (given is None or not given.by_name) and state.given == digest_of(given)
 
 
 def mounts_of(source: bytes) -> frozenset[str]:

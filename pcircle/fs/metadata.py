@@ -20,15 +20,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Any, TypeVar
 
 import msgspec
 
 from pcircle.acls import give_access, without_group
 from pcircle.fs.xattrs import Held, Refused, give_attributes, give_lists
+from pcircle.owners import Given, giver_of
 
 _ID_BITS = stat.S_ISUID | stat.S_ISGID
 _MODE_BITS = 0o7777
 _NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
+
+S = TypeVar("S")
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +40,8 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
 
     `special` tells that FIFOs, sockets and devices are copied, `stripe` that
     Lustre layouts are kept if both sides are on Lustre; `..._demanded` that an
-    entry fails whose attributes of that kind can't be kept.
+    entry fails whose attributes of that kind can't be kept. `given` are owners and modes that
+    copies get in place of their sources'.
     """
 
     mode: bool = False
@@ -51,12 +56,24 @@ class Keep(msgspec.Struct, frozen=True, array_like=True):
     acl_demanded: bool = False
     stripe: bool = False
     stripe_demanded: bool = False
+    given: Given | None = None
 
     @property
     def any(self) -> bool:
         """Whether there is anything to set."""
         few = self.mode or self.ownership or self.timestamps
         return few or self.xattr or self.acl or self.flags
+
+    def status(self, source: S) -> S:
+        """The status of a source with the owner, group and mode that its copy is to have."""
+        return source if self.given is None else giver_of(self.given).status(source)
+
+    def held(self, source: Any, held: Held | None) -> Held | None:
+        """What a source of this status has, as its copy is to have it."""
+        if held is None or self.given is None:
+            return held
+        given, mode = giver_of(self.given), source.st_mode
+        return held._replace(values=[(name, given.list(name, v, mode)) for name, v in held.values])
 
 
 def settle_file(
@@ -71,6 +88,7 @@ def settle_file(
     `made` is what it was when this job made it, closed to all others: it is not given again to the
     owner that it has. Returns what could not be kept. OSError if something can't be set.
     """
+    source, held = keep.status(source), keep.held(source, held)
     refused: list[Refused] = []
     mode = source.st_mode & _MODE_BITS
     is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
@@ -127,6 +145,7 @@ def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> boo
 
 def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
     """Give a symbolic link the attributes to keep; `path` leads to itself. It has no mode."""
+    source = keep.status(source)
     if keep.ownership:
         _chown_file(path, source)
     if keep.timestamps:
@@ -137,6 +156,7 @@ def settle_link_at(
     name: bytes, dir_fd: int, source: os.stat_result, keep: Keep, *, owned: bool
 ) -> None:
     """As `settle_link`, by a name that nobody else can change; `owned`: it has its owner."""
+    source = keep.status(source)
     if keep.ownership and not owned:
         _chown_name(name, dir_fd, source)
     if keep.timestamps:
@@ -150,6 +170,7 @@ def settle_searched(dir_fd: int, source: os.stat_result, keep: Keep) -> None:
     Everything goes through its own entry `.`, which the mode may forbid to
     look up: it comes last.
     """
+    source = keep.status(source)
     mode = stat.S_IMODE(source.st_mode)
     if keep.ownership and not _chown_name(b".", dir_fd, source):
         mode &= ~_ID_BITS

@@ -32,7 +32,8 @@ def keep_of(lists: Sequence[str] | None, *, archive: bool) -> Keep:
             wanted.update(_ALL if name == "all" else (name, *_DEMANDED.get(name, ())))
     if not wanted.isdisjoint(_TOGETHER):
         wanted.update(_TOGETHER)
-    return Keep(**dict.fromkeys(wanted, True))
+    kept: dict[str, Any] = dict.fromkeys(wanted, True)
+    return Keep(**kept)
 
 
 def wish_of(typed: argparse.Namespace) -> Wish:

@@ -81,7 +81,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
     """The options that another run must have as well, each by its name, encoded."""
     encode = msgspec.msgpack.encode
     return {
-        "what is preserved": encode(plan.keep),
+        "what is preserved": encode(msgspec.structs.replace(plan.keep, given=None)),
         "existing files": encode(plan.existing),
         "filters": encode(plan.rules),
         "filters by attribute": encode(plan.wanted),

@@ -23,7 +23,8 @@ from tests.fcp.running import document
 from tests.fcp.trees import write_file
 
 OLD_NS, NEW_NS = 10**18, 10**18 + 5 * 10**9
-ALL = Keep(**dict.fromkeys(Keep.__struct_fields__, True))
+_ALL: dict[str, Any] = dict.fromkeys(Keep.__struct_fields__, True)
+ALL = Keep(**{**_ALL, "given": None})
 COUNTS = ("files", "directories", "links", "special", "skipped", "failed", "exit_code")
 
 Node = Any

@@ -36,13 +36,14 @@ def mirrored(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) 
     return finished
 
 
-def differences(source: bytes, target: bytes) -> str:
+def differences(source: bytes, target: bytes, *options: str) -> str:
     """What rsync would still do to make one tree what the other is: each line is a difference."""
     line: list[str | bytes] = [
         "rsync",
         "-naHAXi",
         "--delete",
         "--checksum",
+        *options,
         source + b"/",
         target + b"/",
     ]

@@ -40,9 +40,10 @@ def test_it_is_text(pair: tuple[bytes, bytes], place: bytes) -> None:
     lines = state_of(place)
     assert lines[0] == "fmirror 2"
     words = dict(line.split(" ", 1) for line in lines[1:])
-    names = "began entries filesystem kept left names root snapshot source subvolume target"
+    names = "began entries filesystem given kept left names root snapshot source subvolume target"
     assert sorted(words) == names.split()
     assert words["subvolume"] == "- 0"
+    assert words["given"] == "-"
     assert words["source"] == pair[0].decode()
     assert int(words["root"]) == os.stat(pair[0]).st_ino
     assert words["entries"] == "201"

@@ -7,15 +7,7 @@ from typing import Literal
 import msgspec
 
 from pcircle.fchmod.entries.lists import Edit
-
-
-class Rule(msgspec.Struct, frozen=True, array_like=True):
-    """Ids from `low` to `high` become `to`; with a `pattern`, those whose name it matches."""
-
-    low: int
-    high: int
-    to: int
-    pattern: str = ""
+from pcircle.owners import Rule
 
 
 class Wish(msgspec.Struct, frozen=True, array_like=True):

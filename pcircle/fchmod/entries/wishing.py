@@ -9,7 +9,6 @@ from __future__ import annotations
 import stat
 from collections import Counter
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 
 from pcircle.acls import NOBODY, OTHER, OWNER, OWNING_GROUP, entries_of
 from pcircle.fchmod.entries.lists import (
@@ -23,9 +22,10 @@ from pcircle.fchmod.entries.lists import (
     without_names,
 )
 from pcircle.fchmod.entries.state import State, with_set_id_cleared
-from pcircle.fchmod.entries.wish import Rule, Wish
+from pcircle.fchmod.entries.wish import Wish
 from pcircle.fs.trouble import Trouble
 from pcircle.modes import ModeChange, parse_mode
+from pcircle.owners import IdMap, Rule
 
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 NameOf = Callable[[int], str]
@@ -36,27 +36,18 @@ class Map:
 
     def __init__(self, rules: Sequence[Rule], name_of: NameOf) -> None:
         self._rules = rules
-        self._name_of = name_of
-        self._known: dict[int, int | None] = {}
+        self._found = IdMap(rules, name_of)
         self.unmapped: Counter[int] = Counter()
 
     def __call__(self, number: int) -> int:
         """What an id becomes."""
         if not self._rules:
             return number
-        if number not in self._known:
-            found = (rule.to for rule in self._rules if self._matches(rule, number))
-            self._known[number] = next(found, None)
-        to = self._known[number]
+        to = self._found(number)
         if to is None:
             self.unmapped[number] += 1
             return number
         return to
-
-    def _matches(self, rule: Rule, number: int) -> bool:
-        if rule.pattern:
-            return fnmatchcase(self._name_of(number), rule.pattern)
-        return rule.low <= number <= rule.high
 
 
 class Wisher:

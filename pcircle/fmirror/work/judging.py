@@ -72,7 +72,8 @@ class Judge:
     def __init__(self, plan: MirrorPlan, keeping: Keeping) -> None:
         self._plan = plan
         self._keeping = keeping
-        self._details = Details(keeping.details.fields | fields.FLAGS * plan.keep.flags)
+        wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
+        self._details = Details(wanted, lists=keeping.details.lists)
         self._said: list[bytes] = []
         self._linked: list[bytes] = []
 

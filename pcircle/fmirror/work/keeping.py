@@ -25,8 +25,10 @@ from pcircle.fmirror.work.backup import Backup
 from pcircle.fs.directories import join_path
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
+from pcircle.fs.stats import Stats
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fs.xattrs import drop_attributes, give_attributes
+from pcircle.owners import giver_of
 from pcircle.transfer.counters import Counters
 
 _NO_RENAME = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
@@ -49,7 +51,8 @@ class Keeping:
         by_time = fields.MTIME * (plan.upkeep.look == "time")
         self.comparer = Comparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
-        self.details = Details(wanted)
+        given = plan.keep.given
+        self.details = Details(wanted, lists=None if given is None else giver_of(given).list)
         self._contents = Contents()
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
@@ -99,12 +102,22 @@ class Keeping:
 
     def status_differences(self, source: os.stat_result, old: os.stat_result) -> int:
         """What two entries' status has different, less what nobody here could change."""
+        source = self._keep.status(source)
         different = self.comparer.differences(source, old)
         if self._groups is not None and source.st_gid not in self._groups:
             different &= ~fields.GROUP
         if not stat.S_ISREG(source.st_mode):
             different &= ~self._of_content
         return different
+
+    def blocks(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
+        """As of `Comparer`: what of two blocks is not as it should be, by its place."""
+        if self._keep.given is None:
+            return self.comparer.blocks(source, target, count)
+        status, differences = self._keep.status, self.comparer.differences
+        rows = enumerate(zip(source.rows(count), target.rows(count), strict=True))
+        found = ((place, differences(status(a), b)) for place, (a, b) in rows)
+        return {place: different for place, different in found if different}
 
     def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:
         """Whether a file of the same size is taken to have the same content."""

@@ -255,12 +255,13 @@ class MirrorVisitor(CopyVisitor):
         now = os.fstat(lease.fd)
         if self._keeper.status_differences(own.source, now):
             return False
-        if own.held is None:
+        wanted = self._plan.keep.held(own.source, own.held)
+        if wanted is None:
             return True
         held = self._extras.of_directory(lease.fd, alone=False)
         if held is None:
-            return not (own.held.values or own.held.flags)
-        return sorted(held.values) == sorted(own.held.values) and held.flags == own.held.flags
+            return not (wanted.values or wanted.flags)
+        return sorted(held.values) == sorted(wanted.values) and held.flags == wanted.flags
 
     # ---- names -----------------------------------------------------------------
 
@@ -343,7 +344,7 @@ class MirrorVisitor(CopyVisitor):
             return []
         source, target = self._looks
         count, keeper = len(names), self._keeper
-        found = keeper.comparer.blocks(source, target, count)
+        found = keeper.blocks(source, target, count)
         details = keeper.details
         linked: Sequence[int] = ()
         if self._plan.keep.links and not source.has_single_names(0, count):

@@ -54,6 +54,7 @@ class SmallDirectories:
     def __init__(self, worker: Worker) -> None:
         plan = worker.plan
         self._umask = plan.umask
+        self._plan_keep = plan.keep
         self._keep = plan.keep if plan.keep.any else None
         self._closed = plan.keep.mode
         self._sides = worker.sides
@@ -73,7 +74,9 @@ class SmallDirectories:
         # Links to a directory tell how many are in it, where they tell anything.
         if status.st_nlink > 2 or status.st_dev != holder.opened.status.st_dev:
             return False
-        if source.identity == place.copy or is_to_be_opened(status, self._umask):
+        if source.identity == place.copy or is_to_be_opened(
+            self._plan_keep.status(status), self._umask
+        ):
             return False
         if self._extras.any and not (place.bare and self._has_no_extras(source.fd)):
             return False

@@ -338,7 +338,9 @@ class CopyVisitor(Visitor[Part]):
     ) -> bool:
         """Make the target directory; False if something with its name was there."""
         mode = made_with(status, self._plan.umask, closed=self._plan.keep.mode)
-        if self._recorder is not None and is_to_be_opened(status, self._plan.umask):
+        if self._recorder is not None and is_to_be_opened(
+            self._plan.keep.status(status), self._plan.umask
+        ):
             self._announce(opened, name, holder_fd)
         try:
             os.mkdir(name, mode, dir_fd=holder_fd)
