@@ -142,9 +142,9 @@ def _remove(
     if found is not None and not found.count and (detect(os.environ).size or 1) == 1:
         return Removed(code, withheld=withheld)
     backup = options.deleting.backup
-    keeps = backup is not None
     entries = 0 if console is None else _entries(copied)
-    removal = Removal(typed, options.target, found, entries, dry=options.dry, keeps=keeps)
+    how = {"dry": options.dry, "keeps": backup is not None}
+    removal = Removal(typed, options.target, found, entries, rules=copied.rules, **how)
     code = worst((code, run_tool(removal, options)))
     if console is None:
         return Removed(code)

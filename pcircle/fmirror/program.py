@@ -21,7 +21,7 @@ from pcircle.fmirror.refusals import (
     warn_of_slash,
 )
 from pcircle.fmirror.report import MirrorConsole
-from pcircle.fmirror.work.surplus import packed
+from pcircle.fmirror.work.surplus import kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
 from pcircle.guards import require, require_type
@@ -30,6 +30,7 @@ from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram
 from pcircle.ui.errorlog import decode
 from pcircle.ui.names import show
+from pcircle.walk.globs import Rule
 
 if TYPE_CHECKING:
     from pcircle.transfer.dry import DryTask
@@ -50,6 +51,7 @@ class MirrorProgram(CopyProgram):
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
+        self.rules: tuple[Rule, ...] = ()  # what they leave out of the target's surplus stays
         self.again = options.deleting.wanted
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
@@ -201,6 +203,7 @@ class MirrorProgram(CopyProgram):
         self.console = console
         snapshot = self._mirror.snapshot
         console.place = None if snapshot is None else show(snapshot.path)
+        self.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))

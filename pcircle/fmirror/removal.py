@@ -31,6 +31,7 @@ from pcircle.trusted import directory, writing
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
+from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root
 
 _DELETING = b"*deleting   "
@@ -128,7 +129,8 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
 class Removal(ChangeProgram):
     """For the runtime. `found` is what is to go, `entries` how many the source has.
 
-    With `keeps` it only counts and tells: all of it is moved to the backup then.
+    With `keeps` it only counts and tells: all of it is moved to the backup then. What `rules` leave
+    out stays, and so do the directories that lead to it.
     """
 
     name, said = "fmirror", "removed"
@@ -143,10 +145,13 @@ class Removal(ChangeProgram):
         *,
         dry: bool,
         keeps: bool,
+        rules: Sequence[Rule] = (),
     ) -> None:
         self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
+        if rules and not keeps:
+            more["filters"] = [("include", _REPLACED), *map(_as_typed, rules)]
         typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
             typed, [target], recursive=True, keep_root=True, listed=True, keep_times=True
@@ -190,6 +195,15 @@ _PLAIN: dict[str, Any] = {
     "one_file_system": False,
 }
 """What of the copy's options does not hold for its deletions."""
+
+
+_REPLACED = b".fcp-" + b"[0-9a-f]" * 8 + b"-*/***"
+"""Directories that a file has replaced, and all in them: there is no place where it could stay."""
+
+
+def _as_typed(rule: Rule) -> tuple[str, bytes]:
+    """A rule as an option has it, whatever its pattern begins with."""
+    return "exclude", (b"+ " if rule.include else b"- ") + rule.pattern
 
 
 def _goes_on(path: str | None) -> LogFile | None:

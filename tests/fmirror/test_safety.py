@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,15 @@ from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted
 
-from .running import FMIRROR, as_root, every_launcher, mirrored, needs_strace, run_fmirror
+from .running import (
+    FMIRROR,
+    as_root,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
 
 
 @pytest.fixture
@@ -117,6 +126,58 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
     assert surplus(target) == (10 if code else 0)
     if code:
         assert "10 entries would be removed; nothing was" in finished.said
+
+
+@needs_rsync
+def test_what_is_left_out_stays_in_directories_that_go(place: bytes, tmp_path: Path) -> None:
+    """As with rsync: such a directory stays with it, and all else in it goes."""
+    source = place + b"/a"
+    os.makedirs(source)
+    write_file(source + b"/file", b"where the target has a directory")
+    for words in (
+        ["--exclude", "*.o"],
+        ["--exclude", "/old/deep/x.o"],
+        ["--include", "y*", "--exclude", "*.o", "--exclude", "deep/"],
+        ["--exclude", "- *.o"],
+        ["--exclude", "*.o", "--delete-excluded"],
+    ):
+        targets = [place + b"/" + side for side in (b"b", b"judge")]
+        for target in targets:
+            shutil.rmtree(os.fsdecode(target), ignore_errors=True)
+            for path in (b"old/deep/x.o", b"old/deep/y.c", b"old/y.o", b"gone/z", b"o/n.o/x"):
+                os.makedirs(os.path.dirname(target + b"/" + path), exist_ok=True)
+                write_file(target + b"/" + path, b"")
+        os.makedirs(targets[0] + b"/file")
+        write_file(targets[0] + b"/file/x.o", b"")
+        mirrored(TWO, "--delete", *words, source, targets[0])
+        line: list[str | bytes] = [
+            "rsync",
+            "-a",
+            "--delete",
+            *words,
+            source + b"/",
+            targets[1] + b"/",
+        ]
+        subprocess.run(line, check=True, capture_output=True)
+        left = [
+            sorted(
+                os.path.relpath(os.path.join(here, name), side)
+                for here, d, f in os.walk(side)
+                for name in d + f
+            )
+            for side in targets
+        ]
+        assert left[0] == left[1], words
+    listed = tmp_path / "rules"
+    listed.write_bytes(b"*.o\n")
+    kept = place + b"/b/old/kept.o"
+    os.makedirs(os.path.dirname(kept))
+    write_file(kept, b"")
+    write_file(place + b"/b/old/also", b"")
+    mirrored(
+        TWO, "--delete", "--exclude-from", str(listed), "--protect", "also", source, place + b"/b"
+    )
+    assert sorted(os.listdir(place + b"/b/old")) == [b"also", b"kept.o"]
 
 
 def test_what_the_filters_leave_out_is_protected(pair: tuple[bytes, bytes]) -> None:

@@ -22,7 +22,7 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.walk.choosing import choosing
-from pcircle.walk.globs import read_rule
+from pcircle.walk.globs import Rule, read_rule
 
 _MOST_AT_HAND = 1 << 16
 _KINDS = ("files", "directories", "links", "specials")
@@ -40,14 +40,18 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     was: bytes = b""
 
 
+def kept_rules(plan: MirrorPlan) -> tuple[Rule, ...]:
+    """What these leave out is not removed from the target."""
+    kept = () if plan.deleting.excluded else plan.rules
+    protected = (read_rule(text, include=False) for text in plan.deleting.protected)
+    return (*(rule for rule in protected if rule is not None), *kept)
+
+
 class Finder:
     """One thread's."""
 
     def __init__(self, plan: MirrorPlan) -> None:
-        deleting = plan.deleting
-        kept = () if deleting.excluded else plan.rules
-        protected = (read_rule(text, include=False) for text in deleting.protected)
-        rules = (*(rule for rule in protected if rule is not None), *kept)
+        deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
         # Of what the source has, too, nothing goes but what is left out and is to go for that.
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
