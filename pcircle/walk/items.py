@@ -35,7 +35,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `file_system` is the walk's own number of the source's file system. The
     target was made in `epoch`: what is done in it counts no sooner. `made` tells
     that this run has made it, and nobody else has put anything into it; `bare`
-    that it hands down no access control list.
+    that it hands down no access control list. `since` says what became of it since an earlier run,
+    where that is known and counts.
     """
 
     source: tuple[int, int]
@@ -45,6 +46,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int = 0
     made: bool = False
     bare: bool = False
+    since: int = 0
 
 
 class Tree(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):

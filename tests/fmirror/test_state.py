@@ -11,7 +11,7 @@ import pytest
 
 from pcircle.fmirror import mirror
 from tests.conftest import SOAK
-from tests.fcp.running import ONE
+from tests.fcp.running import ONE, TWO
 from tests.fcp.trees import write_file
 
 from .edits import Tree
@@ -118,3 +118,26 @@ def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:
         assert report is not None
         assert report.exit_code == 0
         assert differences(source, target) == "", tree.seed
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["source", "target"])
+@pytest.mark.parametrize("where", [b"", b"/p", b"/p/q"], ids=["root", "inner", "deep"])
+def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, where: bytes) -> None:
+    """What is below them has the times that it had, and is what another name had."""
+    source, target = pair
+    for number, name in enumerate((b"x", b"y")):
+        for inner in (b"/in", b"/in/deep", b"/small"):
+            folder = source + where + b"/" + name + inner
+            os.makedirs(folder, exist_ok=True)
+            path = write_file(folder + b"/file", b"same")
+            os.utime(path, (10**9, 10**9))
+            os.setxattr(path, "user.which", b"%d" % number)
+    mirrored(ONE, "--delete", source, target)
+    time.sleep(_QUIET_S)
+    mirrored(ONE, "--delete", source, target)
+    time.sleep(_QUIET_S)
+    top = pair[side] + where
+    for one, other in ((b"/x", b"/t"), (b"/y", b"/x"), (b"/t", b"/y")):
+        os.rename(top + one, top + other)
+    mirrored(TWO, "--delete", source, target)
+    assert differences(source, target) == ""

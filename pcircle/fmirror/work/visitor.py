@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
@@ -30,12 +32,13 @@ from pcircle.transfer.items import Item, Part
 from pcircle.transfer.work.entries import BATCH_S, Entries
 from pcircle.transfer.work.visitor import CopyVisitor, Directory
 from pcircle.transfer.worker.worker import Worker
-from pcircle.walk.items import handed_back
+from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 
 _PATHS_TOGETHER = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
 _OF_FILES = fields.ALL & ~fields.TARGET
 
 
@@ -65,6 +68,7 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
+        self._is_trusted = True  # what has old times was there at the last run
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -113,7 +117,8 @@ class MirrorVisitor(CopyVisitor):
     ) -> list[bytes]:
         """See `Visitor`: those of files alone in which nothing has changed."""
         leases = above.leases
-        if leases is None or leases[1] is None or require(above.place).made:
+        place = require(above.place)
+        if leases is None or leases[1] is None or place.made or place.since == _MOVED:
             return names
         fds, rest, files = (directory_fd, leases[1].fd), [], 0
         for name in names:
@@ -145,6 +150,7 @@ class MirrorVisitor(CopyVisitor):
             if here is None or there is None or set(here) != set(there):
                 return None
             inner = opened[0], opened[1]
+            self._is_trusted = True
             return None if self._left_of_some(here, inner, _OF_FILES) else len(here)
         except OSError:
             return None
@@ -209,9 +215,31 @@ class MirrorVisitor(CopyVisitor):
         *,
         created: bool,
     ) -> Directory:
-        if not created and self._is_quiet(status, lease.opened.status):  # its attributes are right
+        trusted = holder is None or require(holder.place).since != _MOVED
+        if not created and trusted and self._is_quiet(status, lease.opened.status):
             return Directory(status, lease.identity, created)
         return super()._between(source_fd, status, lease, holder, created=created)
+
+    def _place(
+        self,
+        opened: Open[Part],
+        source: Lease,
+        lease: Lease,
+        holder: Open[Part] | None,
+        *,
+        made: bool,
+    ) -> Place:
+        place = super()._place(opened, source, lease, holder, made=made)
+        if self._mirror.quiet_ns is None or made:
+            return place
+        above = _CHANGED if holder is None else require(holder.place).since
+        since = _SAME
+        if above == _MOVED:
+            since = _MOVED
+        elif not self._is_quiet(source.opened.status, lease.opened.status):
+            # A rename changes both the directory and the one that it comes into, and nothing below.
+            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        return msgspec.structs.replace(place, since=since) if since else place
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`. What is surplus is held against all of the source's directory."""
@@ -269,7 +297,9 @@ class MirrorVisitor(CopyVisitor):
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """See `Visitor`."""
-        if self._skips and not require(where.place).made:
+        place = require(where.place)
+        if self._skips and not place.made:
+            self._is_trusted = place.since != _MOVED
             names.files = self._left(where, names.files, fds, _OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
         if self._beside is not None:
@@ -366,7 +396,7 @@ class MirrorVisitor(CopyVisitor):
     def _are_quiet(self, count: int) -> bool:
         """Whether of these nothing was changed since the last complete run, on neither side."""
         quiet_ns = self._mirror.quiet_ns
-        if quiet_ns is None or not count:
+        if quiet_ns is None or not count or not self._is_trusted:
             return False
         pairs = zip(self._looks, quiet_ns, strict=True)
         return all(max(look.column("ctime", 0, count)) < ns // 10**9 for look, ns in pairs)
