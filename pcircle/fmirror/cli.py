@@ -68,6 +68,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("-c", "--checksum", action="store_true", help="compare the content of files, not times")
     add("--size-only", action="store_true", help="take files of the same size to be the same")
     add("-I", "--ignore-times", action="store_true", help="copy all files, whatever is there")
+    add("--ctime", action="store_true", help="read files whose change time is new, as with -c")
     add("--modify-window", metavar="T", help="take times at most T apart to be the same")
     add(
         "--changed",

@@ -113,6 +113,8 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     try:
         sides = require(copied.identity), state.identity_of(there)
         kept = frozenset(kept_words(options.keep) if is_whole else ())
+        if is_whole and (options.upkeep.ctime or options.upkeep.look in ("content", "none")):
+            kept |= {state.READ}
         mounts = state.mounts_of(options.sources[0])
         given = state.digest_of(options.keep.given)
         run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts, given=given)

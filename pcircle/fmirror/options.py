@@ -121,7 +121,7 @@ def _upkeep(typed: argparse.Namespace) -> Upkeep:
         look = "size"
     window = typed.modify_window
     window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
-    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing)
+    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing, typed.ctime)
 
 
 def _deleting(typed: argparse.Namespace) -> Deleting:
@@ -166,6 +166,8 @@ def _refuse_snapshot(typed: argparse.Namespace) -> None:
 def _refuse(typed: argparse.Namespace) -> None:
     _refuse_snapshot(typed)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
+    if typed.ctime and looks:
+        raise UsageError(f"--ctime cannot be combined with --{looks[0].replace('_', '-')}")
     if len(looks) > 1:
         one, other = (f"--{name.replace('_', '-')}" for name in looks[:2])
         raise UsageError(f"{one} cannot be combined with {other}")

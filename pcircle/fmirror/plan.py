@@ -20,7 +20,8 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
 
     `look` says what tells that content is the same, times being so if they are at most `window_ns`
     apart (None: as exactly as both sides keep them). `newer`: files of the target that are newer
-    stay. `stays`: what is there stays as it is. `existing`: what is not there is left out.
+    stay. `stays`: what is there stays as it is. `existing`: what is not there is left out. `ctime`:
+    a file of the source that has changed in any way since the last complete run is read.
     """
 
     look: Look = "time"
@@ -28,6 +29,7 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
     newer: bool = False
     stays: bool = False
     existing: bool = False
+    ctime: bool = False
 
 
 class Deleting(msgspec.Struct, frozen=True, array_like=True):

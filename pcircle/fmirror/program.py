@@ -129,6 +129,8 @@ class MirrorProgram(CopyProgram):
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
         quiet_ns = None if known is None else self._quiet_ns(known, target)
+        if options.upkeep.ctime and quiet_ns is None and has_entries(target):
+            self.complain("--ctime: no complete run with it is known: all files are read")
         return {
             "upkeep": options.upkeep,
             "deleting": options.deleting,
@@ -145,6 +147,7 @@ class MirrorProgram(CopyProgram):
         except OSError:
             return None
         wanted = frozenset(kept_words(self._mirror.keep))
+        wanted |= {state.READ} if self._mirror.upkeep.ctime else set()
         sides = known.identity, known.target
         if sides != (self.identity, there) or not wanted <= known.kept:
             return None

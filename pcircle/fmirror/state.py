@@ -9,7 +9,8 @@ before the first space being these:
     filesystem TYPE ID     its type, and its identity in hex, or `-` where that changes
     root INODE             the source's own inode
     target TYPE ID INODE   the same of the target
-    kept WORDS             what was compared, the fields of fdiff with a comma between
+    kept WORDS             what was compared, the fields of fdiff with a comma between; `ctime` if
+                           content was, where the change time was new
     given DIGEST           of owners and modes that were given in place of the source's, or `-`
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
     entries COUNT          how many entries the source had
@@ -45,6 +46,9 @@ from pcircle.owners import Given
 from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.errorlog import encode
+
+READ = "ctime"
+"""Among what was kept: no file had other content with the same size and time."""
 
 _FIRST = "fmirror 2"
 _SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own

@@ -141,3 +141,41 @@ def test_directories_that_change_places(pair: tuple[bytes, bytes], side: int, wh
         os.rename(top + one, top + other)
     mirrored(TWO, "--delete", source, target)
     assert differences(source, target) == ""
+
+
+@needs_strace
+def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Path) -> None:
+    """By the change time it is found, and nothing else is read for that."""
+    source, target = pair
+
+    def spoil(name: bytes, content: bytes) -> None:
+        path = source + b"/" + name
+        status = os.stat(path)
+        with open(path, "r+b") as stream:
+            stream.write(content)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def read(*words: str) -> int:
+        log = tmp_path / "calls"
+        prefix = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=read,readv,pread64,preadv,preadv2,mmap"]
+        finished = run_fmirror(ONE, *words, source, target, prefix=prefix)
+        assert finished.code == 0, finished.said
+        calls = log.read_bytes()
+        return sum(b"<" + target + b"/%d>" % number in calls for number in range(200))
+
+    mirrored(ONE, source, target)
+    spoil(b"7", b"CONTENT")
+    mirrored(ONE, source, target)
+    with open(target + b"/7", "rb") as stream:
+        assert stream.read() == b"content"  # as rsync's quick check has it
+    assert "all files are read" in mirrored(ONE, "--ctime", source, target).said
+    assert differences(source, target) == ""
+    time.sleep(_QUIET_S)
+    mirrored(ONE, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    spoil(b"8", b"CoNtEnT")
+    os.chmod(source + b"/9", 0o600)
+    assert read("-q", "--ctime") in (1, 2)
+    assert differences(source, target) == ""
+    mirrored(ONE, source, target)  # which tells the next run nothing of content
+    assert "all files are read" in mirrored(TWO, "--ctime", source, target).said

@@ -38,6 +38,13 @@ Sides = tuple[int, bytes, int, bytes]
 """The directories of the source and of the target, and the names in them."""
 
 
+def read_from_ns(plan: MirrorPlan) -> int | None:
+    """The change time from which on a file of the source is read, though its times are the same."""
+    if not plan.upkeep.ctime:
+        return None
+    return 0 if plan.quiet_ns is None else plan.quiet_ns[0]
+
+
 class Keeping:
     """One thread's, see `Keeper`. `aside` are directories to go that were replaced: where they
     are, and where they were."""
@@ -54,6 +61,7 @@ class Keeping:
         given = plan.keep.given
         self.details = Details(wanted, lists=None if given is None else giver_of(given).list)
         self._contents = Contents()
+        self._read_from_ns = read_from_ns(plan)
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
@@ -124,7 +132,8 @@ class Keeping:
         if not stat.S_ISREG(source.st_mode):
             return True
         look = self._upkeep.look
-        if look == "content":
+        doubted = self._read_from_ns is not None and source.st_ctime_ns >= self._read_from_ns
+        if look == "content" or (doubted and not different & fields.MTIME):
             with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
                 if stamps != self._compared[0]:  # who tells of it has asked before

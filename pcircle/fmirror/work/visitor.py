@@ -20,7 +20,7 @@ from pcircle.comparing import fields
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
-from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.keeping import Keeping, read_from_ns
 from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, few, files_of
@@ -68,6 +68,7 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
+        self._read_from_ns = read_from_ns(plan)
         self._is_trusted = True  # what has old times was there at the last run
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
@@ -380,18 +381,28 @@ class MirrorVisitor(CopyVisitor):
         if self._plan.keep.links and not source.has_single_names(0, count):
             linked = source.column("links", 0, count)
         asks = 0 if self._are_quiet(count) else details.fields & among
-        if not (found or linked or asks):
+        doubts = self._doubts(count)
+        if not (found or linked or asks or doubts):
             return []
         changed = []
         rows = zip(names, source.rows(count), target.rows(count), strict=True)
         for place, (name, a, b) in enumerate(rows):
             if (
                 place in found
+                or place in doubts
                 or (linked and linked[place] > 1)
                 or (asks and details.of_name(name, fds, a, b))
             ):
                 changed.append(name)
         return changed
+
+    def _doubts(self, count: int) -> set[int]:
+        """Of these the places of files that are to be read."""
+        if self._read_from_ns is None:
+            return set()
+        from_s = self._read_from_ns // 10**9
+        times = self._looks[0].column("ctime", 0, count)
+        return {place for place, seconds in enumerate(times) if seconds >= from_s}
 
     def _are_quiet(self, count: int) -> bool:
         """Whether of these nothing was changed since the last complete run, on neither side."""
