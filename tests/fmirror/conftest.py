@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fcp.conftest import mount, mount_tmpfs, place
+from tests.fcp.conftest import mount, mount_tmpfs, place, vast_place
 from tests.fusefs.fixture import fuse
 
-__all__ = ["fuse", "mount", "mount_tmpfs", "place"]
+__all__ = ["fuse", "mount", "mount_tmpfs", "place", "vast_place"]

@@ -24,7 +24,11 @@ from pcircle.transfer.arguments import BARE
         ),
         # Nothing is near to these, and a guess would be another option altogether.
         ("--foo", "unknown option '--foo'"),
-        ("--delete", "unknown option '--delete'"),
+        ("--del", "unknown option '--del'"),
+        (
+            "--delete",
+            "unknown option '--delete'; fmirror makes one directory what another is",
+        ),
         ("--links", "unknown option '--links'"),
         ("--v", "unknown option '--v'"),
         ("-pz=3", "unknown option '-z' in '-pz=3'"),

@@ -56,6 +56,7 @@ FREE: dict[str, tuple[Any, str]] = {
     "tool": ("other", "what another one means differently is in other options"),
     "umask": (0o077, "as with cp twice: it is the process's, and no option"),
     "one_node": (False, "any number of processes may go on, on any nodes"),
+    "strict": (True, "how operands are reached, not what they are"),
     "threads": (2, "how, not what"),
     "chunk_bytes": (4 << 20, "how, not what"),
     "reflink": ("never", "how, not what: the content is the same"),

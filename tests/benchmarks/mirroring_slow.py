@@ -1,0 +1,56 @@
+"""``python -m tests.benchmarks.mirroring_slow``: nothing has changed where each operation waits.
+
+fmirror and rsync hold two trees of 5,000 files against each other, both on a file system that adds
+some time to every operation, several times in turns. A new mount, so nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from .waiting import Scratch, options, scratch, slow
+
+_DIRECTORIES, _FILES = 100, 50
+
+
+def _fill(top: bytes) -> None:
+    for directory in range(_DIRECTORIES):
+        os.makedirs(top + b"/%d" % directory)
+        for name in range(_FILES):
+            with open(top + b"/%d/%d" % (directory, name), "xb") as stream:
+                stream.write(b"content")
+
+
+def _took_s(command: Sequence[str | bytes], where: Scratch, delay_ms: float) -> float:
+    with slow(where, delay_ms):
+        begin_s = time.monotonic()
+        subprocess.run([*command, where.place + b"/a/", where.place + b"/b/"], check=True)
+        return time.monotonic() - begin_s
+
+
+def main() -> int:
+    """Run it all; returns the exit code."""
+    typed = options("mirroring_slow")
+    fmirror = [sys.executable, "-m", "pcircle.fmirror", "-q", "--delete"]
+    rows: dict[str, list[str]] = {"rsync -a": ["rsync", "-a", "--delete"], "fmirror": fmirror}
+    times: dict[str, list[float]] = {name: [] for name in rows}
+    with scratch() as where:
+        _fill(where.backing + b"/a")
+        subprocess.run([*fmirror, where.backing + b"/a", where.backing + b"/b"], check=True)
+        for _ in range(typed.rounds):
+            for name, command in rows.items():
+                times[name].append(_took_s(command, where, typed.delay_ms))
+    medians = {name: statistics.median(some) for name, some in times.items()}
+    for name, median_s in medians.items():
+        ratio = medians["rsync -a"] / median_s
+        print(f"{name:10} {median_s:7.2f} s  {ratio:5.1f} x as fast as rsync")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
