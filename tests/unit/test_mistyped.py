@@ -24,7 +24,6 @@ from pcircle.transfer.arguments import BARE
         ),
         # Nothing is near to these, and a guess would be another option altogether.
         ("--foo", "unknown option '--foo'"),
-        ("--del", "unknown option '--del'"),
         (
             "--delete",
             "unknown option '--delete'; fmirror makes one directory what another is",
