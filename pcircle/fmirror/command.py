@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fmirror import proof, snapshots, state
+from pcircle.fmirror import snapshots
+from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.options import MirrorOptions, options_of
 from pcircle.fmirror.plan import kept_words
 from pcircle.fmirror.program import MirrorProgram
@@ -68,14 +69,13 @@ def _carried_out(
     if options.snapshot is not None:
         code = _keep_snapshots(typed, options, copied, code)
     console = copied.console
-    if console is not None:
-        code = console.tell(code, removed)
-    if console is not None:
-        console.found.close()
-    is_whole = options.files_from is None
-    if console is not None and not code and not options.dry and is_whole:
+    if console is None:
+        return code, None
+    code = console.tell(code, removed)
+    console.found.close()
+    if not code and not options.dry and options.files_from is None:
         _remember(options, copied, began_ns, _entries(copied))
-    return code, None if console is None else console.report
+    return code, console.report
 
 
 def _moved(typed: argparse.Namespace, options: MirrorOptions) -> tuple[int, Moved | None]:
@@ -145,8 +145,15 @@ def _remove(
         return Removed(code, withheld=withheld)
     backup = options.deleting.backup
     entries = 0 if console is None else _entries(copied)
-    how = {"dry": options.dry, "keeps": backup is not None}
-    removal = Removal(typed, options.target, found, entries, rules=copied.rules, **how)
+    removal = Removal(
+        typed,
+        options.target,
+        found,
+        entries,
+        dry=options.dry,
+        keeps=backup is not None,
+        rules=() if console is None else console.rules,
+    )
     code = worst((code, run_tool(removal, options)))
     if console is None:
         return Removed(code)
@@ -166,12 +173,13 @@ def _keep_snapshots(
 ) -> int:
     """What was made becomes a snapshot if it is whole, and those that no rule keeps go."""
     snapshot, console = require(options.snapshot), copied.console
+    if code not in (0, EntriesFailed.exit_code):
+        return code  # ranks may be lost, and no other job can begin
     old: list[bytes] = []
-    whole = not code or (options.ignore_errors and code == EntriesFailed.exit_code)
+    whole = not code or options.ignore_errors
     if console is not None and not whole:
-        if code in (0, EntriesFailed.exit_code):
-            text = "the next run goes on with it (--ignore-errors: have it in any case)"
-            copied.complain(f"no snapshot was made, as some entries failed; {text}")
+        text = "the next run goes on with it (--ignore-errors: have it in any case)"
+        copied.complain(f"no snapshot was made, as some entries failed; {text}")
     elif console is not None:
         try:
             if not options.dry:

@@ -21,7 +21,7 @@ from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole
-from pcircle.fmirror.work.alike import Moved, Pair
+from pcircle.fmirror.work.alike import Candidates, Moved, Pair
 from pcircle.fmirror.work.moving import MovePlan, MoveTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, Task
@@ -56,14 +56,15 @@ class Survey(Removal):
     console_type = SurveyConsole
 
     def __init__(
-        self, typed: argparse.Namespace, target: bytes, found: Found | None, candidates: Any
+        self, typed: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
     ) -> None:
         typed = argparse.Namespace(
             **vars(typed) | _UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
         )
-        super().__init__(typed, target, found, 0, dry=True, keeps=False)
+        rules = () if console is None else console.rules
+        super().__init__(typed, target, found, 0, dry=True, keeps=False, rules=rules)
         self.options = msgspec.structs.replace(self.options, **_QUIET)
-        self.candidates = candidates
+        self.candidates = Candidates() if console is None else console.candidates
         self.again = True
 
     def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
@@ -165,15 +166,15 @@ def move(
         return 0, Moved()  # the mirror says it
     if code not in (0, EntriesFailed.exit_code):
         return code, Moved()
-    found, candidates = None, None
-    if console is not None:
-        withheld = console.withheld(ignore=options.ignore_errors)
-        found, candidates = Found() if withheld else console.found, console.candidates
-    code = run_tool(Survey(typed, options.target, found, candidates), options)
+    found = Found()
+    if console is not None and not console.withheld(ignore=options.ignore_errors):
+        found = console.found
+    survey = Survey(typed, options.target, console, found)
+    code = run_tool(survey, options)
     if console is not None:
         console.found.close()
     if code not in (0, EntriesFailed.exit_code):
         return code, Moved()
-    renaming = MoveProgram(options, () if candidates is None else candidates.pairs())
+    renaming = MoveProgram(options, survey.candidates.pairs())
     code = run_tool(renaming, options)
     return code, renaming.moved()

@@ -63,7 +63,8 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         snapshot = snapshots.wanted(typed.snapshot, typed.keep, target)
         last = snapshots.latest(target)
         link_dest = link_dest if last is None else (last, *link_dest)
-        target = snapshot.unfinished
+        if not typed.dry_run or os.path.isdir(target):  # a dry run makes no B
+            target = snapshot.unfinished
     return MirrorOptions(
         **common(typed),
         tool="fmirror",

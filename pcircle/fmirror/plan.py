@@ -49,9 +49,9 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     """A copy to a target that is brought up to date.
 
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
-    attributes, since the last complete run has seen to it: see `pcircle.fmirror.state`. `itemize`:
-    with a line for each change. What is missing in the target and as it should be in one of
-    `link_dest` is linked to that, and what is so in one of `compare_dest` left out: whole paths.
+    attributes, since the last complete run has seen to it: see `pcircle.fmirror.earlier.state`.
+    `itemize`: with a line for each change. What is missing in the target and as it should be in one
+    of `link_dest` is linked to that, and what is so in one of `compare_dest` left out: whole paths.
     """
 
     upkeep: Upkeep = Upkeep()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fmirror import changes, proof, snapshots, state
+from pcircle.fmirror import snapshots
+from pcircle.fmirror.earlier import changes, proof, state
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.plan import MirrorPlan, kept_words
 from pcircle.fmirror.refusals import (
@@ -30,7 +31,6 @@ from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram
 from pcircle.ui.errorlog import decode
 from pcircle.ui.names import show
-from pcircle.walk.globs import Rule
 
 if TYPE_CHECKING:
     from pcircle.transfer.dry import DryTask
@@ -51,13 +51,17 @@ class MirrorProgram(CopyProgram):
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.rules: tuple[Rule, ...] = ()  # what they leave out of the target's surplus stays
         self.again = options.deleting.wanted
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         snapshot = self._mirror.snapshot
         if snapshot is not None:
-            snapshots.begin(snapshot, dry=self._mirror.dry)
+            source = self._mirror.sources[0]
+            makes = os.path.isdir(source) and not self._mirror.dry
+            if makes:
+                above = os.path.dirname(snapshot.directory.rstrip(b"/")) or b"."
+                refuse_inside(above, source, said=snapshot.directory)
+            snapshots.begin(snapshot, make=makes)
         return super().prepare(nodes)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
@@ -206,7 +210,7 @@ class MirrorProgram(CopyProgram):
         self.console = console
         snapshot = self._mirror.snapshot
         console.place = None if snapshot is None else show(snapshot.path)
-        self.rules = kept_rules(decided)
+        console.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))

@@ -12,8 +12,11 @@ from pcircle.trusted import make_directory
 from pcircle.ui.names import show
 
 
-def refuse_inside(path: bytes, *others: bytes) -> None:
-    """UsageError if a directory is one of the others, or lies in one, and would be part of it."""
+def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
+    """UsageError if a directory is one of the others, or lies in one, and would be part of it.
+
+    `said` is the path that the message names, if that is to be made in this one.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -24,7 +27,7 @@ def refuse_inside(path: bytes, *others: bytes) -> None:
             with suppress(OSError):  # which is not there
                 there = os.stat(other)
                 if (there.st_dev, there.st_ino) in above:
-                    raise UsageError(f"'{show(path)}' lies in '{show(other)}'")
+                    raise UsageError(f"'{show(said or path)}' lies in '{show(other)}'")
     finally:
         os.close(fd)
 

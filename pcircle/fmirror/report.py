@@ -21,6 +21,7 @@ from pcircle.transfer.reports.console import Console
 from pcircle.transfer.reports.report import Report, summary
 from pcircle.ui.report import FailedEntry, plural
 from pcircle.units import format_size
+from pcircle.walk.globs import Rule
 
 _UNREAD = ("open directory", "read directory", "reach")
 
@@ -61,6 +62,7 @@ class MirrorConsole(Console):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.found = Found()
+        self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
         self._groups = Groups()
         self.look: Look = "time"
         self.itemizes = False

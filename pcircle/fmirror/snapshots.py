@@ -109,8 +109,9 @@ def expired(names: Iterable[bytes], rules: tuple[Rule, ...], made: bytes) -> lis
 
 def names_in(directory: bytes) -> list[bytes]:
     """The snapshots that there are. OSError."""
-    with os.scandir(directory) as entries:
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []  # a dry run makes none
 
 
 def latest(directory: bytes) -> bytes | None:
@@ -125,14 +126,14 @@ def latest(directory: bytes) -> bytes | None:
     return os.path.abspath(path)
 
 
-def begin(snapshot: Snapshot, *, dry: bool) -> None:
-    """Refuse a snapshot that there is already; make the directory of all of them. UsageError."""
+def begin(snapshot: Snapshot, *, make: bool) -> None:
+    """Refuse a snapshot that there is already; `make` the directory of all of them. UsageError."""
     if os.path.lexists(snapshot.path):
         raise UsageError(f"'{show(snapshot.path)}' exists: a snapshot is never changed")
     link = os.path.join(snapshot.directory, LATEST)
     if os.path.lexists(link) and not os.path.islink(link):
         raise UsageError(f"'{show(link)}' is no symbolic link")
-    if not dry:
+    if make:
         try:
             with suppress(FileExistsError):
                 os.mkdir(snapshot.directory)

@@ -266,6 +266,18 @@ def test_any_moment(place: bytes, tmp_path: Path, what: str) -> None:
         assert differences(source, target) == "", moment
 
 
+def test_what_the_filters_leave_out_is_not_renamed(place: bytes) -> None:
+    """Neither by itself nor in a directory that only the target has: it is not the mirror's."""
+    source, target = place + b"/a", place + b"/b"
+    os.makedirs(source)
+    os.makedirs(target + b"/gone")
+    for path in (source + b"/new", target + b"/gone/kept.log", target + b"/kept.log"):
+        os.utime(write_file(path, b"the same content"), _TIME)
+    mirrored(TWO, "--delete", "--moved", "--exclude=*.log", source, target)
+    assert sorted(os.listdir(target)) == [b"gone", b"kept.log", b"new"]
+    assert os.listdir(target + b"/gone") == [b"kept.log"]
+
+
 def test_it_is_one_job_for_a_user(place: bytes) -> None:
     """A plain run says what was renamed once, and nothing of the looking before."""
     source, target = place + b"/a", place + b"/b"

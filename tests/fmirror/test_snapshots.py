@@ -253,3 +253,18 @@ def test_linking_again_goes_on_as_before(place: bytes) -> None:
     mirrored(TWO, "--snapshot=three", source, kept)
     for name in (b"one", b"two", b"three"):
         assert differences(source, kept + b"/" + name) == ""
+
+
+def test_nothing_is_made_of_what_is_refused_or_dry(place: bytes) -> None:
+    source, kept = place + b"/a", place + b"/b"
+    assert run_fmirror(TWO, "--snapshot=one", source, kept).code == 2
+    os.mkdir(source)
+    write_file(source + b"/file", b"content")
+    assert run_fmirror(TWO, "--snapshot=one", "--dry-run", source, kept).code == 0
+    assert run_fmirror(TWO, "--snapshot=one", "--keep=1d", "--dry-run", source, kept).code == 0
+    for inner in (b"/inside", b"/inside/"):
+        refused = run_fmirror(TWO, "--snapshot=one", source, source + inner)
+        assert refused.code == 2
+        assert "lies in" in refused.said
+    assert names(place) == [b"a"]
+    assert names(source) == [b"file"]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
+from pcircle.fmirror.earlier.state import Left, State
 from pcircle.fmirror.options import MirrorOptions
-from pcircle.fmirror.state import Left, State
 from pcircle.fs.btrfs import Subvolume, number_of, subvolume_of, sync
 from pcircle.mounts import mounts_below
 from pcircle.walk.attributes import ANY
