@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from pcircle.errors import UsageError
 from pcircle.fs.directories import at_and_above
-from pcircle.trusted import make_directory
+from pcircle.trusted import directory, make_directory
 from pcircle.ui.names import show
 
 
@@ -36,6 +36,11 @@ def refuse_other(other: bytes, source: bytes, target: bytes) -> None:
     """UsageError if a tree to link to is no directory, or is part of what is mirrored."""
     if not os.path.isdir(other):
         raise UsageError(f"'{show(other)}' is not a directory")
+    try:
+        os.close(directory(other))
+    except OSError as error:
+        text = f"cannot open directory '{show(other)}': {error.strerror or error}"
+        raise UsageError(text) from None
     refuse_inside(other, source, target)
 
 

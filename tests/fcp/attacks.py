@@ -11,7 +11,6 @@ fcp may fail entries; it must end as agreed, and touch nothing outside.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -23,11 +22,22 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from tests import attacks
 from tests.attacks import NOBODY, Attack, Round, changes, fought, hooked, portrait
 from tests.fcp.running import Launcher, clean_environment, command
 from tests.fcp.trees import content, make_directory, remove_tree, write_file
 
+# Directories of both sides are opened through links.
+FOLLOWING = """
+from pcircle.fs import directories
+_init = directories.Directories.__init__
+def follow(self, *arguments, **options):
+    options["follow"] = True
+    _init(self, *arguments, **options)
+directories.Directories.__init__ = follow
+"""
 SECRET = b"the content of a file that is nobody's business"
+OWN, LARGE = b"the victim's own", b"the victim's large one"
 OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a",),
     ("-a", "--inplace"),
@@ -38,19 +48,18 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("-a", "-s"),
     ("-a", "--sparse=always"),
 )
-_ALLOWED_CODES = (0, 1, 3)
 
 
-def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
+def _pairs(place: bytes, sides: Sequence[bytes], rng: Random) -> list[tuple[bytes, bytes]]:
     """What is swapped for what: each second one is made here, of what the attacker may name."""
     pairs = []
-    for side in (b"copy", b"source"):
+    for side in sides:
         top = os.path.join(place, side)
-        bait = os.path.join(place, b"bait-" + side)
-        for name in (b"d0", b"d1", b"d1/inner", b"large"):
-            link = os.path.join(bait, name.replace(b"/", b"-"))
+        bait = _bait(place, side)
+        for name in (b"d0", b"d1", b"d1/inner", b"large", *([b""] if b"/" in side else [])):
+            link = os.path.join(bait, name.replace(b"/", b"-") or b"itself")
             os.symlink(os.path.join(place, b"victim"), link)
-            pairs.append((os.path.join(top, name), link))
+            pairs.append((os.path.join(top, name).rstrip(b"/"), link))
         for number in range(0, 40, 5):
             for name in (b"d0/f%d" % number, b"d1/inner/f%d" % number):
                 link = os.path.join(bait, name.replace(b"/", b"-"))
@@ -70,6 +79,19 @@ def _pairs(place: bytes, rng: Random) -> list[tuple[bytes, bytes]]:
         pairs.append((os.path.join(top, b"large", b"file"), link))
     rng.shuffle(pairs)
     return pairs
+
+
+def _bait(place: bytes, side: bytes) -> bytes:
+    """The directory of what is swapped for the entries of a side."""
+    return os.path.join(place, b"bait-" + side.replace(b"/", b"-"))
+
+
+def make_bait(place: bytes, side: bytes) -> bytes:
+    """Make a directory in which the attacker may have what it swaps for the entries of a side."""
+    bait = _bait(place, side)
+    os.mkdir(bait)
+    os.chown(bait, NOBODY, NOBODY)
+    return bait
 
 
 def _replace_temporaries(place: bytes, first: bytes, second: bytes, rng: Random) -> None:
@@ -95,8 +117,8 @@ def _build(place: bytes, *, hard_links: bool) -> None:
     victim = make_directory(place, b"victim")
     write_file(victim + b"/secret", SECRET * 3000, 0o600)
     for number in range(0, 40, 5):
-        write_file(victim + b"/f%d" % number, b"the victim's own", 0o640)
-    write_file(victim + b"/file", b"the victim's large one" * 1000, 0o600)
+        write_file(victim + b"/f%d" % number, OWN, 0o640)
+    write_file(victim + b"/file", LARGE * 1000, 0o600)
     make_directory(victim, b"inner")
     os.symlink(b"nowhere", victim + b"/link")
     for side, word in ((b"source", b"new"), (b"copy", b"old")):
@@ -113,8 +135,7 @@ def _build(place: bytes, *, hard_links: bool) -> None:
             for name in (*directories, *files):
                 os.chown(os.path.join(directory, name), NOBODY, NOBODY)
         os.chown(top, NOBODY, NOBODY)
-        bait = make_directory(place, b"bait-" + side)
-        os.chown(bait, NOBODY, NOBODY)
+        bait = make_bait(place, side)
         for number in range(0, 40, 10) if hard_links else ():
             own = write_file(victim + b"/hard-%b%d" % (side, number), b"linked elsewhere", 0o640)
             os.link(own, bait + b"/hard-d0-f%d" % number)
@@ -123,16 +144,18 @@ def _build(place: bytes, *, hard_links: bool) -> None:
 
 
 def _secrets(place: bytes) -> list[str]:
-    """Where the secret has come to."""
+    """Where what only the victim may know has come to."""
     found = []
-    for side in (b"copy", b"bait-copy"):
-        for directory, _, files in os.walk(os.path.join(place, side)):
-            for name in files:
-                path = os.path.join(directory, name)
-                if stat.S_ISREG(os.lstat(path).st_mode):
-                    with open(path, "rb") as stream:
-                        if SECRET in stream.read():
-                            found.append(f"the secret is in {path!r}")
+    for directory, directories, files in os.walk(place):
+        if directory == place:
+            directories.remove(b"victim")
+        for name in files:
+            path = os.path.join(directory, name)
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                with open(path, "rb") as stream:
+                    data = stream.read()
+                if any(secret in data for secret in (SECRET, OWN, LARGE)):
+                    found.append(f"a secret is in {path!r}")
     return found
 
 
@@ -141,13 +164,15 @@ def _secrets(place: bytes) -> list[str]:
 
 class Tool(NamedTuple):
     """A tool that copies: its package, its options, some of which each round has, and those that
-    all have; `prepare` makes what it needs besides in a place.
+    all have; ``@`` in them is the place. `prepare` makes what it needs besides in a place, and says
+    in which directories there something is swapped. It may end with these `codes`.
     """
 
     package: str
     options: Sequence[Sequence[str]]
     always: Sequence[str]
-    prepare: Callable[[bytes], None] = lambda place: None
+    prepare: Callable[[bytes, Sequence[str]], Sequence[bytes]] = lambda *_: (b"copy", b"source")
+    codes: Sequence[int] = (0, 1, 3)
 
 
 COPY = Tool("pcircle.fcp", OPTIONS, ("-T",))
@@ -164,21 +189,22 @@ def play(
     options, launcher = rng.choice(tool.options), rng.choice(launchers)
     # To write into what has the name is what --inplace is asked for, whoever has linked it.
     _build(place, hard_links="--inplace" not in options)
-    tool.prepare(place)
+    sides = tool.prepare(place, options)
     before = portrait(place + b"/victim")
     interrupted = launcher.jobs and rng.random() < 0.4
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
-    arguments = [*options, "--chunksize", "4M", "-q", *checkpoint, *tool.always]
+    typed = [option.replace("@", os.fsdecode(place)) for option in options]
+    arguments = [*typed, "--chunksize", "4M", "-q", *checkpoint, *tool.always]
     line = command(launcher, [*arguments, place + b"/source", place + b"/copy"], (tool.package,))
     line = hooked(line, hook, f"{tool.package}.cli")
-    attack = Attack(seed, partial(_pairs, place), 0.02, partial(_replace_temporaries, place))
+    attack = Attack(seed, partial(_pairs, place, sides), 0.02, partial(_replace_temporaries, place))
     killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
     finished, swaps = fought(line, attack, killed)
     said = finished.stderr.decode(errors="replace")[-2000:]
     told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
     if not hook:
-        assert finished.returncode in _ALLOWED_CODES, told
+        assert finished.returncode in tool.codes, told
     escapes = [f"{told}: {each}" for each in _secrets(place)]
     escapes += changes(told, before, portrait(place + b"/victim"))
     for name in os.listdir(place):
@@ -215,34 +241,12 @@ def main(
     arguments: Sequence[str] | None = None, tool: Tool = COPY, name: str = "tests.fcp.attacks"
 ) -> int:
     """``python -m`` of this name: rounds until there were so many swaps."""
-    import argparse
-
     from tests.fcp import kills
 
-    parser = argparse.ArgumentParser(prog=f"python -m {name}")
-    parser.add_argument("--swaps", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    typed = parser.parse_args(arguments)
-    if os.geteuid():
-        print("only root is worth attacking")
-        return 2
-    room = kills.room()
-    swaps = rounds = 0
-    escapes: list[str] = []
-    began_s = time.monotonic()
-    try:
-        while swaps < typed.swaps:
-            played = play(room, typed.seed + rounds, kills.LAUNCHERS, tool=tool)
-            rounds += 1
-            swaps += played.swaps
-            escapes += played.escapes
-            for escape in played.escapes:
-                print(escape, flush=True)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-    took_s = time.monotonic() - began_s
-    print(f"{rounds} rounds, {swaps} swaps, {len(escapes)} escapes; {took_s:.0f} s")
-    return 1 if escapes else 0
+    def played(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str) -> Round:
+        return play(place, seed, launchers, hook, tool)
+
+    return attacks.main(name, played, kills.LAUNCHERS, FOLLOWING, arguments)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,6 @@ from . import attacks, kills
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is worth attacking")
 
-# Directories of both sides are opened through links.
-FOLLOWING = """
-from pcircle.fs import directories
-_init = directories.Directories.__init__
-def follow(self, *arguments, **options):
-    options["follow"] = True
-    _init(self, *arguments, **options)
-directories.Directories.__init__ = follow
-"""
-
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_escapes(seed: int, place: bytes) -> None:
@@ -40,6 +30,6 @@ def test_nothing_escapes_under_mpi(place: bytes) -> None:
 def test_a_copier_that_follows_links_is_caught(place: bytes) -> None:
     """In some round of a few: a race is a matter of luck, for attackers too."""
     for seed in range(25):
-        if attacks.play(place, seed, kills.LOCAL, FOLLOWING).escapes:
+        if attacks.play(place, seed, kills.LOCAL, attacks.FOLLOWING).escapes:
             return
     pytest.fail("the attacks never succeed, whatever they attack")

@@ -1,7 +1,8 @@
 """Mirrors by root of and to trees that another user owns and keeps changing, as fcp is attacked.
 
-What fcp must not do fmirror must not do either; besides, what it removes, replaces and moves to a
-backup must be what it has found, and nothing that a link leads to.
+What fcp must not do fmirror must not do either; besides, what it removes, replaces, renames, links
+and moves to a backup must be what it has found, and nothing that a link leads to. Also the trees
+that options name, and the snapshots in B, are the attacker's.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tests.attacks import NOBODY, Round
+from tests.attacks import NOBODY
 from tests.fcp import attacks
 from tests.fcp.attacks import Tool
-from tests.fcp.running import Launcher
 from tests.fcp.trees import make_directory, write_file
 
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -21,29 +21,69 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--delete", "-c"),
     ("--delete", "--verify"),
     ("--delete", "--max-delete", "1000"),
-    ("--delete", "--ignore-errors"),
+    ("--delete", "--ignore-errors", "-i"),
     ("-u",),
     ("--delete", "-I", "--fsync"),
+    ("--delete", "--backup-dir=@/old"),
+    ("--delete", "--ignore-errors", "--backup-dir=@/old", "-c"),
+    ("--delete", "--moved", "--ignore-errors"),
+    ("--link-dest=@/older", "--compare-dest=@/old"),
+    ("--delete", "--link-dest=@/older", "--ignore-errors"),
+    ("--snapshot=2026-01-01",),
+    ("--snapshot=2026-01-01", "--keep=1", "--ignore-errors"),
+    ("--delete", "--chown=1:1", "--chmod=go+rX", "--ignore-errors"),
 )
+_LAST = b"copy/2020-01-01"
+_MADE_NS = 10**18
 
 
-def prepare(place: bytes) -> None:
-    """Names that only the target has, in directories that are swapped for links."""
+def prepare(place: bytes, options: Sequence[str]) -> Sequence[bytes]:
+    """Names that only the target has, other trees, and what was moved."""
+    made = [place + b"/" + side for side in _trees(place, options)]
     for inner in (b"d0/gone", b"d1/inner/gone"):
-        made = make_directory(place, b"copy", inner)
+        gone = make_directory(place, b"copy", inner)
         for number in range(10):
-            path = write_file(made + b"/f%d" % (5 * number), b"to go")
-            os.chown(path, NOBODY, NOBODY)
-            os.chown(write_file(made[:-5] + b"/more%d" % number, b"to go"), NOBODY, NOBODY)
-        os.chown(made, NOBODY, NOBODY)
+            write_file(gone + b"/f%d" % (5 * number), b"to go")
+            write_file(gone[:-5] + b"/more%d" % number, b"to go")
+    for number in range(30):
+        here, there = (b"d0", b"d1/inner")[:: 1 if number % 2 else -1]
+        for path in (b"source/%b/now %d" % (here, number), b"copy/%b/was %d" % (there, number)):
+            path = write_file(place + b"/" + path, b"moved" * (number + 1))
+            os.utime(path, ns=(_MADE_NS, _MADE_NS))
+    for top in (place + b"/copy", place + b"/source", *made):
+        for directory, directories, files in os.walk(top):
+            for name in (b"", *directories, *files):
+                path = os.path.join(directory, name)
+                os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    sides = [each[len(place) + 1 :] for each in made]
+    if any(option.startswith("--snapshot") for option in options):
+        return [*sides, b"source", b"copy/.fmirror-snapshot"]
+    return [*sides, b"source", b"copy"]
 
 
-MIRROR = Tool("pcircle.fmirror", OPTIONS, ("--allow-foreign",), prepare)
+def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:
+    """The trees that options are about: an older one has what the source has, but for a file."""
+    words = " ".join(options)
+    made = [side for side in (b"older", b"old") if f"@/{side.decode()}" in words]
+    if "--snapshot" in words:
+        os.symlink(os.path.basename(_LAST), place + b"/copy/latest")
+        made.append(_LAST)
+        attacks.make_bait(place, b"copy/.fmirror-snapshot")
+    for side in made:
+        attacks.make_bait(place, side)
+        for inner in (b"d0", b"d1/inner", b"large"):
+            make_directory(place, side, inner)
+            for name in () if side == b"old" else os.listdir(place + b"/source/" + inner):
+                path = os.path.join(inner, name)
+                with open(place + b"/source/" + path, "rb") as stream:
+                    copy = write_file(os.path.join(place, side, path), stream.read())
+                status = os.stat(place + b"/source/" + path)
+                os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+                os.chmod(copy, status.st_mode & 0o7777)
+    return made
 
 
-def play(place: bytes, seed: int, launchers: Sequence[Launcher], hook: str = "") -> Round:
-    """As of fcp."""
-    return attacks.play(place, seed, launchers, hook, MIRROR)
+MIRROR = Tool("pcircle.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,42 @@ def test_every_launcher_withholds(pair: tuple[bytes, bytes], launcher: Launcher)
     assert surplus(target) == 10
 
 
+@needs_strace
+def test_a_directory_of_the_target_that_cannot_be_read(pair: tuple[bytes, bytes]) -> None:
+    """It is named as what it is, keeps what it has, and says nothing of the source."""
+    source, target = pair
+    write_file(target + b"/two/surplus", b"x")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(target + b"/one")]
+    prefix += ["-e", "inject=getdents64:error=EIO"]
+    finished = run_fmirror(None, "-q", "-j1", "--delete", source, target, prefix=prefix)
+    assert finished.code == 1
+    assert f"cannot list directory '{os.fsdecode(target)}/one'" in finished.said
+    assert surplus(target) == 10
+    assert os.listdir(target + b"/two") == [b"file"]
+
+
+@needs_strace
+@pytest.mark.parametrize("words", [[], ["--link-dest"]], ids=str)
+def test_an_entry_that_changes_while_it_is_looked_at(
+    pair: tuple[bytes, bytes], place: bytes, words: list[str | bytes]
+) -> None:
+    """A link that is a file when its text is read: a failure of that entry, and of no other."""
+    source, target = pair
+    for side in pair:
+        os.symlink(b"somewhere", side + b"/one/link")
+    write_file(source + b"/one/new", b"content")
+    if words:
+        os.unlink(target + b"/one/link")
+        words = [*words, make_directory(place, b"other")]
+        os.mkdir(place + b"/other/one")
+        os.symlink(b"somewhere", place + b"/other/one/link")
+    prefix = ["strace", "-f", "-o", "/dev/null", "-e", "inject=readlinkat:error=EINVAL"]
+    finished = run_fmirror(None, "-q", "-j1", *words, source, target, prefix=prefix)
+    assert finished.code == 1, finished.said
+    assert "one/link': Invalid argument" in finished.said
+    assert os.path.exists(target + b"/one/new")
+
+
 def test_an_empty_source_is_refused(pair: tuple[bytes, bytes], place: bytes) -> None:
     empty = place + b"/empty"
     os.mkdir(empty)

@@ -37,17 +37,18 @@ class Beside:
         self._leave()
         self._at = None
         for fd in self._tops:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
         self._tops.clear()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
         """Whether a name of a directory was linked; None if neither that nor is left out."""
         if not self._trees:
             return None
-        if fds[1] >= 0 and _status(name, fds[1]) is not None:
-            return None
-        self._enter(root, path)
         with suppress(OSError):  # then it is copied, which tells of it
+            if fds[1] >= 0 and _status(name, fds[1]) is not None:
+                return None
+            self._enter(root, path)
             source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
             if self._links and source.st_nlink > 1:
                 return None  # which names are one is the copy's affair
@@ -68,7 +69,7 @@ class Beside:
         self._leave()
         self._at = root, path
         if not self._tops:
-            self._tops = [directory(tree) for tree, _ in self._trees]
+            self._tops = [_opened(tree) for tree, _ in self._trees]
         for top, (_, links) in zip(self._tops, self._trees, strict=True):
             with suppress(OSError):  # there it is missing
                 self._fds.append((_below(top, path), links))
@@ -77,6 +78,14 @@ class Beside:
         for fd, _ in self._fds:
             os.close(fd)
         self._fds.clear()
+
+
+def _opened(path: bytes) -> int:
+    """A tree, or -1 if somebody has taken it away since it was named."""
+    try:
+        return directory(path)
+    except OSError:
+        return -1
 
 
 def _below(top: int, path: bytes) -> int:

@@ -21,6 +21,7 @@ from pcircle.encoding import to_scan
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.fs.trouble import trying
 from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule, read_rule
 
@@ -73,8 +74,9 @@ class Finder:
                     names = None
             yield block
             if block.last:
-                for surplus in self._of(names, fds, path):
-                    tell(surplus)
+                with trying("list the copy of directory"):
+                    for surplus in self._of(names, fds, path):
+                        tell(surplus)
 
     def _of(
         self, names: set[str] | None, fds: tuple[int, int], path: bytes

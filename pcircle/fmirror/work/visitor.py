@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from pcircle.comparing import fields
+from pcircle.comparing.details import Details
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
@@ -24,7 +25,7 @@ from pcircle.fmirror.work.keeping import Keeping, read_from_ns
 from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, few, files_of
-from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
@@ -391,7 +392,7 @@ class MirrorVisitor(CopyVisitor):
                 place in found
                 or place in doubts
                 or (linked and linked[place] > 1)
-                or (asks and details.of_name(name, fds, a, b))
+                or (asks and _differs(details, name, fds, a, b))
             ):
                 changed.append(name)
         return changed
@@ -411,6 +412,14 @@ class MirrorVisitor(CopyVisitor):
             return False
         pairs = zip(self._looks, quiet_ns, strict=True)
         return all(max(look.column("ctime", 0, count)) < ns // 10**9 for look, ns in pairs)
+
+
+def _differs(details: Details, name: bytes, fds: tuple[int, int], a: Row, b: Row) -> bool:
+    """Whether two entries have other details; what can't be read is met where it is copied."""
+    try:
+        return bool(details.of_name(name, fds, a, b))
+    except OSError:
+        return True
 
 
 def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
