@@ -161,7 +161,8 @@ def _remove(
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
         paths, strict = require(found).paths(), options.strict_operands
-        failed = moved(backup, options.target, paths, strict=strict)
+        rules = require(console).rules
+        failed = moved(backup, options.target, paths, rules, strict=strict)
         for text in failed:
             copied.complain(text)
         code = worst((code, EntriesFailed.exit_code)) if failed else code

@@ -16,7 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from pcircle.errors import StoppedEarly
-from pcircle.fmirror.work.backup import Backup
+from pcircle.fmirror.work.backup import Backup, going
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.sorting import pieces
@@ -31,6 +31,7 @@ from pcircle.trusted import directory, writing
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
+from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule
 from pcircle.walk.roots import Root
 
@@ -150,7 +151,7 @@ class Removal(ChangeProgram):
         self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
-        if rules and not keeps:
+        if rules:
             more["filters"] = [("include", _REPLACED), *map(_as_typed, rules)]
         typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
@@ -220,17 +221,21 @@ def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
     return MaxDelete(most.text, int(share * entries / (1 - share)), is_share=False)
 
 
-def moved(place: bytes, target: bytes, paths: Iterator[bytes], *, strict: bool) -> list[str]:
+def moved(
+    place: bytes, target: bytes, paths: Iterator[bytes], rules: Sequence[Rule], *, strict: bool
+) -> list[str]:
     """Move what is surplus to the backup, each path as a whole; what failed.
 
-    `strict`: the target is reached along no link.
+    What `rules` leave out stays. `strict`: the target is reached along no link.
     """
     backup, failed = Backup(place), []
+    choose = choosing(rules) if rules else None
     top = directory(target, linkless=strict)
     try:
         for path in paths:
             try:
-                backup.move(path, top)
+                for each in [path] if choose is None else going(path, top, choose):
+                    backup.move(each, top)
             except OSError as error:
                 failed.append(f"cannot {tried(error, 'back up')} '{os.fsdecode(path)}': {error}")
     finally:

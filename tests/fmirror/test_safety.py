@@ -18,6 +18,7 @@ from tests.fusefs.mounting import Mounted
 from .running import (
     FMIRROR,
     as_root,
+    differences,
     every_launcher,
     mirrored,
     needs_rsync,
@@ -42,6 +43,14 @@ def pair(place: bytes) -> tuple[bytes, bytes]:
 def rewrite(path: bytes, data: bytes) -> None:
     with open(path, "wb") as stream:
         stream.write(data)
+
+
+def names_below(top: bytes) -> set[bytes]:
+    return {
+        os.path.relpath(os.path.join(here, name), top)
+        for here, directories, files in os.walk(top)
+        for name in directories + files
+    }
 
 
 def surplus(target: bytes) -> int:
@@ -165,7 +174,10 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
 
 
 @needs_rsync
-def test_what_is_left_out_stays_in_directories_that_go(place: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keeps", [False, True], ids=["removed", "backup"])
+def test_what_is_left_out_stays_in_directories_that_go(
+    place: bytes, tmp_path: Path, keeps: bool
+) -> None:
     """As with rsync: such a directory stays with it, and all else in it goes."""
     source = place + b"/a"
     os.makedirs(source)
@@ -178,32 +190,26 @@ def test_what_is_left_out_stays_in_directories_that_go(place: bytes, tmp_path: P
         ["--exclude", "*.o", "--delete-excluded"],
     ):
         targets = [place + b"/" + side for side in (b"b", b"judge")]
+        backups = [place + b"/old of " + side for side in (b"b", b"judge")]
         for target in targets:
-            shutil.rmtree(os.fsdecode(target), ignore_errors=True)
+            for each in (target, *backups):
+                shutil.rmtree(os.fsdecode(each), ignore_errors=True)
             for path in (b"old/deep/x.o", b"old/deep/y.c", b"old/y.o", b"gone/z", b"o/n.o/x"):
                 os.makedirs(os.path.dirname(target + b"/" + path), exist_ok=True)
-                write_file(target + b"/" + path, b"")
+                write_file(target + b"/" + path, path)
         os.makedirs(targets[0] + b"/file")
         write_file(targets[0] + b"/file/x.o", b"")
-        mirrored(TWO, "--delete", *words, source, targets[0])
-        line: list[str | bytes] = [
-            "rsync",
-            "-a",
-            "--delete",
-            *words,
-            source + b"/",
-            targets[1] + b"/",
-        ]
-        subprocess.run(line, check=True, capture_output=True)
-        left = [
-            sorted(
-                os.path.relpath(os.path.join(here, name), side)
-                for here, d, f in os.walk(side)
-                for name in d + f
-            )
-            for side in targets
-        ]
-        assert left[0] == left[1], words
+        added = [["--backup-dir", os.fsdecode(each)] if keeps else [] for each in backups]
+        mirrored(TWO, "--delete", *words, *added[0], source, targets[0])
+        line = ["rsync", "-ab" if keeps else "-a", "--delete", *words, *added[1]]
+        tops = [os.fsdecode(each) + "/" for each in (source, targets[1])]
+        subprocess.run([*line, *tops], check=True, capture_output=True)
+        assert names_below(targets[0]) == names_below(targets[1]), words
+        if keeps:
+            was_there = {b"file", b"file/x.o"}
+            assert names_below(backups[0]) - was_there == names_below(backups[1]), words
+    if keeps:
+        return
     listed = tmp_path / "rules"
     listed.write_bytes(b"*.o\n")
     kept = place + b"/b/old/kept.o"
@@ -250,6 +256,19 @@ def test_what_goes_is_kept_with_its_path(pair: tuple[bytes, bytes], place: bytes
     mirrored(TWO, "--delete", "--backup-dir", backup, source, target)
     with open(backup + b"/two/file.1", "rb") as stream:
         assert stream.read() == b"other content"
+
+
+@as_root
+@needs_rsync
+def test_a_backup_leaves_nothing_to_do(pair: tuple[bytes, bytes], place: bytes) -> None:
+    """Nor are the times of the directories that something was moved from others than they were."""
+    source, target = pair
+    for side in pair:
+        for inner in (b"/one", b"/two", b""):
+            os.utime(side + inner, (10**9, 10**9))
+    write_file(target + b"/loose", b"x")
+    mirrored(TWO, "--delete", "--backup-dir", place + b"/old", source, target)
+    assert differences(source, target) == ""
 
 
 @every_launcher

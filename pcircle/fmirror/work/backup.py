@@ -11,8 +11,11 @@ import os
 from contextlib import suppress
 from itertools import count
 
+from pcircle.fs.directories import join_path
+from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.trouble import trying
 from pcircle.trusted import directory
+from pcircle.walk.choosing import Choose
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -39,15 +42,13 @@ class Backup:
                 os.close(fd)
 
     def move(self, path: bytes, top_fd: int) -> None:
-        """As `take`, of a path below an open directory. OSError."""
+        """As `take`, of a path below an open directory; what it is in keeps its times. OSError."""
         above, name = os.path.split(path)
-        fd = os.dup(top_fd)
+        fd = _reached(above, top_fd)
         try:
-            for part in filter(None, above.split(b"/")):
-                inner = os.open(part, _FLAGS, dir_fd=fd)
-                os.close(fd)
-                fd = inner
+            before = os.fstat(fd)
             self.take(0, path, name, fd)
+            os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
         finally:
             os.close(fd)
 
@@ -56,6 +57,49 @@ class Backup:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
+    """What goes of a path below an open directory, each as a whole. OSError.
+
+    What `choose` leaves out stays, and so do the directories that lead to it.
+    """
+    found, stays, inner = [], set(), [path]
+    for here in inner:  # which grows
+        try:
+            fd = _reached(here, top_fd)
+        except NotADirectoryError:
+            continue
+        try:
+            for block in blocks(fd):
+                count = len(block)
+                choose(block, here, fd)
+                if len(block) < count:
+                    stays.add(here)
+                names = block.directories + block.files + block.links + block.specials
+                below = [join_path(here, name) for name in encoded(names)]
+                inner += below[: len(block.directories)]
+                found += below
+        finally:
+            os.close(fd)
+    for here in reversed(inner[1:]):
+        if here in stays:
+            stays.add(os.path.dirname(here))
+    if path not in stays:
+        return [path]
+    return [each for each in found if each not in stays and os.path.dirname(each) in stays]
+
+
+def _reached(path: bytes, top_fd: int) -> int:
+    """A directory of this path below another one, open. OSError."""
+    fd = os.dup(top_fd)
+    for part in filter(None, path.split(b"/")):
+        try:
+            inner = os.open(part, _FLAGS, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
 
 
 def _below(fd: int, name: bytes) -> int:
