@@ -1,4 +1,4 @@
-"""fmirror: make one tree what another is. `mirror` is the command, for programs."""
+"""fmirror: make one tree what another is. `mirror` and `apply` are the command, for programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ def mirror(source: str | bytes, target: str | bytes, **options: object) -> Mirro
     ranks call it, and only the first has a result. UsageError if it is refused, StoppedEarly if it
     could not begin.
     """
+    return _called((source, target), options)
+
+
+def apply(plan: str, **options: object) -> MirrorReport | None:
+    """Carry out what ``mirror(source, target, plan=plan)`` has written; the rest as of `mirror`."""
+    return _called((), {**options, "apply": plan})
+
+
+def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> MirrorReport | None:
     from pcircle.encoding import text_of
     from pcircle.fmirror.cli import parser
     from pcircle.fmirror.command import called
     from pcircle.tool.shell import words_of
 
-    operands = [path if isinstance(path, str) else text_of(path) for path in (source, target)]
+    operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     typed = parser().parse([*words_of(options), "--", *operands], {})
     return called(typed)

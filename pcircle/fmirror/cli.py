@@ -58,6 +58,8 @@ def _add(p: Parser) -> None:
     add_copying(add_performance(p).add_argument)
     add = add_output(p).add_argument
     add("--dry-run", action="store_true", help="show what would be done (-v: list entries)")
+    add("--plan", metavar="FILE", help="change nothing, but write a plan for --apply")
+    add("--apply", metavar="FILE", help="do what a plan lists, unless it has changed")
     add("-i", "--itemize", action="store_true", help="list changes in the columns of rsync -i")
     add_records(add, "copied")
     add_signature(add)
@@ -134,7 +136,7 @@ def _carry_out(typed: argparse.Namespace) -> int:
     return mirror_typed(typed)
 
 
-_USAGE = "fmirror [OPTION]... A B"
+_USAGE = "fmirror [OPTION]... A B\n       fmirror --apply PLAN [OPTION]..."
 _BARE = BARE | {
     "--preserve": "--preserve=all",
     "--delete": "--delete=after",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pcircle.errors import EntriesFailed, worst
-from pcircle.fmirror import snapshots
+from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.options import MirrorOptions, options_of
 from pcircle.fmirror.plan import kept_words
-from pcircle.fmirror.program import MirrorProgram
+from pcircle.fmirror.program import ApplyProgram, MirrorProgram
 from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import MirrorConsole, MirrorReport, Removed
 from pcircle.fmirror.work.surplus import packed
@@ -52,7 +53,8 @@ def _carried_out(
     program: list[MirrorProgram] = []
 
     def made(options: Any, umask: int) -> MirrorProgram:
-        program.append(MirrorProgram(options, umask))
+        kind = MirrorProgram if options.apply is None else ApplyProgram
+        program.append(kind(options, umask, typed))
         return program[0]
 
     code, moved = _moved(typed, options)
@@ -60,10 +62,12 @@ def _carried_out(
         return code, None
     code = run_copy(options, made)
     copied = program[0]
+    options, typed = copied.mirror, require(copied.typed)  # with what a plan has
     if moved is not None and copied.console is not None:
         code = worst((code, copied.console.tell_moved(moved, options.json_lines, options.list_out)))
     removed = Removed(code)
-    if options.deleting.wanted and code in (0, EntriesFailed.exit_code):
+    removes = options.deleting.wanted or options.apply is not None
+    if removes and code in (0, EntriesFailed.exit_code):
         removed = _remove(typed, options, copied, code)
     code = removed.code
     if options.snapshot is not None:
@@ -71,6 +75,8 @@ def _carried_out(
     console = copied.console
     if console is None:
         return code, None
+    if options.plan is not None:
+        code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed)
     console.found.close()
     if not code and not options.dry and options.files_from is None:
@@ -94,6 +100,19 @@ def _moved(typed: argparse.Namespace, options: MirrorOptions) -> tuple[int, Move
         return run_copy(options, made), program[0].console
 
     return move(typed, options, looked)
+
+
+def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int:
+    """The plan is whole if nothing has failed. The exit code."""
+    if code:
+        copied.complain(f"the plan '{show(os.fsencode(plan))}' is not complete, and of no use")
+        return code
+    try:
+        planning.end(plan, require(copied.console).planned + removals, _entries(copied))
+    except OSError as error:
+        copied.complain(f"cannot write the plan '{show(os.fsencode(plan))}': {error.strerror}")
+        return EntriesFailed.exit_code
+    return 0
 
 
 def _entries(copied: MirrorProgram) -> int:
@@ -145,6 +164,9 @@ def _remove(
         return Removed(code, withheld=withheld)
     backup = options.deleting.backup
     entries = 0 if console is None else _entries(copied)
+    applied = copied.applied
+    if applied is not None:
+        entries = applied.tail.found
     removal = Removal(
         typed,
         options.target,
@@ -153,6 +175,8 @@ def _remove(
         dry=options.dry,
         keeps=backup is not None,
         rules=() if console is None else console.rules,
+        plan=options.plan,
+        applied=None if applied is None else partial(planning.removals, applied),
     )
     code = worst((code, run_tool(removal, options)))
     if console is None:
@@ -166,7 +190,8 @@ def _remove(
         for text in failed:
             copied.complain(text)
         code = worst((code, EntriesFailed.exit_code)) if failed else code
-    return Removed(code, removed, withheld, () if report is None else report.failures)
+    failures = () if report is None else report.failures
+    return Removed(code, removed, withheld, failures, removal.entries_planned)
 
 
 def _keep_snapshots(

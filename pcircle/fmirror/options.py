@@ -11,7 +11,7 @@ import msgspec
 from pcircle.checkpoint.resume import Wish
 from pcircle.copying.existing import Existing
 from pcircle.errors import UsageError
-from pcircle.fmirror import snapshots
+from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
@@ -34,6 +34,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     allow_foreign: bool = False
     state_dir: bytes | None = None
     changed: Literal["walk", "fs", "auto"] = "walk"
+    plan: str | None = None
+    apply: str | None = None
     itemize: bool = False
     moved: bool = False
     looks: bool = False
@@ -49,6 +51,14 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
 
 def options_of(typed: argparse.Namespace) -> MirrorOptions:
     """What was typed means. UsageError."""
+    planning.refuse(typed)
+    if typed.apply is not None:  # rank 0 reads what the plan has
+        typed = argparse.Namespace(**vars(typed) | {"operands": [".", "."]})
+    return made_of(typed)
+
+
+def made_of(typed: argparse.Namespace) -> MirrorOptions:
+    """As `options_of`, also of what a plan has. UsageError."""
     operands = [os.fsencode(word) for word in typed.operands]
     if len(operands) != 2 or not all(operands):
         missing = "missing operands A and B" if not operands else "missing operand B"
@@ -57,6 +67,7 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
     if not (typed.strict_operands or os.path.isdir(target)):
         target = target.rstrip(b"/") or target
     _refuse(typed)
+    dry = typed.dry_run or typed.plan is not None
     link_dest = tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ())
     snapshot = None
     if typed.snapshot is not None:
@@ -79,12 +90,12 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         sparse=typed.sparse,
         existing=Existing(kept=True, sync=typed.fsync),
         checkpoint=_wish(typed),
-        dry=typed.dry_run,
+        dry=dry,
         link_dest=link_dest,
         snapshot=snapshot,
         compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
         moved=typed.moved,
-        itemize=typed.itemize or (typed.dry_run and typed.verbose > 0),
+        itemize=typed.itemize or (dry and typed.verbose > 0),
         verify=typed.verify,
         sign=typed.signature,
         stripe=typed.stripe,
@@ -99,6 +110,8 @@ def options_of(typed: argparse.Namespace) -> MirrorOptions:
         allow_foreign=typed.allow_foreign,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
         changed=typed.changed,
+        plan=typed.plan,
+        apply=typed.apply,
     )
 
 
@@ -174,7 +187,7 @@ def _refuse(typed: argparse.Namespace) -> None:
         raise UsageError(f"{one} cannot be combined with {other}")
     if typed.delete is None and typed.snapshot is None:
         for name in ("delete_excluded", "max_delete", "ignore_errors", "protect"):
-            if getattr(typed, name):
+            if getattr(typed, name) and typed.apply is None:
                 raise UsageError(f"--{name.replace('_', '-')} requires --delete")
     if typed.moved:
         _refuse_with_moved(typed)

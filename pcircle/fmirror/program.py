@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.fmirror import snapshots
+from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import changes, proof, state
-from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.options import MirrorOptions, made_of
 from pcircle.fmirror.plan import MirrorPlan, kept_words
 from pcircle.fmirror.refusals import (
     has_entries,
@@ -22,14 +23,17 @@ from pcircle.fmirror.refusals import (
     warn_of_slash,
 )
 from pcircle.fmirror.report import MirrorConsole
+from pcircle.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.fmirror.work.surplus import kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
 from pcircle.guards import require, require_type
 from pcircle.runtime import Observer
+from pcircle.tool.actions import Wanted
+from pcircle.tool.planned import Planned
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram
-from pcircle.ui.errorlog import decode
+from pcircle.ui.errorlog import LogFile, decode, open_log
 from pcircle.ui.names import show
 
 if TYPE_CHECKING:
@@ -43,15 +47,25 @@ class MirrorProgram(CopyProgram):
     task_type, journaled_type = MirrorTask, JournaledMirror
     console_type = MirrorConsole
 
-    def __init__(self, options: MirrorOptions, umask: int) -> None:
+    def __init__(
+        self, options: MirrorOptions, umask: int, typed: argparse.Namespace | None = None
+    ) -> None:
+        """`typed` is what the options were made of, for a plan."""
         super().__init__(options, umask)
         self._mirror = options
+        self.typed = typed
+        self.applied: Planned | None = None  # a plan that is carried out
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
         self.identity: state.Identity | None = None
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.again = options.deleting.wanted
+        self.again = options.deleting.wanted or options.apply is not None
+
+    @property
+    def mirror(self) -> MirrorOptions:
+        """What is asked for; on rank 0 with what a plan has."""
+        return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         snapshot = self._mirror.snapshot
@@ -80,6 +94,8 @@ class MirrorProgram(CopyProgram):
         if root.kind != DIRECTORY:
             raise UsageError(f"'{show(source)}' is not a directory")
         refuse_inside(source, target)
+        if options.plan is not None:
+            planning.refuse_within(options.plan, source, target)
         for other in (*options.link_dest, *options.compare_dest):
             refuse_other(other, source, target)
         for other in options.link_dest:
@@ -160,6 +176,29 @@ class MirrorProgram(CopyProgram):
         ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
         return ours, theirs
 
+    def _acts(self, roots: tuple[Root, ...]) -> Wanted:
+        """See `CopyProgram`."""
+        acts = super()._acts(roots)
+        return msgspec.structs.replace(acts, plan=self._mirror.plan is not None)
+
+    def _open_logs(self) -> None:
+        """See `CopyProgram`."""
+        super()._open_logs()
+        options = self._mirror
+        if options.plan is not None:
+            self.planned = LogFile(open_log(options.plan, "--plan"))
+            self.planned.append(planning.begun(require(self.typed), *self._sides()))
+
+    def _sides(self) -> tuple[list[bytes], list[str]]:
+        """A and B, and what they are known by. OSError."""
+        paths, known_by = [self._mirror.sources[0], self._mirror.target], []
+        for path in paths:
+            try:
+                known_by.append("{0.filesystem} {0.root}".format(state.identity_of(path)))
+            except (FileNotFoundError, NotADirectoryError):
+                known_by.append("-")
+        return paths, known_by
+
     @property
     def goes_on(self) -> bool:
         """Whether the run goes on from a checkpoint, so that it has not looked at all itself."""
@@ -212,6 +251,25 @@ class MirrorProgram(CopyProgram):
         console.place = None if snapshot is None else show(snapshot.path)
         console.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
+        console.plans = decided.acts.plan
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
         return console
+
+
+class ApplyProgram(MirrorProgram):
+    """The first job of a mirror by a plan, with the options that the plan has."""
+
+    task_type, journaled_type = ApplyTask, JournaledApply
+
+    def prepare(self, nodes: Sequence[int]) -> bytes:
+        self.applied, self.typed = planning.planned(require(self.typed))
+        self._options = self._mirror = made_of(self.typed)
+        return super().prepare(nodes)
+
+    def listing(self, roots: tuple[Root, ...]) -> Lists | None:
+        """See `CopyProgram`: what is to be copied, and the directories in which something goes."""
+        self._examine(roots)
+        applied = require(self.applied)
+        planning.refuse_others(applied, *self._sides())
+        return applied.lists.of(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import msgspec
@@ -26,6 +26,7 @@ from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
+from pcircle.tool.planned import Planned
 from pcircle.tool.trees import resolve
 from pcircle.trusted import directory, writing
 from pcircle.ui.errorlog import LogFile
@@ -106,7 +107,13 @@ class Console(ChangeConsole):
                 else value
                 for value in values
             ]
+        program = self._program
+        if program.planned is not None:
+            values = [program.as_planned(value) for value in values]
         super().notice(source, values)
+
+    def plan(self, line: bytes) -> None:
+        """See `Console`: the last line is not that of this job."""
 
     def summary(self, total: Counters) -> str:
         """See `TreeConsole`."""
@@ -131,7 +138,8 @@ class Removal(ChangeProgram):
     """For the runtime. `found` is what is to go, `entries` how many the source has.
 
     With `keeps` it only counts and tells: all of it is moved to the backup then. What `rules` leave
-    out stays, and so do the directories that lead to it.
+    out stays, and so do the directories that lead to it. With `plan` what would go is added to that
+    file, and `applied` gives what a plan has of what was found: nothing else goes then.
     """
 
     name, said = "fmirror", "removed"
@@ -147,6 +155,8 @@ class Removal(ChangeProgram):
         dry: bool,
         keeps: bool,
         rules: Sequence[Rule] = (),
+        plan: str | None = None,
+        applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
     ) -> None:
         self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
@@ -155,22 +165,48 @@ class Removal(ChangeProgram):
             more["filters"] = [("include", _REPLACED), *map(_as_typed, rules)]
         typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
-            typed, [target], recursive=True, keep_root=True, listed=True, keep_times=True
+            typed, [target], recursive=applied is None, keep_root=True, listed=True, keep_times=True
         )
         self.found = found
+        self.entries_planned = 0
+        self._plan, self._applied = plan, applied
         self._max_delete = _of_target(self._max_delete, entries)
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`: of no paths nothing is even looked at."""
-        return resolve(self.paths) if require(self.found).count else ()
+        found = require(self.found)
+        if not found.count:
+            return ()
+        roots = resolve(self.paths)
+        if self._applied is not None:
+            self.applied = self._applied(found.paths(), found.replaced)._replace(roots=roots)
+        return roots
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`."""
+        decided = super().decided(roots, ranks)
+        acts = msgspec.structs.replace(decided["acts"], plan=self._plan is not None)
+        return decided | {"acts": acts}
+
+    def as_planned(self, value: Any) -> Any:
+        """A notice with its lines of a plan as those of what goes, which are counted."""
+        if not isinstance(value, Lines) or not value.planned:
+            return value
+        lines = value.planned.splitlines(keepends=True)
+        self.entries_planned += len(lines)
+        planned = b"".join(b"[1," + line.removeprefix(b"[0,") for line in lines)
+        return msgspec.structs.replace(value, planned=planned)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `TreeProgram`."""
+        if self.applied is not None:
+            return self.applied.lists
         paths = require(self.found).paths()
         return sort([(0, (record_of(path, whole=True) for path in paths))] if roots else [])
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`: the logs of the copy go on."""
+        self.planned = _goes_on(self._plan)
         self.log = _goes_on(self.typed.error_log)
         self.actions = _goes_on(self.typed.json_lines)
 

@@ -14,6 +14,7 @@ from pcircle.fmirror.work.alike import Alone, Candidates, Moved
 from pcircle.fmirror.work.judging import Groups, Linked, count
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
+from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import Done
@@ -49,12 +50,16 @@ class MirrorReport(Report, frozen=True, kw_only=True):
 
 
 class Removed(NamedTuple):
-    """What the second job has done: the exit code so far, entries, and why it did nothing."""
+    """What the second job has done: the exit code so far, entries, and why it did nothing.
+
+    `planned` are entries that it has added to a plan.
+    """
 
     code: int
     entries: int = 0
     withheld: str = ""
     failures: Iterable[FailedEntry] = ()
+    planned: int = 0
 
 
 class MirrorConsole(Console):
@@ -65,7 +70,7 @@ class MirrorConsole(Console):
         self.rules: tuple[Rule, ...] = ()  # what they leave out of the surplus stays
         self._groups = Groups()
         self.look: Look = "time"
-        self.itemizes = False
+        self.itemizes = self.plans = False
         self.place: str | None = None  # which B will have in the end, if it is made under another
         self.expired: tuple[str, ...] = ()
         self.unread = 0
@@ -92,10 +97,12 @@ class MirrorConsole(Console):
     def conclude(self, outcome: Outcome[Done]) -> int:
         linked = Counters()
         for change in self._groups.changes(self.look):
-            if self.itemizes:
+            if self.plans:
+                self.notice(0, [Lines(b"", planned=change.planned)])
+            if self.itemizes and change.line:
                 self.results.text([change.line])
-            if self._dry:
-                count(linked, change.mode, change.size_bytes)
+            if self._dry and change.line:
+                count(linked, change.name.mode, change.size_bytes)
         if linked.completed:
             outcome = _with(outcome, linked)
         total = Counters.total(report.counts for report in outcome.reports)

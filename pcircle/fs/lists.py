@@ -19,6 +19,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import islice
 from typing import IO, NamedTuple
 
@@ -81,6 +82,12 @@ class Lists:
         digest = xxhash.xxh3_128(repr(parts).encode())
         digest.update(self._text)
         self.digest = digest.digest()
+
+    def of(self, root: int) -> Lists:
+        """The same, but only what is meant of one root."""
+        some = copy(self)
+        some.parts = [part for part in self.parts if part.root == root]
+        return some
 
     def close(self) -> None:
         """Give the space of the lists back; nothing more is read of them."""

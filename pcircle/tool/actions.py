@@ -164,8 +164,11 @@ class Actions:
         said: Said = None,
         why: tuple[str, ...] = (),
     ) -> None:
+        wanted = self.wanted
+        if said is None and not (wanted.lines or wanted.end or wanted.word):
+            return  # only a plan is, and that has lines of its own
         line = b""
-        if self.wanted.lines:
+        if wanted.lines:
             text, coded = _as_text(path or b".")
             told = Action(
                 v=_VERSION,

@@ -219,7 +219,7 @@ class ChangeProgram(TreeProgram):
     def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         self.applied: Planned | None = None
         if typed.apply is not None:
-            _refuse_with_apply(typed, paths)
+            refuse_with_apply(typed, paths)
             paths = [b"."]  # those of the plan
         super().__init__(typed, paths, **more)
         self.typed = typed
@@ -313,7 +313,7 @@ def refuse_twice(option: str, roots: Sequence[Root]) -> None:
             raise UsageError(text)
 
 
-def _refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
+def refuse_with_apply(typed: argparse.Namespace, paths: Sequence[bytes]) -> None:
     """UsageError if a plan is to be carried out with what only its making could heed."""
     if paths:
         raise UsageError(f"--apply takes no PATH: extra operand '{show(paths[0])}'")

@@ -8,7 +8,8 @@ the error log), and its kind, inode, size and modification time.
 The second run walks what the plan names and nothing else, by way of a list (`pcircle.fs.lists`),
 so a plan may be longer than memory and is divided among the ranks. What an entry must be has a
 record of its own in that list: behind its path an empty name, which no entry has, and its *mark*.
-In the names that a tool is given the mark follows a slash, which no name has either.
+In the names that a tool is given the mark follows a slash, which no name has either. A mark may be
+of a tool's own, if it begins as these do.
 
 Of a directory only the inode counts, since what is done to its entries changes its times.
 """
@@ -19,7 +20,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -41,13 +42,17 @@ _ENTRY = msgspec.json.Decoder(tuple[int, str, str])
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Head(msgspec.Struct, frozen=True):
-    """The first line of a plan. Paths are percent-encoded; each of `roots` is as of `Root`."""
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of a plan. Paths are percent-encoded; each of `roots` is as of `Root`.
+
+    `more` is what a tool has to say of it.
+    """
 
     plan: int
     tool: str
     directory: str
     roots: tuple[tuple[str, str, str, str], ...]
+    more: dict[str, Any] = {}
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -65,6 +70,7 @@ class Planned(NamedTuple):
     marks: tuple[bytes, ...]
     lists: Lists
     tail: Tail
+    more: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
 
 
 def mark_of(status: os.stat_result) -> bytes:
@@ -75,11 +81,13 @@ def mark_of(status: os.stat_result) -> bytes:
     return b"%b,%d,%d,%d" % (kind.encode(), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def head(tool: str, roots: Sequence[Root], directory: bytes) -> bytes:
+def head(
+    tool: str, roots: Sequence[Root], directory: bytes, more: dict[str, Any] | None = None
+) -> bytes:
     """The first line of a plan."""
     told = ((root.holder, root.name, root.shown, root.within) for root in roots)
     texts = [(encode(a), encode(b), encode(c), encode(d)) for a, b, c, d in told]
-    return _line(Head(_VERSION, tool, encode(directory), tuple(texts)))
+    return _line(Head(_VERSION, tool, encode(directory), tuple(texts), more or {}))
 
 
 def entry(root: int, path: bytes, mark: bytes) -> bytes:
@@ -139,7 +147,7 @@ def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
         raise UsageError(f"--apply: cannot read '{shown}': {reason}") from None
     except (ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"--apply: '{shown}' is not a plan of {tool}: {error}") from None
-    return Planned(roots, decode(first.directory), tuple(marks), lists, last)
+    return Planned(roots, decode(first.directory), tuple(marks), lists, last, first.more)
 
 
 def _refuse_foreign(status: os.stat_result) -> None:

@@ -110,6 +110,7 @@ class CopyProgram(ToolProgram):
         self._umask = umask
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
+        self.planned: LogFile | None = None  # of a tool that has plans
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
@@ -330,6 +331,7 @@ class CopyProgram(ToolProgram):
             words=options.words,
             actions=self._actions,
             listed=self._list,
+            planned=self.planned,
         )
 
 

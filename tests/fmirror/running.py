@@ -8,7 +8,9 @@ import subprocess
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests.conftest import SOAK
 from tests.fcp.running import Finished, Launcher, Run, launchers
 
 FMIRROR = ("pcircle.fmirror",)
@@ -34,6 +36,16 @@ def mirrored(launcher: Launcher | None, *arguments: str | bytes, code: int = 0) 
     finished = run_fmirror(launcher, "-q", *arguments)
     assert finished.code == code, finished.said
     return finished
+
+
+def searched(examples: int, *, soak: int) -> settings:
+    """How a search by seeds goes: so many examples, always the same ones but in a soak."""
+    return settings(
+        max_examples=soak if SOAK else examples,
+        deadline=None,
+        derandomize=not SOAK,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
 
 
 def differences(source: bytes, target: bytes, *options: str) -> str:

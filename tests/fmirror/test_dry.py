@@ -8,10 +8,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import SOAK
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 
@@ -23,6 +22,7 @@ from .running import (
     needs_rsync,
     needs_strace,
     run_fmirror,
+    searched,
 )
 from .test_judge import CHANGING, pair, shared, state
 
@@ -59,12 +59,7 @@ def told(launcher: Launcher | None, *words: str | bytes, code: int = 0) -> set[b
     return named(finished.out)
 
 
-@settings(
-    max_examples=1000 if SOAK else 25,
-    deadline=None,
-    derandomize=not SOAK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@searched(25, soak=1000)
 @given(seed=st.integers(0, 2**40))
 def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)

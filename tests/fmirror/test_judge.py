@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.fmirror import mirror
-from tests.conftest import SOAK
 from tests.fcp.running import Launcher
 
 from .edits import Tree, cleared, copy_of
@@ -26,6 +25,7 @@ from .running import (
     needs_rsync,
     needs_strace,
     run_fmirror,
+    searched,
 )
 
 pytestmark = [as_root, needs_rsync]
@@ -63,12 +63,7 @@ def shared() -> Iterator[bytes]:
         yield os.fsencode(path)
 
 
-@settings(
-    max_examples=2000 if SOAK else 60,
-    deadline=None,
-    derandomize=not SOAK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@searched(60, soak=2000)
 @given(seed=st.integers(0, 2**40))
 def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
     source, target = pair(shared, seed)

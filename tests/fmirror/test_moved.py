@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.fmirror import mirror
@@ -28,6 +28,7 @@ from .running import (
     needs_rsync,
     needs_strace,
     run_fmirror,
+    searched,
 )
 from .test_judge import CHANGING, shared, state
 from .test_moments import held
@@ -99,12 +100,7 @@ def _renamed(tree: Tree, target: bytes) -> None:
             os.utime(write_file(top + name % number, random.randbytes(size)), _TIME)
 
 
-@settings(
-    max_examples=2000 if SOAK else 60,
-    deadline=None,
-    derandomize=not SOAK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@searched(60, soak=2000)
 @given(seed=st.integers(0, 2**40))
 def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
     source, target = cleared(shared)

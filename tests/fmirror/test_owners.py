@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pcircle.acls import (
@@ -29,7 +29,6 @@ from pcircle.acls import (
     packed,
 )
 from pcircle.owners import changed, read_modes
-from tests.conftest import SOAK
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import write_file
 
@@ -42,6 +41,7 @@ from .running import (
     mirrored,
     needs_rsync,
     run_fmirror,
+    searched,
 )
 from .test_judge import state
 
@@ -98,12 +98,7 @@ def test_rsync_with_the_same_options_has_nothing_to_do(
             tree.edit()
 
 
-@settings(
-    max_examples=300 if SOAK else 25,
-    deadline=None,
-    derandomize=not SOAK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@searched(25, soak=300)
 @given(seed=st.integers(0, 2**40), way=st.sampled_from(sorted(WAYS)))
 def test_any_tree(tmp_path_factory: pytest.TempPathFactory, seed: int, way: str) -> None:
     """A target that was made without them, or with others, becomes what it is to be."""
@@ -129,12 +124,7 @@ _ANY = st.text("DFugoa+-=rwxXst0178,", min_size=1, max_size=8)
 _MODES = st.one_of(st.lists(st.one_of(_WORD, _NUMBER), min_size=1, max_size=3).map(",".join), _ANY)
 
 
-@settings(
-    max_examples=2000 if SOAK else 80,
-    deadline=None,
-    derandomize=not SOAK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@searched(80, soak=2000)
 @given(text=_MODES)
 @example("a-s")
 @example("ua+s,o-s")

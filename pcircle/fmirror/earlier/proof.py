@@ -26,6 +26,8 @@ def is_whole(options: MirrorOptions) -> bool:
     upkeep = options.upkeep
     if options.filters or options.files_from is not None or options.wanted != ANY:
         return False
+    if options.apply is not None:
+        return False
     if options.one_file_system and mounts_below(options.sources[0]):
         return False
     return not (upkeep.newer or upkeep.stays or upkeep.existing or options.compare_dest)

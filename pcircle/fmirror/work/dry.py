@@ -6,21 +6,24 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from pcircle.comparing import fields
 from pcircle.copying.extras import Extras
 from pcircle.copying.target import Names
 from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge, Linked, count
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
-from pcircle.fs.directories import Directories, Lease, join_path
+from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import trying
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
+from pcircle.tool.planned import entry
 from pcircle.transfer.acting import Acting, letter_of
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.dry import DryTask, DryVisitor
@@ -52,6 +55,8 @@ class DryMirrorVisitor(DryVisitor):
         self._existing = mirror.upkeep.existing
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._finder = Finder(mirror) if mirror.deleting.wanted else None
+        self._plans = mirror.acts.plan
+        self._within: tuple[int, bytes] | None = None  # the directory that was planned last
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
         try:
@@ -65,14 +70,53 @@ class DryMirrorVisitor(DryVisitor):
         """See `Visitor`."""
         lease = super().enter(opened, source, holder)
         target_fd = None if lease is None else lease.fd
-        status = source.opened.status
+        sides, context = (source.fd, source.opened.status), require(self._here)
         try:
-            self._judge.directory(opened.path, (source.fd, status), target_fd, require(self._here))
+            different = self._judge.directory(opened.path, sides, target_fd, context)
+            if self._plans:
+                self._plan_directory(opened, source, lease, different)
         except OSError:
             if lease is not None:
                 lease.end()
             raise
         return lease
+
+    def _plan_directory(
+        self, opened: Open[None], source: Lease, lease: Lease | None, different: int
+    ) -> None:
+        """Plan what becomes of a directory. That of the roots always is what was looked at."""
+        root, path = opened.root, opened.path
+        above, _, name = path.rpartition(b"/") if path else (HOLDER, b"", b"")
+        mark, there = steps.mark_of(source.opened.status), steps.NONE
+        if lease is not None:
+            there = steps.mark_of(lease.opened.status)
+        elif path:
+            with suppress(OSError), self._targets.lease(root, above) as holder:
+                there = steps.side(name, holder.fd)
+        if not different:
+            if not path:
+                self._plan_step(root, path, steps.Step(mark, there, steps.WITHIN))
+            return
+        word = steps.TOUCH if lease is not None else steps.COPY
+        self._plan_step(root, path, steps.Step(mark, there, word))
+        if lease is None and path:
+            self._plan_within(root, above)
+
+    def _plan_step(self, root: int, path: bytes, step: steps.Step) -> None:
+        actions = require(self._acting).actions
+        actions.planned(entry(root, path, step.mark))
+        if actions.is_full:
+            actions.tell(require(self._here))
+
+    def _plan_within(self, root: int, path: bytes) -> None:
+        """A directory in which something is planned is to keep its times, if it is there."""
+        if self._within == (root, path):
+            return
+        self._within = root, path
+        lease = self._targets.lease
+        with suppress(OSError), self._sources.lease(root, path) as source, lease(root, path) as old:
+            here, there = (steps.mark_of(each.opened.status) for each in (source, old))
+            self._plan_step(root, path, steps.Step(here, there, steps.WITHIN))
 
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
@@ -81,6 +125,11 @@ class DryMirrorVisitor(DryVisitor):
 
             def tell(paths: list[bytes]) -> None:
                 require(self._here).note([packed(opened.root, paths)])
+                if self._plans:
+                    self._plan_within(opened.root, opened.path)
+                    step = steps.Step(steps.NONE, steps.NONE, steps.DELETE)
+                    for path in paths:
+                        self._plan_step(opened.root, path, step)
 
             blocks = self._finder.watched(blocks, (source.fd, target.fd), opened.path, tell)
         if self._existing:
@@ -90,7 +139,7 @@ class DryMirrorVisitor(DryVisitor):
     def _entry(
         self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
     ) -> None:
-        root, path = where.root, join_path(where.path, name)
+        root, path, marks = where.root, join_path(where.path, name), steps.NONE
         if self._limits is not None:
             self._limits.operations(2)
         try:
@@ -106,10 +155,12 @@ class DryMirrorVisitor(DryVisitor):
                 self._foretold.check(root, where.path, target_fd, name)
             if different & fields.CONTENT:
                 self._refuse(name, source_fd, source, old)
+            if self._plans and (different or self._judge.is_linked(source)):
+                marks = _marks(source, name, target_fd)
         except OSError as error:
             self._fail(root, path, error, context)
             return
-        self._judge.say(path, source, old, different, context)
+        self._judge.say(path, source, old, different, context, marks=marks)
         self.counters.sized += 1
         mode, size = source.st_mode, source.st_size if stat.S_ISREG(source.st_mode) else 0
         stays = not different & fields.CONTENT and (old is None or old.st_nlink == 1)
@@ -118,6 +169,8 @@ class DryMirrorVisitor(DryVisitor):
         elif self._acting is not None:
             action = "touch" if stays else "copy"
             self._acting.actions.done(action, root, path, letter_of(mode), 0 if stays else size)
+        if marks != steps.NONE:
+            self._plan_within(root, where.path)
         if self._judge.is_linked(source):  # it is decided on rank 0
             self.counters.skipped += 1
         elif not different or stays:
@@ -125,6 +178,10 @@ class DryMirrorVisitor(DryVisitor):
             self.counters.touched += different != 0
         else:
             count(self.counters, mode, size)
+        if marks != steps.NONE and not self._judge.is_linked(source):
+            word = steps.TOUCH if stays else steps.COPY
+            here, _, there = marks.partition(b";")
+            self._plan_step(root, path, steps.Step(here, there, word))
         if old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND:
             context.note([packed(root, [path])])
 
@@ -147,6 +204,11 @@ class DryMirrorVisitor(DryVisitor):
         """An item ends."""
         self._beside.close()
         self._judge.tell(context)
+
+
+def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
+    """The marks of an entry that is no directory, on both sides. OSError."""
+    return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
 
 
 class DryMirrorTask(DryTask):

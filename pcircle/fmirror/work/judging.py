@@ -19,11 +19,13 @@ from pcircle.comparing import fields
 from pcircle.comparing.details import Details
 from pcircle.comparing.itemize import itemized
 from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fs.sorting import Sorter
 from pcircle.names import show
 from pcircle.runtime import Context
 from pcircle.tool.actions import Lines
+from pcircle.tool.planned import entry
 from pcircle.transfer.counters import Counters
 
 _COLUMNS = 11
@@ -40,13 +42,41 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     records: tuple[bytes, ...]
 
 
-class Change(NamedTuple):
-    """What becomes of a name that is hard-linked in the source."""
+class LinkedName(NamedTuple):
+    """A name of an inode of several; `inode` is that of the target's, if it is of the kind.
 
-    different: int
+    `marks` are those of both sides, for a plan.
+    """
+
+    path: bytes
     mode: int
-    size_bytes: int  # that are copied
+    size: int
+    different: int
+    inode: int
+    marks: bytes
+
+
+class Change(NamedTuple):
+    """What becomes of a name that is hard-linked in the source; nothing if `line` is empty."""
+
+    name: LinkedName
     line: bytes
+    linked: bool  # to another one
+
+    @property
+    def size_bytes(self) -> int:
+        """What is copied."""
+        return 0 if self.linked else self.name.size
+
+    @property
+    def planned(self) -> bytes:
+        """Its line of a plan."""
+        word = steps.LINK if self.linked else steps.TOUCH
+        if not self.line:
+            word = steps.SAME
+        elif self.name.different & _NEW and not self.linked:
+            word = steps.COPY
+        return entry(0, self.name.path, b"%b;%b" % (self.name.marks, word))
 
 
 def line_of(
@@ -96,12 +126,19 @@ class Judge:
         return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
 
     def say(
-        self, path: bytes, source: Status, old: Status | None, different: int, context: Context[Any]
+        self,
+        path: bytes,
+        source: Status,
+        old: Status | None,
+        different: int,
+        context: Context[Any],
+        *,
+        marks: bytes = b"-",
     ) -> None:
-        """Tell of an entry, if there is something to tell."""
+        """Tell of an entry, if there is something to tell; with the `marks` of a plan."""
         if self.is_linked(source):
             number = source.st_dev if self._plan.one_node else 0
-            self._linked.append(_record(number, path, source, old, different))
+            self._linked.append(_record(number, path, source, old, different, marks))
         elif different and self._plan.itemize:
             look = self._plan.upkeep.look
             self._said.append(line_of(different, source.st_mode, path, look=look))
@@ -110,8 +147,8 @@ class Judge:
 
     def directory(
         self, path: bytes, source: tuple[int, Status], target_fd: int | None, context: Context[Any]
-    ) -> None:
-        """Tell of a directory; both are open, the target's if it was there. OSError."""
+    ) -> int:
+        """Tell of a directory, open on both sides if it was there; what differs. OSError."""
         fd, status = source
         different = fields.KIND
         if target_fd is not None:
@@ -119,6 +156,7 @@ class Judge:
             different = self._keeping.status_differences(status, old)
             different |= self._details.of_directories((fd, target_fd), status, old)
         self.say(path, status, None, different, context)
+        return different
 
     def tell(self, context: Context[Any]) -> None:
         """Have rank 0 know."""
@@ -130,12 +168,14 @@ class Judge:
             context.note([Linked(tuple(linked))])
 
 
-def _record(number: int, path: bytes, source: Status, old: Status | None, different: int) -> bytes:
+def _record(
+    number: int, path: bytes, source: Status, old: Status | None, different: int, marks: bytes
+) -> bytes:
     """A name, so that in order those of an inode are together, files before directories."""
     *above, name = path.split(b"/")
     place = b"".join(b"\2%b\0" % each for each in above)
     inode = 0 if old is None or different & fields.KIND else old.st_ino
-    numbers = b"%d %d %d %d" % (source.st_mode, source.st_size, different, inode)
+    numbers = b"%d %d %d %d %b" % (source.st_mode, source.st_size, different, inode, marks)
     return b"%016x%016x%b\1%b\0\0%b" % (number, source.st_ino, place, name, numbers)
 
 
@@ -163,29 +203,22 @@ class Groups:
             self._sorter.add(record)
 
     def changes(self, look: str) -> Iterator[Change]:
-        """What becomes of all that do not stay as they are; once."""
+        """What becomes of names of inodes of which one does not stay as it is; once."""
         for _, group in groupby(self._sorter.sorted(), lambda record: record[:_INODE_DIGITS]):
             names = [_read(record) for record in group]
             first = next((each for each in names if each.inode), names[-1])
-            for each in names:
-                linked = each is not first
-                if each.different or each.inode != first.inode:
+            changed = [each for each in names if each.different or each.inode != first.inode]
+            for each in names if changed else ():
+                linked, line = each is not first, b""
+                if each in changed:
                     line = line_of(each.different, each.mode, each.path, look=look, linked=linked)
-                    yield Change(each.different, each.mode, 0 if linked else each.size, line)
+                yield Change(each, line, linked=linked)
         self._sorter.close()
 
 
-class _Name(NamedTuple):
-    """A name of an inode of several; `inode` is that of the target's, if it is of the kind."""
-
-    path: bytes
-    mode: int
-    size: int
-    different: int
-    inode: int
-
-
-def _read(record: bytes) -> _Name:
+def _read(record: bytes) -> LinkedName:
     key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
     path = b"/".join(each[1:] for each in key.split(b"\0"))
-    return _Name(path, *map(int, text.split()))
+    *numbers, marks = text.split(b" ")
+    mode, size, different, inode = map(int, numbers)
+    return LinkedName(path, mode, size, different, inode, marks)

@@ -54,9 +54,10 @@ class Console(base.Console[Done]):
         words: Sequence[str] = (),
         actions: LogFile | None = None,
         listed: LogFile | None = None,
+        planned: LogFile | None = None,
     ) -> None:
         self.tool = tool
-        super().__init__(options, log, actions, listed)
+        super().__init__(options, log, actions, listed, planned)
         self._dry = dry
         self._differs = False
         self._skipped: set[str] = set()  # kinds of special files

@@ -1,0 +1,166 @@
+"""`--plan` and `--apply`: what a dry run has found is written, and just that is done later.
+
+The file is a plan of `pcircle.tool.planned`, with the marks of `pcircle.fmirror.work.steps`. Its
+first line has A and B, what they are known by, and the options that decide what is done: these hold
+when it is applied. Filters and lists do not, since what they choose is what the plan lists.
+
+What is to go is found in the source's directories as in any mirror, here by looking whether the
+source still has not got it; then what the plan has of it is removed, as frm does with its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pcircle.errors import UsageError
+from pcircle.fs.directories import working_directory
+from pcircle.fs.lists import record_of, sort
+from pcircle.fs.sorting import sorted_records
+from pcircle.tool.changing import refuse_with_apply
+from pcircle.tool.planned import Planned, Tail, head, read_plan, tail
+from pcircle.trusted import writing
+from pcircle.ui.errorlog import LogFile, decode, encode
+from pcircle.ui.names import show
+from pcircle.walk.roots import Root
+
+_OPTIONS = (
+    "archive", "checksum", "chmod", "chown", "ctime", "delete", "existing", "groupmap",
+    "ignore_existing", "ignore_times", "modify_window", "numeric_ids", "preserve", "reflink",
+    "size_only", "sparse", "state_dir", "strict_operands", "stripe", "update", "usermap",
+)  # fmt: skip
+"""Options that a plan has, as they decide what becomes of an entry."""
+
+_CHOICE = ("delete_excluded", "protect", "one_file_system", "dry_run")
+_NEITHER = (
+    "backup_dir", "changed", "compare_dest", "keep", "link_dest", "moved", "signature", "snapshot",
+)  # fmt: skip
+_DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
+_SEPARATOR = b"\0\0"
+
+
+def refuse(typed: argparse.Namespace) -> None:
+    """UsageError for what makes no sense with --plan or --apply."""
+    names = _given(typed, _NEITHER)
+    if typed.plan is not None and typed.apply is None:
+        if names:
+            raise UsageError(f"--plan cannot be combined with {names[0]}")
+        if typed.max_delete is not None:
+            raise UsageError("--max-delete cannot be combined with --plan; add it to --apply")
+        others = (typed.json, typed.json_lines, typed.list_out, typed.error_log, typed.files_from)
+        if typed.plan in others:
+            raise UsageError(f"'{show(os.fsencode(typed.plan))}' is used by two options")
+    if typed.apply is not None:
+        refuse_with_apply(typed, list(map(os.fsencode, typed.operands)))
+        names += _given(typed, (*_OPTIONS, *_CHOICE))
+        if names:
+            raise UsageError(f"--apply cannot be combined with {names[0]}")
+
+
+def _given(typed: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Those of some options that were typed."""
+    given = [name for name in names if getattr(typed, name) not in (None, False, [])]
+    given = [name for name in given if getattr(typed, name) != _DEFAULTS.get(name)]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def refuse_within(plan: str, *trees: bytes) -> None:
+    """UsageError if a plan would be written to one of these: there it would be an entry."""
+    above = os.path.realpath(os.path.dirname(os.fsencode(plan)) or b".")
+    for tree in trees:
+        if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
+            raise UsageError(f"--plan: '{show(os.fsencode(plan))}' lies in '{show(tree)}'")
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[str]) -> bytes:
+    """The first line of a plan: of A and B, and of what these are known by."""
+    options = {name: _encoded(getattr(typed, name)) for name in _OPTIONS}
+    if typed.state_dir is not None:
+        options["state_dir"] = _encoded(os.path.abspath(typed.state_dir))
+    more = {"known by": list(known_by), "options": options}
+    roots = [Root(path, b"", path) for path in paths]
+    return head("fmirror", roots, working_directory(), more)
+
+
+def end(plan: str, entries: int, found: int) -> None:
+    """Write the last line: now the plan is whole. OSError."""
+    log = LogFile(writing(os.fsencode(plan), os.O_APPEND))
+    log.append(tail(entries, found))
+    log.close()
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_encoded, value))
+    return encode(os.fsencode(value)) if isinstance(value, str) else value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_decoded, value))
+    return os.fsdecode(decode(value)) if isinstance(value, str) else value
+
+
+# ---- carrying it out ---------------------------------------------------------------------------
+
+
+def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
+    """The plan to be carried out, and what was typed with what it has. UsageError."""
+    found = read_plan(typed.apply, "fmirror")
+    try:
+        roots = [os.path.join(found.directory, root.shown) for root in found.roots]
+        options = {name: _decoded(found.more["options"][name]) for name in _OPTIONS}
+        if len(roots) != 2 or len(found.more["known by"]) != 2:
+            raise ValueError("it is not of two directories")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        shown = show(os.fsencode(typed.apply))
+        raise UsageError(f"--apply: '{shown}' is not a plan of fmirror: {error}") from None
+    operands = list(map(os.fsdecode, roots))
+    return found, argparse.Namespace(**vars(typed) | options | {"operands": operands})
+
+
+def refuse_others(plan: Planned, paths: Sequence[bytes], known_by: Sequence[str]) -> None:
+    """UsageError if A or B is not the directory that a plan was made of."""
+    for path, known, now in zip(paths, plan.more["known by"], known_by, strict=True):
+        if now != known and known != "-":
+            raise UsageError(f"--apply: '{show(path)}' is not the directory of the plan")
+
+
+def removals(plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]) -> Planned:
+    """What a plan has of paths that are to go; those that were `replaced` had others then."""
+    count = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal count
+        for record in _below(plan, paths, replaced):
+            count += 1
+            yield record
+
+    lists = sort([(0, counted())])
+    return Planned((), working_directory(), (b"",), lists, Tail(count, plan.tail.found))
+
+
+def _below(
+    plan: Planned, paths: Iterable[bytes], replaced: Mapping[bytes, bytes]
+) -> Iterator[bytes]:
+    """The records of a plan that are at or below what was found; both are in order."""
+    tops = (record_of(replaced.get(each, each)) + _SEPARATOR + record_of(each) for each in paths)
+    ordered = sorted_records(tops)
+    was = now = None
+    lists = plan.lists
+    for part in lists.parts:
+        if part.root != 1 or part.listed is None:
+            continue
+        for record in lists.records(part.listed):
+            while was is None or (was + b"\0" < record and not record.startswith(was + b"\0")):
+                top = next(ordered, None)
+                if top is None:
+                    return
+                was, _, now = top.partition(_SEPARATOR)
+            if now is not None and record.startswith(was + b"\0"):
+                yield now + record[len(was) :]

@@ -1,0 +1,112 @@
+"""What a plan says of an entry: what it was on both sides, and what is to be done with it.
+
+In a plan (`pcircle.tool.planned`) the paths of number 0 are below the source. The mark of each is
+what it was there, what had its name in the target, and a word, with a semicolon between; a dash
+stands for nothing. Paths of number 1 are those below the target that are to go, with marks as frm
+has them. The words:
+
+    copy     it is made, or replaced
+    link     it becomes a hard link to another one of the plan
+    touch    its attributes alone are set
+    same     nothing, but others are linked to it
+    delete   what has this name in the target goes, with what number 1 has of it
+    within   nothing, but the times of this directory are kept when that in it is done
+
+A directory that something else replaces has, besides its inode, a digest of all that is in it: that
+goes with it, so nothing may have changed there. Of entries that are done by now, since the plan was
+being carried out before, the source is what it was, and the target is as it is to be.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+import xxhash
+
+from pcircle.encoding import to_scan
+from pcircle.fs.directories import join_path
+from pcircle.tool.planned import mark_of
+
+__all__ = ["mark_of"]
+
+NONE = b"-"
+COPY, LINK, TOUCH, SAME, DELETE, WITHIN = b"copy", b"link", b"touch", b"same", b"delete", b"within"
+DOING = "carry out the plan for"
+OTHER = "it is no longer what was planned"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIGEST_BITS = 128
+
+
+class Step(NamedTuple):
+    """What an entry was, on either side, and what is to be done."""
+
+    source: bytes
+    target: bytes
+    word: bytes
+
+    @property
+    def mark(self) -> bytes:
+        """As it is in a plan; one that is a directory is known by this."""
+        return b";".join(self)
+
+
+def read(mark: bytes) -> Step | None:
+    """What a mark says; None if there is none. ValueError if it is none of ours."""
+    if not mark:
+        return None
+    source, target, word = mark.split(b";")
+    return Step(source, target, word)
+
+
+def side(name: bytes, directory_fd: int) -> bytes:
+    """The mark of what has a name in a directory, or that there is nothing. OSError."""
+    if directory_fd < 0:
+        return NONE
+    try:
+        return mark_of(os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return NONE
+
+
+def replaced(name: bytes, directory_fd: int) -> bytes:
+    """As `side`, of what something of another kind is to replace: of a directory all that is in it.
+
+    OSError.
+    """
+    mark = side(name, directory_fd)
+    if not mark.startswith(b"d"):
+        return mark
+    return b"%b,%b" % (mark, _digest(name, directory_fd))
+
+
+def _digest(name: bytes, directory_fd: int) -> bytes:
+    """A digest of what is below a directory; the order in which it is read does not matter."""
+    total, waiting = 0, [b""]
+    while waiting:
+        path = waiting.pop()
+        fd = _opened(join_path(name, path) if path else name, directory_fd)
+        try:
+            with os.scandir(to_scan(fd)) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    inner = join_path(path, os.fsencode(entry.name))
+                    total += xxhash.xxh3_128_intdigest(inner + b"\0" + mark_of(status))
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(inner)
+        finally:
+            os.close(fd)
+    return b"%032x" % (total % (1 << _DIGEST_BITS))
+
+
+def _opened(path: bytes, directory_fd: int) -> int:
+    """A directory, reached component by component and through no link. OSError."""
+    fd = os.dup(directory_fd)
+    for part in path.split(b"/"):
+        try:
+            inner = os.open(part, _DIRECTORY, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
