@@ -1,8 +1,8 @@
 """Reading a source directory, in blocks, by kind.
 
 A directory of ten entries and one of a hundred million come out the same way:
-as blocks of at most `BLOCK_ENTRIES` names or a fifth of a second, so that
-others can begin with the first names while the rest is still being read.
+as blocks of at most `BLOCK_ENTRIES` names, some megabytes or a fifth of a second, so
+that others can begin with the first names while the rest is still being read.
 
 Who looks every name up anyway can have a small directory as a bare list of
 names (`Listings`), at two thirds of the price. There is no call for the first
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pcircle.fs.listed import Listed
 
 BLOCK_ENTRIES = 1 << 16
+BLOCK_BYTES = 2 << 20
+"""Of names; of short ones with their objects three times that."""
 _BLOCK_S = 0.2
 _SMALL_BYTES = 64 << 10
 _MEMORY = frozenset({b"tmpfs", b"devtmpfs"})
@@ -151,13 +153,15 @@ def blocks(directory_fd: int) -> Iterator[Block]:
     with scan as entries:
         some = list(islice(entries, _LOOK_EVERY))
         if len(some) == _LOOK_EVERY:  # most directories have fewer, and end here
-            until_s = time.monotonic() + _BLOCK_S
+            until_s, size = time.monotonic() + _BLOCK_S, 0
             while some:
+                size += sum([len(entry.name) for entry in some])
                 _add(block, some)
-                if len(block) >= BLOCK_ENTRIES or time.monotonic() > until_s:
+                is_full = len(block) >= BLOCK_ENTRIES or size >= BLOCK_BYTES
+                if is_full or time.monotonic() > until_s:
                     yield block
                     block = Block()
-                    until_s = time.monotonic() + _BLOCK_S
+                    until_s, size = time.monotonic() + _BLOCK_S, 0
                 some = list(islice(entries, _LOOK_EVERY))
     _add(block, some)
     block.last = True

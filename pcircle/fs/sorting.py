@@ -8,10 +8,10 @@ whatever is sorted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import IO
 
 from pcircle.writing import write_all
@@ -19,7 +19,8 @@ from pcircle.writing import write_all
 RUN_BYTES = 32 << 20
 FAN_IN = 16
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
-_READ_BYTES = 128 << 10  # as objects several times that, of each run that is merged
+_READ_BYTES = 128 << 10
+_MERGED_BYTES = 1 << 20  # read ahead of all runs that are merged; as objects several times that
 MAX_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
 END = b"/"
@@ -70,8 +71,11 @@ class Sorter:
 
     def sorted(self) -> Iterator[bytes]:
         """All of them, in their order; once."""
+        if any(self._runs) and self._some:
+            self._put_away()  # or they would be there beside what is read of all runs
         self._some.sort()
-        yield from merge(self._some, *(_merged(runs) for runs in self._runs))
+        runs = [run for level in self._runs for run in level]
+        yield from chain(self._some, _merged(runs))
 
     def close(self) -> None:
         """Give the space back."""
@@ -79,8 +83,10 @@ class Sorter:
             _close(runs)
 
 
-def _merged(runs: Iterable[IO[bytes]]) -> Iterator[bytes]:
-    return merge(*(pieces(run, END) for run in runs))
+def _merged(runs: Sequence[IO[bytes]]) -> Iterator[bytes]:
+    """Records of some runs; how much is read ahead does not depend on how many they are."""
+    read_bytes = min(_READ_BYTES, _MERGED_BYTES // max(1, len(runs)))
+    return merge(*(pieces(run, END, read_bytes) for run in runs))
 
 
 def _close(runs: list[IO[bytes]]) -> None:
@@ -101,13 +107,13 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
         sorter.close()
 
 
-def pieces(stream: IO[bytes], end: bytes) -> Iterator[bytes]:
+def pieces(stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES) -> Iterator[bytes]:
     """What stands in a file, piece by piece, each ended by `end`. OSError.
 
     ValueError if a piece is longer than it may be.
     """
     rest = b""
-    while data := stream.read(_READ_BYTES):
+    while data := stream.read(read_bytes):
         *whole, rest = (rest + data).split(end)
         yield from whole
         if len(rest) > MAX_BYTES:

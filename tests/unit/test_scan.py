@@ -14,6 +14,7 @@ import pytest
 
 from pcircle.fs import scan as scanning
 from pcircle.fs.scan import (
+    BLOCK_BYTES,
     BLOCK_ENTRIES,
     FILE,
     FOLDER,
@@ -99,6 +100,20 @@ def test_a_large_directory_comes_in_several_blocks() -> None:
     assert len(lasts) > 1
     assert lasts == [False] * (len(lasts) - 1) + [True]
     assert names == {f"{number:x}" for number in range(MANY)}
+
+
+def test_a_block_of_long_names_has_fewer() -> None:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="pcircle-test-", dir=memory) as folder:
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            for number in range(3 * BLOCK_BYTES // 250):
+                os.mknod(f"{number:0250}", stat.S_IFREG | 0o600, dir_fd=fd)
+            sizes = [sum(map(len, block.files)) for block in blocks(fd)]
+        finally:
+            os.close(fd)
+    assert sum(sizes) == 3 * BLOCK_BYTES // 250 * 250
+    assert max(sizes) < BLOCK_BYTES + 1024 * 250, "and no more than is read at a time"
 
 
 def test_what_is_no_directory_is_an_oserror(tmp_path: Path) -> None:

@@ -182,3 +182,18 @@ def test_sorting_much_needs_few_descriptors() -> None:
         sorter.close()
     assert most < 4 * FAN_IN, "and some thousand runs were made"
     assert list(sorted_records([b"b", b"a"])) == [b"a", b"b"]
+
+
+def test_merging_many_runs_takes_no_more_memory_than_few() -> None:
+    sorter = Sorter(run_bytes=1 << 20)
+    count = (FAN_IN - 1) * 14_365 + 10_000  # which leaves all runs but one
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            sorter.add(b"%09d" % (number * 7919 % count))
+        tracemalloc.reset_peak()
+        assert sum(1 for _ in sorter.sorted()) == count
+        assert tracemalloc.get_traced_memory()[1] < 7 << 20
+    finally:
+        tracemalloc.stop()
+        sorter.close()
