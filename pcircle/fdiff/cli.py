@@ -13,6 +13,7 @@ from pcircle.ui.arguments import (
     add_records,
     add_recursive,
     add_safety,
+    add_stop,
     notes,
 )
 
@@ -30,7 +31,7 @@ EPILOG = notes(
     """\
 Exit codes: 0 no difference; 3 they differ (diff and cmp say 1); 1 some entries
 could not be compared, and no difference was seen; 2 refused; 4 stopped early
-(a lost rank); 70 internal error; 130 and 143 interrupted.
+(a time limit, a lost rank); 70 internal error; 130 and 143 interrupted.
 
 Examples:
   fdiff /data /backup
@@ -61,7 +62,7 @@ def _add(p: Parser) -> None:
     )
     add_recursive(filters.add_argument, "-r")
     add_safety(p)
-    add_performance(p)
+    add_stop(add_performance(p).add_argument)
     group = add_output(p)
     add = group.add_argument
     add("-i", "--itemize", "--itemize-changes", action="store_true",

@@ -30,6 +30,7 @@ from pcircle.runtime import Observer
 from pcircle.signature.manifest import Manifest
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import lists_of
+from pcircle.tool.times import limit_of, stop_of
 from pcircle.tool.trees import resolve
 from pcircle.tool.treetool import TreeProgram
 from pcircle.ui.errorlog import LogFile, open_log
@@ -58,6 +59,7 @@ class DiffProgram(TreeProgram):
         typed.prints_null = bool(typed.output)
         super().__init__(typed, paths)
         self.typed = typed
+        self.limit = limit_of(stop_of(typed.stop_after, typed.stop_at))
         self.plan: DiffPlan
         self.table = typed.format == "dcmp"
         self.manifests: list[Manifest] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,6 +96,9 @@ class Console(TreeConsole):
             except OSError as error:
                 code = StoppedEarly.exit_code
                 reasons.append(f"cannot sort in the temporary directory: {error.strerror}")
+            except StoppedEarly as early:
+                code = early.exit_code
+                reasons.append(str(early))
         self._groups.close()
         self._moves.close()
         for number, log in enumerate(self._program.lists):
@@ -125,13 +129,20 @@ class Console(TreeConsole):
         try:
             if not self._plan.walks:
                 old, new = self._program.manifests
-                compare_manifests(old, new, self._plan, self._telling, self._own, context)
+                tell = self._telling, self._own, context
+                compare_manifests(old, new, self._plan, *tell, self._check_time)
             tell_groups(self._groups, self._telling, context)
             self._moves.tell(self._telling, context)
             self._telling.tell(context)
         except FirstFound as found:
             return found.exit_code
         return 0
+
+    def _check_time(self) -> None:
+        """StoppedEarly if the time is over: no rank watches over what this one does at the end."""
+        limit = self._program.limit
+        if limit is not None and time.monotonic() >= limit.at_s:
+            raise StoppedEarly(limit.reason)
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
         """See `TreeConsole`: with what rank 0 has found at the end."""

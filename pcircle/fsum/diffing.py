@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pcircle.fs.directories import join_path
 from pcircle.fsum.items import Difference
 from pcircle.guards import require
-from pcircle.signature.manifest import Entry, Manifest
+from pcircle.signature.manifest import Manifest, side_by_side
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
@@ -22,7 +22,8 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
     while paths:
         path = paths.pop()
         deeper = []
-        for was, now in _side_by_side(old, new, path):
+        sections = (iter(manifest.section(path) or ()) for manifest in (old, new))
+        for was, now in side_by_side(*sections):
             entry = require(now or was)
             inner = join_path(path, entry.name)
             shown = inner + (b"/" if entry.kind == b"d" else b"")
@@ -36,22 +37,3 @@ def differences(old: Manifest, new: Manifest) -> Iterator[Difference]:
                 else:
                     yield Difference("changed", shown)
         paths += reversed(deeper)
-
-
-def _side_by_side(
-    old: Manifest, new: Manifest, path: bytes
-) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """The entries of a directory in both, by name."""
-    sections = old.section(path), new.section(path)
-    a, b = (iter(section or ()) for section in sections)
-    was, now = next(a, None), next(b, None)
-    while was is not None or now is not None:
-        if now is None or (was is not None and was.name < now.name):
-            yield was, None
-            was = next(a, None)
-        elif was is None or now.name < was.name:
-            yield None, now
-            now = next(b, None)
-        else:
-            yield was, now
-            was, now = next(a, None), next(b, None)

@@ -129,6 +129,23 @@ class Records(Protocol):
         """It is complete, and belongs to this path. OSError."""
 
 
+def side_by_side(
+    a: Iterator[Entry], b: Iterator[Entry]
+) -> Iterator[tuple[Entry | None, Entry | None]]:
+    """The entries of a directory in two manifests, by name."""
+    was, now = next(a, None), next(b, None)
+    while was is not None or now is not None:
+        if now is None or (was is not None and was.name < now.name):
+            yield was, None
+            was = next(a, None)
+        elif was is None or now.name < was.name:
+            yield None, now
+            now = next(b, None)
+        else:
+            yield was, now
+            was, now = next(a, None), next(b, None)
+
+
 class SectionWriter:
     """Writes one rank's sections, each into a record of its own. OSError."""
 

@@ -8,6 +8,12 @@ import stat
 
 import pytest
 
+from pcircle.comparing.fields import SIZE
+from pcircle.errors import StoppedEarly
+from pcircle.fdiff.plan import Counters, DiffPlan
+from pcircle.fdiff.telling import Telling
+from pcircle.fdiff.work.book import checked
+from pcircle.fdiff.work.manifests import compare_manifests
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher, Run
@@ -23,6 +29,38 @@ def _signed(tree: bytes, manifest: bytes, *options: str) -> bytes:
     with Run(TWO, "-q", *options, "-o", manifest, tree, program=("pcircle.fsum",)) as run:
         assert run.finish().code == 0
     return manifest
+
+
+class Direct:
+    """In place of an item's surroundings."""
+
+    def note(self, notices: object) -> None:
+        """Nobody listens."""
+
+
+def test_two_manifests_are_compared_until_the_time_is_over(place: bytes) -> None:
+    """By rank 0 alone, when the job has ended: so that asks for the time by itself."""
+    a = trees.make_directory(place, b"a")
+    for number in range(3000):
+        os.mknod(a + b"/%d" % number)
+    b = twin(a, place + b"/b")
+    for number in range(3000):
+        os.truncate(b + b"/%d" % number, 1)
+    old, new = (checked(_signed(side, side + b".manifest")) for side in (a, b))
+    plan = DiffPlan(roots=(), directory=b"", fields=SIZE)
+    asked: list[int] = []
+
+    def check() -> None:
+        asked.append(counters.found)
+        if len(asked) == 3:
+            raise StoppedEarly("it is over")
+
+    counters = Counters()
+    told = Telling(plan, counters, 0)
+    with pytest.raises(StoppedEarly):
+        compare_manifests(old, new, plan, told, counters, Direct(), check)
+    assert len(asked) == 3
+    assert asked[0] < asked[1] < asked[2] < 3000
 
 
 @pytest.fixture(name="sides")

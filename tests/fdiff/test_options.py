@@ -262,6 +262,34 @@ def test_an_interrupted_comparison(fuse: Mount, place: bytes, number: signal.Sig
     assert "fdiff: to run it again: fdiff -j 2 " in ended.said
 
 
+@pytest.mark.faults
+def test_a_time_limit_stops_in_good_order(fuse: Mount, place: bytes) -> None:
+    """What differed by then is printed; of the slow directories most are never asked for."""
+    mounted = fuse()
+    b = trees.make_directory(place, b"b")
+    for number in range(60):
+        for side in (mounted.backing, b):
+            directory = trees.make_directory(side, b"%d" % number)
+            trees.write_file(directory + b"/slow", b"x")
+    trees.write_file(mounted.backing + b"/size", b"1")
+    trees.write_file(b + b"/size", b"12")
+    mounted.rules(Rule(("getattr", "lookup"), "*/slow", delay_s=0.2))
+    options = ("--threads=1", "--quick", "--stop-after", "2")
+    done = run_fdiff(ONE, *options, mounted.path, b)
+    assert done.code == 4, done.said
+    assert "fdiff: time limit reached (--stop-after 2.00s)" in done.said
+    lines = done.out.decode().splitlines()
+    assert sum(line.startswith(">f.s") and line.endswith(" size") for line in lines) == 1
+    assert len(lines) == len(set(lines))
+    assert 0 < mounted.state().hits[0] < 60
+
+
+def test_a_time_that_is_over_is_refused(pair: tuple[bytes, bytes]) -> None:
+    done = run_fdiff(ONE, "--stop-at", "2020-01-01", *pair)
+    assert (done.code, "--stop-at" in done.said) == (2, True)
+    assert run_fdiff(TWO, "--stop-after", "1h", *pair).code == 3
+
+
 def test_from_a_program(pair: tuple[bytes, bytes], capfd: pytest.CaptureFixture[str]) -> None:
     result = pcircle.fdiff.compare(*pair, contents=True, ignore="mode", jobs=1)
     assert result is not None

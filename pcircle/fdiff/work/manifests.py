@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
-from pcircle.signature.manifest import Entry, Manifest
+from pcircle.signature.manifest import Entry, Manifest, side_by_side
 from pcircle.tool.failures import failure_of
 from pcircle.tool.trees import EntryVisitor
 from pcircle.walk.globs import Chooser
@@ -229,9 +229,15 @@ def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]
 
 
 def compare_manifests(
-    old: Manifest, new: Manifest, plan: DiffPlan, telling: Telling, counters: Counters, context: Any
+    old: Manifest,
+    new: Manifest,
+    plan: DiffPlan,
+    telling: Telling,
+    counters: Counters,
+    context: Any,
+    check: Callable[[], None],
 ) -> None:
-    """Tell how two manifests differ."""
+    """Tell how two manifests differ. `check` is called from time to time, and may end it."""
     books = Book(old), Book(new)
     comparer = Comparer(plan.fields, plan.window_ns)
     alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
@@ -242,7 +248,7 @@ def compare_manifests(
     while paths:
         path = paths.pop()
         deeper = []
-        for was, now in _side_by_side(books[0].section(path), books[1].section(path)):
+        for was, now in side_by_side(books[0].section(path), books[1].section(path)):
             told += 1
             if was is not None and now is not None:
                 inner = join_path(path, was.name)
@@ -266,21 +272,5 @@ def compare_manifests(
                 counters.files += count
             if not told % _TOGETHER:
                 telling.tell(context)
+                check()
         paths += reversed(deeper)
-
-
-def _side_by_side(
-    a: Iterator[Entry], b: Iterator[Entry]
-) -> Iterator[tuple[Entry | None, Entry | None]]:
-    """The entries of a directory in both, by name."""
-    was, now = next(a, None), next(b, None)
-    while was is not None or now is not None:
-        if now is None or (was is not None and was.name < now.name):
-            yield was, None
-            was = next(a, None)
-        elif was is None or now.name < was.name:
-            yield None, now
-            now = next(b, None)
-        else:
-            yield was, now
-            was, now = next(a, None), next(b, None)
