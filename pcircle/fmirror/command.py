@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
+from pcircle.fmirror.earlier.lock import Lock
 from pcircle.fmirror.options import MirrorOptions, options_of
 from pcircle.fmirror.plan import kept_words
 from pcircle.fmirror.program import ApplyProgram, MirrorProgram
@@ -42,22 +43,26 @@ def called(typed: argparse.Namespace) -> MirrorReport | None:
 
 def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     options = options_of(typed)
-    with any_link(options.insecure_links):
-        return _carried_out(typed, options)
+    lock = Lock()
+    try:
+        with any_link(options.insecure_links):
+            return _carried_out(typed, options, lock)
+    finally:
+        lock.end()
 
 
 def _carried_out(
-    typed: argparse.Namespace, options: MirrorOptions
+    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
 ) -> tuple[int, MirrorReport | None]:
     began_ns = state.now_ns()
     program: list[MirrorProgram] = []
 
     def made(options: Any, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else ApplyProgram
-        program.append(kind(options, umask, typed))
+        program.append(kind(options, umask, lock, typed))
         return program[0]
 
-    code, moved = _moved(typed, options)
+    code, moved = _moved(typed, options, lock)
     if code:
         return code, None
     code = run_copy(options, made)
@@ -84,7 +89,9 @@ def _carried_out(
     return code, console.report
 
 
-def _moved(typed: argparse.Namespace, options: MirrorOptions) -> tuple[int, Moved | None]:
+def _moved(
+    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
+) -> tuple[int, Moved | None]:
     """Rename what has moved, if that is wanted; 0, or the exit code if that ends the run."""
     if not options.moved:
         return 0, None
@@ -94,7 +101,7 @@ def _moved(typed: argparse.Namespace, options: MirrorOptions) -> tuple[int, Move
         program: list[MirrorProgram] = []
 
         def made(options: Any, umask: int) -> MirrorProgram:
-            program.append(MirrorProgram(options, umask))
+            program.append(MirrorProgram(options, umask, lock))
             return program[0]
 
         return run_copy(options, made), program[0].console

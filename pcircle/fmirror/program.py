@@ -12,6 +12,7 @@ import msgspec
 from pcircle.errors import UsageError
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import changes, proof, state
+from pcircle.fmirror.earlier.lock import Lock
 from pcircle.fmirror.options import MirrorOptions, made_of
 from pcircle.fmirror.plan import MirrorPlan, kept_words
 from pcircle.fmirror.refusals import (
@@ -48,10 +49,15 @@ class MirrorProgram(CopyProgram):
     console_type = MirrorConsole
 
     def __init__(
-        self, options: MirrorOptions, umask: int, typed: argparse.Namespace | None = None
+        self,
+        options: MirrorOptions,
+        umask: int,
+        lock: Lock,
+        typed: argparse.Namespace | None = None,
     ) -> None:
         """`typed` is what the options were made of, for a plan."""
         super().__init__(options, umask)
+        self._lock = lock
         self._mirror = options
         self.typed = typed
         self.applied: Planned | None = None  # a plan that is carried out
@@ -68,7 +74,10 @@ class MirrorProgram(CopyProgram):
         return self._mirror
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
-        snapshot = self._mirror.snapshot
+        snapshot, options = self._mirror.snapshot, self._mirror
+        if os.path.isdir(options.sources[0]) and not (options.dry and not options.looks):
+            place = state.place_of(options.kept_at, options.state_dir, b"lock")
+            self._lock.take(place, options.kept_at)
         if snapshot is not None:
             source = self._mirror.sources[0]
             makes = os.path.isdir(source) and not self._mirror.dry

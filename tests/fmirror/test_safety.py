@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pcircle.fmirror.earlier.state import place_of
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted
@@ -358,6 +359,32 @@ def test_two_at_once(pair: tuple[bytes, bytes]) -> None:
         first.kill()
     mirrored(TWO, "--delete", "--restart", source, target)
     assert surplus(target) == 0
+
+
+@pytest.mark.parametrize("words", [[], ["--snapshot=second"], ["--moved", "--delete"]], ids=str)
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
+def test_two_at_once_of_other_sources(
+    pair: tuple[bytes, bytes], place: bytes, words: list[str], there: bool
+) -> None:
+    """Neither checkpoints nor what is there tell the second one: it is refused all the same."""
+    source, target = pair
+    if not there:
+        shutil.rmtree(os.fsdecode(target))
+    for number in range(50):
+        rewrite(source + b"/one/large %d" % number, b"x" * 100_000)
+    other = make_directory(place, b"other")
+    write_file(other + b"/file", b"content")
+    line = ["-q", "--bwlimit", "200k", "--no-checkpoint"]
+    line += ["--snapshot=first"] if "--snapshot=second" in words else ["--delete"]
+    with Run(TWO, *line, source, target, program=FMIRROR) as first:
+        assert first.wait_for(place_of(target, None, b"lock"))
+        finished = mirrored(TWO, "--no-checkpoint", *words, other, target, code=2)
+        assert "another run" in finished.said
+        assert not os.path.exists(target + b"/file")
+        mirrored(TWO, "--dry-run", other, target)  # which touches nothing
+        first.kill()
+    mirrored(TWO, "--no-checkpoint", *words, other, target)
+    assert [name for name in os.listdir(place) if name.endswith(b".lock")] == []
 
 
 @as_root
