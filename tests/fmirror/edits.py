@@ -18,7 +18,7 @@ from tests.fcp.trees import remove_tree
 NAMES = (b"a", b"b", b"c", b"d e", b"\xff\x01", b"-n", b"long" * 20)
 _SECOND = 10**9
 _BASE_NS = 1_700_000_000 * _SECOND
-_LIST = bytes.fromhex(
+LIST = bytes.fromhex(
     "0200000001000600ffffffff020004000100000004000400ffffffff10000600ffffffff20000400ffffffff"
 )
 """An access control list: user 1 may read."""
@@ -163,7 +163,7 @@ class Tree:
         if self.random.random() < 0.3 and ACCESS in os.listxattr(entry):
             os.removexattr(entry, ACCESS)
         else:
-            os.setxattr(entry, ACCESS, _LIST)
+            os.setxattr(entry, ACCESS, LIST)
 
 
 def copy_of(source: bytes, target: bytes) -> None:
