@@ -42,8 +42,9 @@ Lists = Callable[[str, bytes, int], bytes]
 class Details:
     """Tells which of some fields, see `OF_DETAILS`, two entries of one kind have different.
 
-    One thread's. `users` says which owners in access control lists are the same; None: the numbers.
-    `lists` says what an attribute of that name of side A, whose entry has that mode, counts as.
+    One thread's, and its helpers'. `users` says which owners in access control lists are the same;
+    None: the numbers. `lists` says what an attribute of that name of side A, whose entry has that
+    mode, counts as.
     """
 
     def __init__(self, fields: int, users: Users | None = None, lists: Lists | None = None) -> None:
@@ -132,8 +133,8 @@ class Details:
             lists = (ACCESS, DEFAULT) if stat.S_ISDIR(status.st_mode) else (ACCESS,)
         xattr = bool(self.fields & XATTR)
         if device not in self._bare:
+            self._listing[device] = lists_all(device)  # before it is found in the other one
             self._bare[device] = _is_bare(path, follow=follow)
-            self._listing[device] = lists_all(device)
         listing = self._listing[device]
         values = read_attributes(
             path, xattr=xattr, lists=lists if listing else (), follow=follow, listed=listing

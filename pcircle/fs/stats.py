@@ -69,20 +69,23 @@ class Row(NamedTuple):
 class Stats:
     """What `look` found of up to `CAPACITY` names, in their order. Links are not followed.
 
-    `threads` look-ups are under way at once where they take long. Columns: `links`, `uid`, `gid`,
+    `threads` look-ups are under way at once where they take long; `sharing` the threads of another
+    one, with which it takes turns. Columns: `links`, `uid`, `gid`,
     `mode`, `inode`, `size` (bytes), `blocks` (of 512 bytes), `block_size`; `atime`, `ctime`,
     `mtime` (whole seconds) and what is behind the point, `atime_ns` and so on. Where nothing
     `waits`, as in memory, a block of look-ups keeps the interpreter's lock, which takes 4% off;
     anywhere else other threads must run meanwhile.
     """
 
-    def __init__(self, threads: int = 16, looked_up_by: Calls | None = None) -> None:
+    def __init__(
+        self, threads: int = 16, looked_up_by: Calls | None = None, sharing: Stats | None = None
+    ) -> None:
         self._calls = looked_up_by or calls(CAPACITY)
         self._columns = dict(_columns(self._calls))
         self._ones = memoryview(array(self._columns["links"].format, [1] * CAPACITY))
         self._mode, self._modes = 0, memoryview(array(self._columns["mode"].format, [0] * CAPACITY))
         self._around = _constants(self._calls.form.before), _constants(self._calls.form.after)
-        self._overlap = Overlap(threads)
+        self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
         self.waits = True
         self._slow = 0  # blocks, more of late than not
         self._directory_fd = -1
@@ -99,8 +102,8 @@ class Stats:
         if count < _WORTH_IT:
             self._range(0, count)
         else:
-            begin = 0 if self._slow >= _SLOW_BLOCKS else self._probe(count)
-            if self._slow >= _SLOW_BLOCKS:
+            begin = 0 if self.is_slow else self._probe(count)
+            if self.is_slow:
                 self._look_overlapped(begin, count)
             else:
                 self._range(begin, count)
@@ -140,9 +143,14 @@ class Stats:
         else:
             self._slow = max(self._slow - 1, 0)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether look-ups take long."""
+        return self._slow >= _SLOW_BLOCKS
+
     def beside(self, function: Part, start: int, stop: int) -> None:
         """Call a function for a range of names, for parts of it at once if look-ups take long."""
-        if self._slow >= _SLOW_BLOCKS:
+        if self.is_slow:
             self._overlap.run(function, start, stop)
         else:
             function(start, stop)

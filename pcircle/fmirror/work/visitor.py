@@ -25,12 +25,13 @@ from pcircle.fmirror.work.keeping import Keeping, read_from_ns
 from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, few, files_of
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.work.entries import BATCH_S, Entries
+from pcircle.transfer.work.task import threads_of
 from pcircle.transfer.work.visitor import CopyVisitor, Directory
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.items import Place, handed_back
@@ -50,7 +51,10 @@ class MirrorVisitor(CopyVisitor):
         super().__init__(worker, entries)
         plan = self._mirror = require_type(MirrorPlan, worker.plan)
         self._keeper = require_type(Keeping, self._copier.names.keeper)
-        self._looks = Stats(), Stats()
+        # A rank whose threads are counted has them for names, and none for look-ups of a name.
+        helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
+        source = Stats(helped)
+        self._looks = source, Stats(helped, sharing=source)
         self._finder = Finder(plan) if plan.deleting.wanted else None
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
         self._context: Context[Any] | None = None
@@ -385,17 +389,18 @@ class MirrorVisitor(CopyVisitor):
         doubts = self._doubts(count)
         if not (found or linked or asks or doubts):
             return []
-        changed = []
-        rows = zip(names, source.rows(count), target.rows(count), strict=True)
-        for place, (name, a, b) in enumerate(rows):
-            if (
-                place in found
-                or place in doubts
-                or (linked and linked[place] > 1)
-                or (asks and _differs(details, name, fds, a, b))
-            ):
-                changed.append(name)
-        return changed
+        changed = {*found, *doubts, *(place for place, number in enumerate(linked) if number > 1)}
+        if asks:
+            rows = list(zip(source.rows(count), target.rows(count), strict=True))
+            rest = [place for place in range(count) if place not in changed]
+
+            def ask(start: int, stop: int) -> None:
+                for place in rest[start:stop]:
+                    if _differs(details, names[place], fds, *rows[place]):
+                        changed.add(place)
+
+            (target if target.is_slow else source).beside(ask, 0, len(rest))
+        return [name for place, name in enumerate(names) if place in changed]
 
     def _doubts(self, count: int) -> set[int]:
         """Of these the places of files that are to be read."""

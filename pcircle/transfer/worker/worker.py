@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Worker(NamedTuple):
-    """The parts of one worker thread of `rank` of `size`.
+    """The parts of one worker thread, the `number`th, of `rank` of `size`.
 
     `recorder` is None without a checkpoint, `disk` also without --verify, `waiting` without
     --verify, `earlier` without --resume, `signer` without -s, `limits` where there are none,
@@ -48,6 +48,7 @@ class Worker(NamedTuple):
     plan: Plan
     rank: int
     size: int
+    number: int
     sides: Sides
     counters: Counters
     accounts: CopyAccounts
@@ -109,6 +110,7 @@ def worker(
         plan,
         rank,
         size,
+        number,
         sides,
         counters,
         CopyAccounts(plan, counters, acting),
