@@ -227,17 +227,22 @@ class Changer(Changing):
             return False
         mode = status.st_mode
         new = self._wisher.mode(mode)
-        if self._exchangeable(status) or (self._gives and not self._enters_all):
+        if self._gives and not self._enters_all:
             return False
         if not self._enters_all:
             old = access_of(status.st_uid, status.st_gid, mode)
             if old != access_of(status.st_uid, status.st_gid, new):
                 return False
         files = self._quick.names(fd, status, _SMALL)
-        if files is None or (files and not self._quick.look(fd, files)):
+        if files is None:
             return False
+        if self._exchangeable(status):
+            changed, failed = self._quick.change_held(fd, files)
+        elif files and not self._quick.look(fd, files):
+            return False
+        else:
+            changed, failed = self._quick.change(fd, files) if files else (0, [])
         counters = self.counters
-        changed, failed = self._quick.change(fd, files) if files else (0, [])
         done = len(files) - len(failed)
         counters.found += len(files)
         counters.files += done
@@ -348,7 +353,9 @@ class Changer(Changing):
         if where.path == HOLDER:
             names = self._chosen(where, names, fd)
         every, at = names.all(), 0
-        do = self._quickly if self._fast and not self._may_exchange(where, fd) else self._each
+        do = self._each
+        if self._fast:
+            do = self._carefully if self._may_exchange(where, fd) else self._quickly
         begun_s = last_s = time.monotonic()
         while at < len(every) and not (at and context.stopping):
             some = every[at : at + self._some]
@@ -398,7 +405,24 @@ class Changer(Changing):
         if not self._quick.look(fd, names):
             self._each(where, names, fd, context)
             return
-        changed, failed = self._quick.change(fd, names)
+        self._count(where, names, *self._quick.change(fd, names), fd, context)
+
+    def _carefully(
+        self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
+    ) -> None:
+        """The same where others may exchange what they are."""
+        self._count(where, names, *self._quick.change_held(fd, names), fd, context)
+
+    def _count(
+        self,
+        where: Where,
+        names: Sequence[bytes],
+        changed: int,
+        failed: list[bytes],
+        fd: int,
+        context: Gathering[int],
+    ) -> None:
+        """Count what was changed at once, and look at the rest one by one."""
         counters, done = self.counters, len(names) - len(failed)
         counters.weight += where.weight * done
         counters.sized += done

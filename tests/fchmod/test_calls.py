@@ -117,6 +117,29 @@ def test_where_others_may_exchange_names_each_file_is_opened(
         os.chmod(top + b"/four", 0o600)
 
 
+@pytest.mark.parametrize("width", [4000, 40])
+def test_where_others_may_exchange_names_a_change_takes_four_calls(
+    run: Run, place: bytes, tmp_path: Path, width: int
+) -> None:
+    """And one where nothing changes; whose a file is costs none."""
+    top = grow(place + b"/tree", [f"{number // width}/{number}" for number in range(4000)])
+    for directory, _, files in os.walk(top):
+        for name in (b".", *files):
+            os.chown(os.path.join(directory, name), 65534, 65534)
+    log = tmp_path / "calls"
+    for changes in (True, False):
+        counts, _ = traced(run, log, "--threads=1", "--files", "go+w", top)
+        text = log.read_text(errors="replace")
+        opened = len(re.findall(r'openat\(\d+, "\d+", \w+\|.*O_PATH', text))
+        looked = len(re.findall(r"st_mode=S_IFREG\|\d+, st_size=100,", text))
+        assert counts.total() == (4000 if changes else 0)
+        if changes:
+            assert opened == looked == 4000  # each is opened, looked at, changed and closed
+        else:
+            assert opened < 100  # before it is noticed that nothing changes
+            assert 4000 <= looked < 4100
+
+
 def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) -> None:
     """Between the look-up and the change."""
     grow(place, ["tree/file", "outside"])
@@ -156,7 +179,22 @@ from pcircle.fchmod.entries import quick
 def exchange(fd):
     for pair in (("evil", "was"), ("good", "evil"), ("was", "good")):
         os.rename(*pair, src_dir_fd=fd, dst_dir_fd=fd)
-change, one, done = quick.Quick.change, visitor.Changer._one, set()
+change, held = quick.Quick.change, quick.Quick.change_held
+one, opened, done = visitor.Changer._one, os.open, set()
+def exchanged(self, fd, names):
+    if WHEN == "looked up":
+        exchange(fd)
+        return held(self, fd, names)
+    os.open = opening
+    try:
+        return held(self, fd, names)
+    finally:
+        os.open = opened
+def opening(name, flags, dir_fd):
+    fd = opened(name, flags, dir_fd=dir_fd)
+    if name in (b"evil", b"good"):
+        exchange(dir_fd)
+    return fd
 def late(self, fd, names):
     exchange(fd)
     return change(self, fd, names)
@@ -165,15 +203,23 @@ def later(self, where, name, path, mark, status, fd, *more):
         done.add(where.path)
         exchange(fd)
     return one(self, where, name, path, mark, status, fd, *more)
-quick.Quick.change, visitor.Changer._one = late, later
+quick.Quick.change, quick.Quick.change_held, visitor.Changer._one = late, exchanged, later
 from pcircle.fchmod.cli import main
 sys.exit(main())
 """
-    for options in (["--files", "g+w"], ["--mode", "g+w", "--owner", "0", "--no-setid"]):
-        done = run([sys.executable, "-c", hook, "-q", "-j1", "-R", *options, top])
+    files, all_of_it = ["--files", "g+w"], ["--mode", "g+w", "--owner", "0", "--no-setid"]
+    for options, when in ((files, "looked up"), (files, "opened"), (all_of_it, "looked up")):
+        for tree in trees:
+            for name in (b"/evil", b"/good"):
+                if options is files:
+                    os.chmod(tree + name, os.stat(tree + name).st_mode & 0o7757)
+        spoiled = f"WHEN = {when!r}\n{hook}"
+        done = run([sys.executable, "-c", spoiled, "-q", "-j1", "-R", *options, top])
         assert done.returncode == 0, done.stderr
         for tree in trees:
             for name in (b"/evil", b"/good"):
                 status = os.stat(tree + name)
                 assert not (status.st_uid == 0 and status.st_mode & 0o4000), options
-                assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775), options
+                # One that is never found under its name can't be changed.
+                kept = (0o700, 0o4755) if when == "opened" else ()
+                assert status.st_mode & 0o7777 in (0o720, 0o4775, 0o775, *kept), options

@@ -22,9 +22,11 @@ Target = int | bytes
 """An open file, or the path of `/proc/self/fd` of one that is open for its path alone."""
 
 FCHMODAT2 = 452  # on all machines that Linux runs Python on
-NO_FOLLOW = 0x100
+NO_FOLLOW, EMPTY_PATH = 0x100, 0x1000
 _AT_FDCWD = -100
 _FLAGS = os.O_PATH | os.O_CLOEXEC
+ITSELF = _FLAGS | os.O_NOFOLLOW
+"""How an entry is opened for its path alone."""
 _IS_LINK = "it is a symbolic link now"
 _READ_SEARCH, _OVERRIDE = 2, 1  # bits of CapEff
 
@@ -34,7 +36,7 @@ def held(
     name: bytes, directory_fd: int, *, follow: bool = False
 ) -> Iterator[tuple[bytes, os.stat_result]]:
     """An entry as a target, and its status; with `follow` what a link leads to. OSError."""
-    flags = _FLAGS if follow else _FLAGS | os.O_NOFOLLOW
+    flags = _FLAGS if follow else ITSELF
     fd = os.open(name, flags, dir_fd=directory_fd)
     try:
         yield target_of(fd), os.fstat(fd)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from itertools import repeat, starmap
 from typing import Any
 
-from pcircle.fchmod.entries.calls import FCHMODAT2, NO_FOLLOW, chown_calls, many
+from pcircle.fchmod.entries.calls import EMPTY_PATH, FCHMODAT2, ITSELF, NO_FOLLOW, chown_calls, many
 from pcircle.fs.scan import Listings, few_files
 from pcircle.fs.stats import CAPACITY, Failed, Stats
+from pcircle.fs.trouble import Changed
 
 _NO_SUBDIRECTORY = 2  # links of a directory, where these count subdirectories
 
@@ -40,6 +41,7 @@ class Quick:
         self._keeping, self._giving = many()
         self.is_able = self._giving is not None or owner is not None
         self._chown = chown_calls()
+        self._looks_first = False
 
     def enter(self, device: int) -> None:
         """What comes next is on the file system of this number."""
@@ -83,6 +85,50 @@ class Quick:
             changed += number
             failed += rest
         return changed, failed
+
+    def change_held(self, directory_fd: int, names: Sequence[bytes]) -> tuple[int, list[bytes]]:
+        """The same of modes, of names that others may exchange, and that were not looked up.
+
+        What is opened decides, and is changed. That takes four calls, so where few files have
+        changed names are looked up first. Those that are no plain files are not changed, either.
+        """
+        if not names:
+            return 0, []
+        meant = names
+        if self._looks_first:
+            if not self.look(directory_fd, names):
+                return 0, list(names)
+            modes = self._stats.column("mode", 0, len(names))
+            meant = [
+                name
+                for name, mode in zip(names, modes, strict=True)
+                if self._mode_of(mode) != mode & 0o7777
+            ]
+        changed, failed = 0, []
+        for name in meant:
+            try:
+                changed += self._change_opened(directory_fd, name)
+            except OSError:
+                failed.append(name)
+        self._looks_first = 2 * changed < len(names)
+        return changed, failed
+
+    def _change_opened(self, directory_fd: int, name: bytes) -> bool:
+        """Change one file, whatever has its name; whether there was something to. OSError."""
+        fd = os.open(name, ITSELF, dir_fd=directory_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise Changed("it is no plain file")
+            new = self._mode_of(status.st_mode)
+            if new == status.st_mode & 0o7777:
+                return False
+            call: Any = self._giving if self._stats.waits else self._keeping
+            if call(FCHMODAT2, fd, b"", new, EMPTY_PATH):
+                raise Changed("its mode could not be set")
+            return True
+        finally:
+            os.close(fd)
 
     def _set(self, fd: int, names: Sequence[bytes], mode: int) -> tuple[int, list[bytes]]:
         new = self._mode_of(mode)
