@@ -19,11 +19,11 @@ from pcircle.comparing.fields import (
     fields_of,
     words_of,
 )
+from pcircle.comparing.manifests import KNOWN, checked, is_manifest
 from pcircle.errors import UsageError
 from pcircle.fdiff import expressions
 from pcircle.fdiff.console import Console
 from pcircle.fdiff.plan import DiffPlan
-from pcircle.fdiff.work.book import KNOWN, checked, is_manifest
 from pcircle.fdiff.work.task import DiffTask
 from pcircle.fs.lists import Lists
 from pcircle.runtime import Observer

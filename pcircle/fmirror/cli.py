@@ -78,6 +78,9 @@ def _add_what(p: argparse.ArgumentParser) -> None:
         default="walk",
         help="look at all, at what btrfs tells (fs), or at that if proven (auto)",
     )
+    add("--since-manifest", metavar="FILE", help="read fsum's manifest of B, and not B itself")
+    add("--changed-from", metavar="FILE", help="look only at what FILE lists (-: stdin)")
+    add("--full-every", metavar="T", help="look at all if the last time was longer ago (7d)")
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
     add("--existing", action="store_true", help="make nothing that B lacks")
     add("--ignore-existing", action="store_true", help="leave all files that are in B")

@@ -27,6 +27,7 @@ from pcircle.ui.names import show
 from pcircle.ui.report import plural
 
 if TYPE_CHECKING:
+    from pcircle.fmirror.earlier.manifests import Survey
     from pcircle.fmirror.work.alike import Moved
 
 
@@ -60,9 +61,17 @@ def _carried_out(
     def made(options: Any, umask: int) -> MirrorProgram:
         kind = MirrorProgram if options.apply is None else ApplyProgram
         program.append(kind(options, umask, lock, typed))
+        program[0].survey = survey
         return program[0]
 
+    survey: Survey | None = None
     code, moved = _moved(typed, options, lock)
+    if not code and options.since_manifest is not None:
+        from pcircle.fmirror.earlier.manifests import Survey  # few runs have one
+
+        survey = Survey(typed, options, lock)
+        code = run_tool(survey, options)
+        code = 0 if code == EntriesFailed.exit_code else code  # the copy meets them again
     if code:
         return code, None
     code = run_copy(options, made)
@@ -125,15 +134,13 @@ def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int
 def _entries(copied: MirrorProgram) -> int:
     """How many entries the source has, as far as that is known."""
     entries = require(copied.console).entries
-    if copied.changes is not None:  # few of them were looked at
-        return max(entries, require(copied.known).entries)
-    return entries
+    return max(entries, copied.least_entries) if copied.is_part else entries
 
 
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
     place = state.place_of(options.kept_at, options.state_dir)
     source, there = encode(options.sources[0]), options.kept_at
-    is_whole = proof.is_whole(options) and not copied.goes_on
+    is_whole = proof.is_whole(options) and not copied.goes_on and not copied.is_named
     if not is_whole and copied.known is not None:
         return  # it says nothing of this run, and what it says is still so
     try:
@@ -144,7 +151,11 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
         mounts = state.mounts_of(options.sources[0])
         given = state.digest_of(options.keep.given)
         run = state.State(source, *sides, kept, began_ns, entries, mounts=mounts, given=given)
-        if is_whole and copied.snapshot is not None:
+        full_ns = began_ns if is_whole else 0
+        if copied.is_part:
+            full_ns = 0 if copied.known is None else copied.known.full_ns
+        run = run._replace(full_ns=full_ns, touched_ns=state.now_ns())
+        if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
             alike = options.deleting.wanted and not options.deleting.protected
             left = proof.left_of(there)

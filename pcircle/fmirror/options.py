@@ -16,12 +16,14 @@ from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
 from pcircle.fs.metadata import Keep
+from pcircle.tool.filters import attributes_of
 from pcircle.tool.options import common
 from pcircle.tool.times import stop_of
 from pcircle.transfer.asked import keep_of, limit_of, wish_of
 from pcircle.transfer.program import Options
 from pcircle.ui.values import chunk_bytes, interval_s, parse_number
 from pcircle.units import parse_size
+from pcircle.walk.attributes import ANY
 
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
@@ -36,6 +38,9 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     changed: Literal["walk", "fs", "auto"] = "walk"
     plan: str | None = None
     apply: str | None = None
+    since_manifest: str | None = None
+    changed_from: str | None = None
+    full_every_s: float | None = None
     itemize: bool = False
     moved: bool = False
     looks: bool = False
@@ -76,6 +81,7 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         link_dest = link_dest if last is None else (last, *link_dest)
         if not typed.dry_run or os.path.isdir(target):  # a dry run makes no B
             target = snapshot.unfinished
+    every = typed.full_every
     return MirrorOptions(
         **common(typed),
         tool="fmirror",
@@ -112,6 +118,9 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         changed=typed.changed,
         plan=typed.plan,
         apply=typed.apply,
+        since_manifest=typed.since_manifest,
+        changed_from=typed.changed_from,
+        full_every_s=None if every is None else interval_s("--full-every", every),
     )
 
 
@@ -177,8 +186,32 @@ def _refuse_snapshot(typed: argparse.Namespace) -> None:
         raise UsageError(f"--snapshot cannot be combined with --changed={typed.changed}")
 
 
+def _refuse_told(typed: argparse.Namespace) -> None:
+    """UsageError for what can't be where something tells what has changed."""
+    told = [name for name in ("since_manifest", "changed_from") if getattr(typed, name) is not None]
+    if typed.full_every is not None and not told and typed.changed == "walk":
+        raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
+    if not told:
+        return
+    option = _option(told[0])
+    cannot = ["changed_from", "files_from", "moved", "snapshot", "signature", "delete_excluded"]
+    cannot += ["ignore_times"] if told[0] == "since_manifest" else ["filters", "ctime"]
+    for name in cannot:
+        if name != told[0] and getattr(typed, name) not in (None, False, []):
+            raise UsageError(f"{option} cannot be combined with {_option(name)}")
+    if typed.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
+    if told[0] == "changed_from" and attributes_of(typed) != ANY:
+        raise UsageError("--changed-from cannot be combined with filters")
+
+
+def _option(name: str) -> str:
+    return name if name == "filters" else f"--{name.replace('_', '-')}"
+
+
 def _refuse(typed: argparse.Namespace) -> None:
     _refuse_snapshot(typed)
+    _refuse_told(typed)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
     if typed.ctime and looks:
         raise UsageError(f"--ctime cannot be combined with --{looks[0].replace('_', '-')}")

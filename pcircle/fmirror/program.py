@@ -13,8 +13,9 @@ from pcircle.errors import UsageError
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import changes, proof, state
 from pcircle.fmirror.earlier.lock import Lock
+from pcircle.fmirror.earlier.named import named
 from pcircle.fmirror.options import MirrorOptions, made_of
-from pcircle.fmirror.plan import MirrorPlan, kept_words
+from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.refusals import (
     has_entries,
     make_backup,
@@ -23,14 +24,16 @@ from pcircle.fmirror.refusals import (
     refuse_other,
     warn_of_slash,
 )
+from pcircle.fmirror.removal import Found
 from pcircle.fmirror.report import MirrorConsole
 from pcircle.fmirror.work.applying import ApplyTask, JournaledApply
-from pcircle.fmirror.work.surplus import kept_rules, packed
+from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
 from pcircle.fs.lists import Lists, sort
 from pcircle.guards import require, require_type
 from pcircle.runtime import Observer
 from pcircle.tool.actions import Wanted
+from pcircle.tool.inputs import read_paths
 from pcircle.tool.planned import Planned
 from pcircle.transfer.plan import DIRECTORY, Root
 from pcircle.transfer.program import CopyProgram
@@ -38,6 +41,7 @@ from pcircle.ui.errorlog import LogFile, decode, open_log
 from pcircle.ui.names import show
 
 if TYPE_CHECKING:
+    from pcircle.fmirror.earlier.manifests import Survey
     from pcircle.transfer.dry import DryTask
 
 
@@ -67,6 +71,9 @@ class MirrorProgram(CopyProgram):
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
+        self.survey: Survey | None = None  # which has been, if there is a manifest
+        self.is_named = False  # by a list of the user's, and nothing else is looked at
+        self._gone = Found()  # of what that names
 
     @property
     def mirror(self) -> MirrorOptions:
@@ -91,9 +98,30 @@ class MirrorProgram(CopyProgram):
         """See `CopyProgram`: what has changed, if the file system is to tell and can."""
         self._examine(roots)
         options = self._mirror
+        if self.survey is not None:
+            return self.survey.lists()
+        if options.changed_from is not None:
+            return self._named(options.sources[0], options.target)
         if options.changed == "walk":
             return None
         return self._told_changes(options.sources[0], options.target)
+
+    def _named(self, source: bytes, target: bytes) -> Lists | None:
+        """What a list of the user's says has changed; None if all is to be looked at again."""
+        options, known = self._mirror, self.known
+        name = require(options.changed_from)
+        why = ""
+        if options.full_every_s is not None:
+            why = proof.overdue(options, known) if known else "there was no complete run before"
+        if why:
+            if not options.quiet:
+                self.complain(f"all of the source is looked at: {why}")
+            return None
+        note = None if options.quiet else self.complain
+        null, option = options.null, "--changed-from"
+        self.is_named = True
+        records = read_paths(name, null=null, whole=True, note=note, option=option)
+        return sort([(0, named(records, (source, target), self._finder(), self._gone.add))])
 
     def _examine(self, roots: tuple[Root, ...]) -> None:
         """Which trees these are, and what is remembered of them. UsageError if they can't be."""
@@ -118,7 +146,8 @@ class MirrorProgram(CopyProgram):
         """What the file system says has changed; None if it can't, or may have missed something."""
         options, known = self._mirror, self.known
         before = None if known is None else known.subvolume
-        why = changes.unfit(source, before) or self._unfit(target)
+        why = "" if known is None else proof.overdue(options, known)
+        why = why or changes.unfit(source, before) or proof.other_target(options, require(known))
         number = None if why else proof.number_of_last(source, require(known))
         by_proof = options.changed == "auto"
         if by_proof and not why:
@@ -132,19 +161,13 @@ class MirrorProgram(CopyProgram):
                 "only what btrfs tells is looked at: the snapshot of the last complete run is "
                 "still there, and nothing in the target was changed since"
             )
-        self.changes = changes.found(source, target, before[1], number)
+        self.changes = changes.found(source, target, before[1], number, self._finder())
         return sort([(0, self.changes.records)])
 
-    def _unfit(self, target: bytes) -> str:
-        """Why the target is not what the last complete run has left; empty if it may be."""
-        known = require(self.known)
-        if not os.path.isdir(target) or state.identity_of(target) != known.target:
-            return "the target is another directory than at the last complete run"
-        if not frozenset(kept_words(self._mirror.keep)) <= known.kept:
-            return "the last complete run has kept less"
-        if not state.is_given_alike(known, self._mirror.keep.given):
-            return "the last complete run has given other owners or modes, or names decide"
-        return ""
+    def _finder(self) -> Finder | None:
+        """What finds surplus on rank 0, before the plan is made; None if nothing is to go."""
+        deleting = self._mirror.deleting
+        return Finder(Meant(deleting)) if deleting.wanted else None
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
         """See `CopyProgram`."""
@@ -157,7 +180,7 @@ class MirrorProgram(CopyProgram):
         if options.deleting.backup is not None:
             make_backup(options.deleting.backup, source, target, make=not options.dry)
         warn_of_slash(source, target, self.complain)
-        quiet_ns = None if known is None else self._quiet_ns(known, target)
+        quiet_ns = None if known is None else proof.quiet_ns(options, known, self.identity)
         if options.upkeep.ctime and quiet_ns is None and has_entries(target):
             self.complain("--ctime: no complete run with it is known: all files are read")
         return {
@@ -169,21 +192,17 @@ class MirrorProgram(CopyProgram):
             "compare_dest": options.compare_dest,
         }
 
-    def _quiet_ns(self, known: state.State, target: bytes) -> tuple[int, int] | None:
-        """Since when nothing has changed whose change time is earlier, on both sides."""
-        try:
-            there = state.identity_of(target)
-        except OSError:
-            return None
-        wanted = frozenset(kept_words(self._mirror.keep))
-        wanted |= {state.READ} if self._mirror.upkeep.ctime else set()
-        sides = known.identity, known.target
-        if sides != (self.identity, there) or not wanted <= known.kept:
-            return None
-        if not state.is_given_alike(known, self._mirror.keep.given):
-            return None
-        ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
-        return ours, theirs
+    @property
+    def is_part(self) -> bool:
+        """Whether not all of both sides was looked at, since something has told what changed."""
+        surveyed = self.survey is not None and self.survey.used
+        return self.changes is not None or surveyed or self.is_named
+
+    @property
+    def least_entries(self) -> int:
+        """How many entries the source has at the least, though few of them were looked at."""
+        known = 0 if self.known is None else self.known.entries
+        return known if self.survey is None else self.survey.entries
 
     def _acts(self, roots: tuple[Root, ...]) -> Wanted:
         """See `CopyProgram`."""
@@ -261,9 +280,25 @@ class MirrorProgram(CopyProgram):
         console.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         console.plans = decided.acts.plan
+        self._touch()
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
+        elif self.survey is not None:
+            console.found = self.survey.found
+        elif self.is_named:
+            console.found = self._gone
         return console
+
+    def _touch(self) -> None:
+        """Remember that the target may change from now on, whatever becomes of this run."""
+        options = self._mirror
+        if self.known is None or (options.dry and not options.looks):
+            return
+        place = state.place_of(options.kept_at, options.state_dir)
+        try:
+            state.write(place, self.known._replace(touched_ns=state.now_ns()))
+        except OSError as error:
+            self.complain(f"cannot write the state '{show(place)}': {error.strerror}")
 
 
 class ApplyProgram(MirrorProgram):

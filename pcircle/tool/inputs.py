@@ -44,12 +44,13 @@ def read_paths(
     whole: bool | None,
     strict: bool = False,
     note: Callable[[str], None] | None = None,
+    option: str = "--files-from",
 ) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
 
     Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
-    the end how many there were. UsageError if it can't be read, or if one is not below the
-    root.
+    the end how many there were. `option` has named the FILE. UsageError if it can't be read, or if
+    one is not below the root.
     """
     from pcircle.fs.lists import record_of  # few runs have a list
     from pcircle.fs.sorting import pieces
@@ -69,14 +70,14 @@ def read_paths(
                         yield record_of(path, whole=whole, strict=strict)
                 except ValueError as error:
                     where = f"'{show(path)}' (number {number} in '{file_shown}')"
-                    raise UsageError(f"--files-from: {where}: {error}") from None
+                    raise UsageError(f"{option}: {where}: {error}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"--files-from: cannot read '{file_shown}': {reason}") from None
+        raise UsageError(f"{option}: cannot read '{file_shown}': {reason}") from None
     if comments and note is not None:
         lines = "1 line" if comments == 1 else f"{comments:,} lines"
         note(
-            f"--files-from: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
+            f"{option}: skipped {lines} of comments (after '#' or ';') in '{file_shown}'; "
             "name such a file './#name'"
         )
 

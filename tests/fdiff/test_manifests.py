@@ -9,10 +9,10 @@ import stat
 import pytest
 
 from pcircle.comparing.fields import SIZE
+from pcircle.comparing.manifests import checked
 from pcircle.errors import StoppedEarly
 from pcircle.fdiff.plan import Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
-from pcircle.fdiff.work.book import checked
 from pcircle.fdiff.work.manifests import compare_manifests
 from tests.fcp import trees
 from tests.fcp.conftest import place

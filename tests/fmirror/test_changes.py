@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import SOAK
 from tests.fcp.running import TWO
 from tests.fcp.trees import write_file
+from tests.fusefs.mounting import Mounted
 
 from .edits import Tree
 from .running import as_root, differences, mirrored, needs_rsync, run_fmirror
@@ -234,3 +235,28 @@ def test_auto_after_the_source_was_restored(place: bytes, mount: Callable[..., b
         write_file(disk + b"/data/%d" % number, b"")
     said = _auto(snapshot(disk, b"2"), target, "--state-dir", os.fsdecode(place))
     assert "is not there any more" in said
+
+
+def test_names_that_are_one_where_a_directory_was_renamed(disk: bytes, place: bytes) -> None:
+    for name in (b"in/one", b"out"):
+        os.makedirs(disk + b"/data/" + name)
+    write_file(disk + b"/data/in/one/file", b"content")
+    os.link(disk + b"/data/in/one/file", disk + b"/data/out/file")
+    target = place + b"/target"
+    mirrored(TWO, "--delete", snapshot(disk, b"one"), target)
+    os.rename(disk + b"/data/in/one", disk + b"/data/in/two")
+    second = snapshot(disk, b"two")
+    mirrored(TWO, "--delete", "--changed=fs", second, target)
+    assert differences(second, target) == ""
+
+
+def test_a_name_in_another_case_is_not_removed(
+    disk: bytes, place: bytes, fuse: Callable[..., Mounted]
+) -> None:
+    target = fuse(folding="case").path + b"/target"
+    write_file(disk + b"/data/Name", b"content")
+    keep = ("--delete", "--preserve=timestamps", "--state-dir", place)
+    mirrored(TWO, *keep, snapshot(disk, b"one"), target)
+    os.rename(disk + b"/data/Name", disk + b"/data/name")
+    mirrored(TWO, *keep, "--changed=fs", snapshot(disk, b"two"), target)
+    assert [name.lower() for name in os.listdir(target)] == [b"name"]

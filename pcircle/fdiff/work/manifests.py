@@ -15,10 +15,11 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from pcircle.comparing.fields import KIND
+from pcircle.comparing.manifests import Book, Digests, differences_of, mode_of, row_of
 from pcircle.comparing.statuses import Comparer
 from pcircle.fdiff.plan import ONLY_A, Counters, DiffPlan
 from pcircle.fdiff.telling import Telling
-from pcircle.fdiff.work.book import Alone, Book, Digests, differences_of, mode_of, row_of
+from pcircle.fdiff.work.book import Alone
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, encoded
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
@@ -192,7 +193,8 @@ class ManifestVisitor(EntryVisitor):
                 found = self._compared(entry, row)
                 if not found & KIND:
                     fields = self._plan.fields
-                    found |= self._digests.differences(fields, entry, name, fd, row, context)
+                    stop = context.is_stopping
+                    found |= self._digests.differences(fields, entry, name, fd, row, stop)
         except OSError as failed:
             self.fail(0, path, "compare", failed, context)
             return

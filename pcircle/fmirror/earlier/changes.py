@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from pcircle.encoding import text_of, to_scan
+from pcircle.fmirror.work.surplus import Finder
 from pcircle.fs.btrfs import (
     ROOT_INODE,
     Subvolume,
@@ -66,10 +69,13 @@ def unfit(path: bytes, known: tuple[str, int] | None) -> str:
     return ""
 
 
-def found(source: bytes, target: bytes, generation: int, number: int | None) -> Changes:
+def found(
+    source: bytes, target: bytes, generation: int, number: int | None, finder: Finder | None
+) -> Changes:
     """What has changed in a source since a generation. OSError.
 
-    `number` is that of the snapshot of then, if it is still there.
+    `number` is that of the snapshot of then, if it is still there; without a `finder` nothing is
+    looked for that only the target has.
     """
     changes = Changes([], [])
     fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,9 +96,10 @@ def found(source: bytes, target: bytes, generation: int, number: int | None) -> 
                 continue
             if _may_have_moved(fd, paths[path], directories, number):
                 changes.records.append(record_of(path, whole=True))
+                changes.records.extend(_other_names(fd, path))
                 whole = path + b"/"
             else:
-                _directory(path, (fd, top), changes)
+                _directory(path, (fd, top), changes, finder)
     finally:
         os.close(fd)
         os.close(top)
@@ -114,28 +121,56 @@ def _may_have_moved(fd: int, inode: int, changed: set[int], number: int | None) 
         return True
 
 
-def _directory(path: bytes, tops: tuple[int, int], changes: Changes) -> None:
+def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
+    """Records of all names of the hard-linked files below a directory, wherever these are."""
+    paths = [path]
+    while paths:
+        path = paths.pop()
+        fd = _opened(top_fd, path)
+        try:
+            with os.scandir(to_scan(fd)) as entries:
+                for entry in entries:
+                    name = os.fsencode(entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        paths.append(os.path.join(path, name))
+                        continue
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                    if status.st_nlink > 1:
+                        for above, other in names_of(top_fd, status.st_ino):
+                            yield record_of(os.path.join(path_of(top_fd, above), other))
+        finally:
+            os.close(fd)
+
+
+def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Finder | None) -> None:
     """Hold the names of a directory against those of the target's, if that has it."""
     changes.records.append(record_of(path or b".", whole=False))
-    here = _names(tops[0], path)
+    fds = [_opened(tops[0], path)]
     try:
-        there = _names(tops[1], path)
+        fds.append(_opened(tops[1], path))
+        here, there = (set(os.listdir(b"/proc/self/fd/%d" % fd)) for fd in fds)
+        for name in here - there:
+            changes.records.append(record_of(os.path.join(path, name), whole=True))
+        if finder is not None and there - here:
+            names = set(map(text_of, here))
+            for paths in finder.surplus(names, (fds[0], fds[1]), path):
+                changes.surplus.extend(paths)
     except (FileNotFoundError, NotADirectoryError):
         changes.records.append(record_of(path, whole=True))
-        return
-    for name in here - there:
-        changes.records.append(record_of(os.path.join(path, name), whole=True))
-    changes.surplus.extend(os.path.join(path, name) for name in sorted(there - here))
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
-def _names(top_fd: int, path: bytes) -> set[bytes]:
-    """The names in a directory, reached component by component and through no link. OSError."""
+def _opened(top_fd: int, path: bytes) -> int:
+    """A directory, reached component by component and through no link. OSError."""
     fd = os.dup(top_fd)
     try:
         for part in filter(None, path.split(b"/")):
             inner = os.open(part, _FLAGS, dir_fd=fd)
             os.close(fd)
             fd = inner
-        return set(os.listdir(b"/proc/self/fd/%d" % fd))
-    finally:
+    except OSError:
         os.close(fd)
+        raise
+    return fd

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 
-from pcircle.fmirror.earlier.state import Left, State
+from pcircle.fmirror.earlier import state
+from pcircle.fmirror.earlier.state import Identity, Left, State
 from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.plan import kept_words
 from pcircle.fs.btrfs import Subvolume, number_of, subvolume_of, sync
 from pcircle.mounts import mounts_below
 from pcircle.walk.attributes import ANY
@@ -31,6 +33,49 @@ def is_whole(options: MirrorOptions) -> bool:
     if options.one_file_system and mounts_below(options.sources[0]):
         return False
     return not (upkeep.newer or upkeep.stays or upkeep.existing or options.compare_dest)
+
+
+def other_target(options: MirrorOptions, known: State) -> str:
+    """Why the target is not what the last complete run has left; empty if it may be."""
+    target = options.target
+    if not os.path.isdir(target) or state.identity_of(target) != known.target:
+        return "the target is another directory than at the last complete run"
+    if not frozenset(kept_words(options.keep)) <= known.kept:
+        return "the last complete run has kept less"
+    if not state.is_given_alike(known, options.keep.given):
+        return "the last complete run has given other owners or modes, or names decide"
+    return ""
+
+
+def overdue(options: MirrorOptions, known: State) -> str:
+    """Why all is to be looked at again; empty if there is no reason."""
+    if options.full_every_s is None:
+        return ""
+    if state.now_ns() - known.full_ns <= options.full_every_s * 10**9:
+        return ""
+    return "the last run that did so is older than --full-every"
+
+
+def quiet_ns(
+    options: MirrorOptions, known: State, identity: Identity | None
+) -> tuple[int, int] | None:
+    """Since when nothing has changed whose change time is earlier, on both sides.
+
+    `identity` is the source's.
+    """
+    try:
+        there = state.identity_of(options.target)
+    except OSError:
+        return None
+    wanted = frozenset(kept_words(options.keep))
+    wanted |= {state.READ} if options.upkeep.ctime else set()
+    sides = known.identity, known.target
+    if sides != (identity, there) or not wanted <= known.kept:
+        return None
+    if not state.is_given_alike(known, options.keep.given):
+        return None
+    ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
+    return ours, theirs
 
 
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:

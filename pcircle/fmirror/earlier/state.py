@@ -4,7 +4,7 @@ By it a source is known again: a disk that is not mounted leaves an empty direct
 system, in its place, and then nothing may be removed. The file is text, a line each, the words
 before the first space being these:
 
-    fmirror 2              what it is, and the version of the format
+    fmirror 3              what it is, and the version of the format
     source PATH            the source, percent-encoded as in the error log
     filesystem TYPE ID     its type, and its identity in hex, or `-` where that changes
     root INODE             the source's own inode
@@ -13,6 +13,9 @@ before the first space being these:
                            content was, where the change time was new
     given DIGEST           of owners and modes that were given in place of the source's, or `-`
     began SECONDS          when the run began, in seconds since 1970, with nine digits behind
+    full SECONDS           when the last run began that has looked at all of both sides
+    touched SECONDS        when the last run of all began that may have changed the target, or, if
+                           that was complete, when it ended
     entries COUNT          how many entries the source had
     mount PATH             a mount point below the source; a line for each
     subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
@@ -50,7 +53,7 @@ from pcircle.ui.errorlog import encode
 READ = "ctime"
 """Among what was kept: no file had other content with the same size and time."""
 
-_FIRST = "fmirror 2"
+_FIRST = "fmirror 3"
 _SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own
 _LOCAL = _SURE | {b"xfs", b"tmpfs", b"overlay", b"jfs", b"vfat", b"exfat", b"ntfs3", b"bcachefs"}
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
@@ -87,6 +90,8 @@ class State(NamedTuple):
     left: Left | None = None
     alike: bool = False
     given: str = "-"
+    full_ns: int = 0
+    touched_ns: int = 0
 
 
 def identity_of(path: bytes) -> Identity:
@@ -123,8 +128,7 @@ def read(path: bytes) -> State | None:
         if not lines or lines[0] != _FIRST:
             return None
         words = dict(line.partition(" ")[::2] for line in lines[1:])
-        seconds, _, rest = words["began"].partition(".")
-        began_ns = int(seconds) * 10**9 + int(rest)
+        times = [_read_time(words[name]) for name in ("began", "full", "touched")]
         identity = Identity(words["filesystem"], int(words["root"]))
         filesystem, _, inode = words["target"].rpartition(" ")
         target = Identity(filesystem, int(inode))
@@ -137,14 +141,14 @@ def read(path: bytes) -> State | None:
         uuid, *numbers = words["left"].split(" ")
         left = None if uuid == "-" else Left(uuid, *map(int, numbers))
         more = snapshot, left, words["names"] == "alike", words["given"]
-        return State(*known, began_ns, int(words["entries"]), subvolume, mounts, *more)
+        entries = int(words["entries"])
+        return State(*known, times[0], entries, subvolume, mounts, *more, *times[1:])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def write(path: bytes, run: State) -> None:
     """Remember a run that was complete. OSError."""
-    seconds, rest = divmod(run.began_ns, 10**9)
     lines = (
         _FIRST,
         f"source {run.source}",
@@ -153,7 +157,9 @@ def write(path: bytes, run: State) -> None:
         f"target {run.target.filesystem} {run.target.root}",
         f"kept {','.join(sorted(run.kept))}",
         f"given {run.given}",
-        f"began {seconds}.{rest:09}",
+        f"began {_time(run.began_ns)}",
+        f"full {_time(run.full_ns)}",
+        f"touched {_time(run.touched_ns)}",
         f"entries {run.entries}",
         "subvolume {} {}".format(*run.subvolume or ("-", 0)),
         f"snapshot {run.snapshot or '-'}",
@@ -166,6 +172,16 @@ def write(path: bytes, run: State) -> None:
     with open(fd, "wb") as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
     replace(temporary, path)
+
+
+def _time(ns: int) -> str:
+    seconds, rest = divmod(ns, 10**9)
+    return f"{seconds}.{rest:09}"
+
+
+def _read_time(text: str) -> int:
+    seconds, _, rest = text.partition(".")
+    return int(seconds) * 10**9 + int(rest)
 
 
 def digest_of(given: Given | None) -> str:

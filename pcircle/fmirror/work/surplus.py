@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import to_scan
-from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.plan import Deleting
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, blocks, encoded
 from pcircle.fs.trouble import trying
@@ -26,7 +27,7 @@ from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule, read_rule
 
 _MOST_AT_HAND = 1 << 16
-_KINDS = ("files", "directories", "links", "specials")
+KINDS = ("files", "directories", "links", "specials")
 _OURS = (".fcp-checkpoint-", ".fcp-mark-")
 
 
@@ -41,7 +42,26 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     was: bytes = b""
 
 
-def kept_rules(plan: MirrorPlan) -> tuple[Rule, ...]:
+class Decided(Protocol):
+    """What is known of a run, as its plan has it."""
+
+    @property
+    def deleting(self) -> Deleting: ...
+    @property
+    def rules(self) -> tuple[Rule, ...]: ...
+    @property
+    def token(self) -> bytes: ...
+
+
+class Meant(NamedTuple):
+    """As `Decided`, of a run that chooses nothing."""
+
+    deleting: Deleting
+    rules: tuple[Rule, ...] = ()
+    token: bytes = b""
+
+
+def kept_rules(plan: Decided) -> tuple[Rule, ...]:
     """What these leave out is not removed from the target."""
     kept = () if plan.deleting.excluded else plan.rules
     protected = (read_rule(text, include=False) for text in plan.deleting.protected)
@@ -51,7 +71,7 @@ def kept_rules(plan: MirrorPlan) -> tuple[Rule, ...]:
 class Finder:
     """One thread's."""
 
-    def __init__(self, plan: MirrorPlan) -> None:
+    def __init__(self, plan: Decided) -> None:
         deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
         # Of what the source has, too, nothing goes but what is left out and is to go for that.
@@ -75,16 +95,17 @@ class Finder:
             yield block
             if block.last:
                 with trying("list the copy of directory"):
-                    for surplus in self._of(names, fds, path):
+                    for surplus in self.surplus(names, fds, path):
                         tell(surplus)
 
-    def _of(
+    def surplus(
         self, names: set[str] | None, fds: tuple[int, int], path: bytes
     ) -> Iterator[list[bytes]]:
+        """What the target's directory has and the source's has not, of which `names` are some."""
         source_fd, target_fd = fds
         for block in blocks(target_fd):
             there = Block()
-            for kind in _KINDS:
+            for kind in KINDS:
                 some = [name for name in getattr(block, kind) if not name.startswith(self._ours)]
                 if names is not None:
                     some = [name for name in some if name not in names]
@@ -95,13 +116,13 @@ class Finder:
                 setattr(block, kind, gone)
             if len(block) and folds(target_fd, block):
                 keys = {key_of(os.fsencode(name)) for name in os.listdir(to_scan(source_fd))}
-                for kind in _KINDS:
+                for kind in KINDS:
                     some = getattr(block, kind)
                     setattr(block, kind, [n for n in some if key_of(os.fsencode(n)) not in keys])
             if len(there) and self._leave_out is not None:
-                left_out = {kind: set(getattr(there, kind)) for kind in _KINDS}
+                left_out = {kind: set(getattr(there, kind)) for kind in KINDS}
                 self._leave_out(there, path, target_fd)
-                for kind in _KINDS:
+                for kind in KINDS:
                     some = getattr(block, kind)
                     some += left_out[kind] - set(getattr(there, kind))
             if len(block) and self._choose is not None:
@@ -125,7 +146,7 @@ def folds(directory_fd: int, block: Block) -> bool:
     There a name that the source has not may be that of an entry which it has. OSError.
     """
     for form in (False, True):
-        for name in chain(*(getattr(block, kind) for kind in _KINDS)):
+        for name in chain(*(getattr(block, kind) for kind in KINDS)):
             if form and name.isascii():
                 continue
             try:
@@ -142,7 +163,7 @@ def folds(directory_fd: int, block: Block) -> bool:
 def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
     """The same blocks, less what the target's directory has not; with -1 there is none."""
     for block in found:
-        for kind in _KINDS:
+        for kind in KINDS:
             names = getattr(block, kind) if target_fd >= 0 else ()
             setattr(block, kind, [name for name in names if _exists(name, target_fd)])
         yield block

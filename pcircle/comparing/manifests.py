@@ -1,0 +1,175 @@
+"""A manifest as a side of a comparison: what it knows of entries, as their status would say it.
+
+It knows kinds, sizes, times and digests; of these come the target of a link, the number of a
+device and the content of a file as far as they are the same or not.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pcircle.buffers import aligned
+from pcircle.comparing.fields import CONTENT, CTIME, KIND, MTIME, NOTHING, RDEV, SIZE, TARGET
+from pcircle.comparing.statuses import Comparer
+from pcircle.errors import UsageError
+from pcircle.fs.data import data_ranges
+from pcircle.fs.stats import Row
+from pcircle.fs.trouble import Changed
+from pcircle.names import show
+from pcircle.signature.algorithms import Algorithm
+from pcircle.signature.blocks import BlockHasher
+from pcircle.signature.digests import file_digest, link_digest, node_digest
+from pcircle.signature.manifest import Damaged, Entry, Manifest, Section
+
+KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
+"""The fields that a manifest has."""
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MODES = {
+    b"f": stat.S_IFREG,
+    b"d": stat.S_IFDIR,
+    b"l": stat.S_IFLNK,
+    b"c": stat.S_IFCHR,
+    b"b": stat.S_IFBLK,
+    b"p": stat.S_IFIFO,
+    b"s": stat.S_IFSOCK,
+}
+_MAGIC = b"pcmanifest "
+_FEW = 4096  # entries of a directory that are kept by name
+_PIECE_BYTES = 512 << 10
+
+Find = Callable[[bytes], "Entry | None"]
+
+
+def is_manifest(path: bytes) -> bool:
+    """Whether a path leads to a manifest, by its first bytes."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def checked(path: bytes) -> Manifest:
+    """A manifest of a tree, read to its end. UsageError if it can't be, or is damaged."""
+    try:
+        manifest = Manifest(path)
+        manifest.verify()
+    except Damaged as error:
+        raise UsageError(f"'{show(path)}': {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read '{show(path)}': {error.strerror}") from None
+    if manifest.root.kind != b"d":
+        raise UsageError(f"'{show(path)}' is a manifest of a file; one of a directory is required")
+    return manifest
+
+
+def row_of(entry: Entry) -> Row:
+    """What an entry says of a status; the rest is 0."""
+    times = entry.changed_ns, entry.modified_ns, entry.changed_ns
+    return Row(mode_of(entry), 0, 0, 1, 0, 0, entry.size, 0, 0, 0, *times)
+
+
+def mode_of(entry: Entry) -> int:
+    """The kind of an entry, as a mode has it."""
+    return _MODES[entry.kind]
+
+
+class Book:
+    """A manifest, asked by one thread."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._known: tuple[bytes, Find] | None = None
+
+    def entry(self, path: bytes) -> Entry | None:
+        """The entry of a path."""
+        above, _, name = path.rpartition(b"/")
+        return self.known(above)(name) if path else self.manifest.root
+
+    def known(self, path: bytes) -> Find:
+        """A function that finds entries of a directory by name."""
+        if self._known is None or self._known[0] != path:
+            section = self.manifest.section(path)
+            self._known = path, _finding(section)
+        return self._known[1]
+
+    def section(self, path: bytes) -> Iterator[Entry]:
+        """The entries of a directory, in order; none if there is no such directory."""
+        return iter(self.manifest.section(path) or ())
+
+
+def _finding(section: Section | None) -> Find:
+    if section is None:
+        return lambda name: None
+    if section.count > _FEW:
+        return section.find
+    return {entry.name: entry for entry in section}.get
+
+
+class Digests:
+    """Whether entries of a tree have the digests of a manifest. One thread's."""
+
+    def __init__(self, algorithm: Algorithm, counters: Any) -> None:
+        self._algorithm = algorithm
+        self._counters = counters
+        self._hasher = BlockHasher(algorithm)
+        self._piece = aligned(_PIECE_BYTES)
+
+    def differences(
+        self, fields: int, entry: Entry, name: bytes, fd: int, row: Row, stop: Callable[[], bool]
+    ) -> int:
+        """What an entry of an open directory has different of `fields`, by its digest. OSError.
+
+        Reading ends where `stop` says so; the answer then means nothing.
+        """
+        if stat.S_ISLNK(row.st_mode):
+            target = os.readlink(name, dir_fd=fd)
+            return fields & TARGET * (link_digest(self._algorithm, target) != entry.digest)
+        if stat.S_ISREG(row.st_mode):
+            if not fields & CONTENT:
+                return NOTHING
+            if row.st_size != entry.size:
+                return CONTENT
+            return CONTENT * (self._of_file(name, fd, stop) != entry.digest)
+        return fields & RDEV * (
+            node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
+        )
+
+    def _of_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
+        fd = os.open(name, _FLAGS, dir_fd=directory_fd)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise Changed("it is no longer a regular file")
+            size = status.st_size
+            self._counters.bytes_found += size
+            self._hasher.begin(0)
+            for offset, length in data_ranges(fd, 0, size):
+                end = offset + length
+                while offset < end and not stop():
+                    piece = self._piece[: min(_PIECE_BYTES, end - offset)]
+                    count = os.preadv(fd, [piece], offset)
+                    if not count:
+                        raise Changed("it shrank while it was read")
+                    self._hasher.add(offset, piece[:count])
+                    offset += count
+            self._counters.bytes_done += size
+            return file_digest(self._algorithm, size, self._hasher.end(size))
+        finally:
+            os.close(fd)
+
+
+def differences_of(old: Entry, new: Entry, fields: int, comparer: Comparer) -> int:
+    """What two entries have different, of manifests with the same algorithm."""
+    found = comparer.differences(row_of(old), row_of(new))
+    if found & KIND or old.kind == b"d":
+        return found
+    wanted = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields
+    if not wanted:
+        return found
+    return found | wanted * (old.digest != new.digest)

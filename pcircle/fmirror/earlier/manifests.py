@@ -1,0 +1,184 @@
+"""`--since-manifest`: a job before the copy that finds by a manifest of B what is to be looked at.
+
+The mirror that follows is one of a list, and compares what that names with what B has indeed. So a
+manifest that is wrong makes a run miss something, but never replace or remove what is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.comparing import fields
+from pcircle.comparing.manifests import KNOWN, checked
+from pcircle.errors import StoppedEarly, UsageError
+from pcircle.fmirror.earlier import proof, state
+from pcircle.fmirror.earlier.lock import Lock
+from pcircle.fmirror.earlier.survey import SurveyPlan, SurveyTask, Told
+from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.plan import compared
+from pcircle.fmirror.refusals import refuse_inside
+from pcircle.fmirror.removal import Found
+from pcircle.fmirror.work.surplus import Surplus
+from pcircle.fs.lists import Lists, sort
+from pcircle.fs.sorting import pieces
+from pcircle.guards import require
+from pcircle.runtime import Outcome
+from pcircle.signature.manifest import Manifest
+from pcircle.tool.times import limit_of
+from pcircle.tool.treetool import TreeConsole, TreeProgram
+from pcircle.ui.names import show
+from pcircle.walk.attributes import ANY
+from pcircle.walk.roots import Root
+
+_QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+_UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+
+
+class SurveyConsole(TreeConsole):
+    """Keeps what is to be looked at, on rank 0."""
+
+    _program: Survey
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        """See `Console`."""
+        for value in values:
+            if isinstance(value, Told):
+                self._program.add(value)
+            elif isinstance(value, Surplus):
+                self._program.found.add(value)
+
+    def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
+        """See `TreeConsole`."""
+        self._program.entries = self.total(outcome).found
+        return super().conclude(outcome)
+
+
+class Survey(TreeProgram):
+    """For the runtime. What it has found is on rank 0: `lists`, `found`, how many `entries`.
+
+    `used`: by the manifest; else all is to be looked at.
+    """
+
+    name = "fmirror"
+    again = True
+    plan_type, task_type, console_type = SurveyPlan, SurveyTask, SurveyConsole
+
+    def __init__(self, typed: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
+        typed = argparse.Namespace(**vars(typed) | _UNTOLD)
+        super().__init__(typed, options.sources)
+        self._mirror, self._lock = options, lock
+        self.options = msgspec.structs.replace(self.options, wanted=ANY, **_QUIET)
+        self.limit = limit_of(options.stop)
+        self.used = False
+        self.entries = 0
+        self.found = Found()
+        self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
+
+    def add(self, told: Told) -> None:
+        """Some more that is to be looked at. StoppedEarly if there is no room for it."""
+        try:
+            self._records.write(b"".join(record + b"/" for record in told.records))
+        except OSError as error:
+            text = "cannot write the list to the temporary directory"
+            raise StoppedEarly(f"{text}: {error.strerror}") from error
+
+    def lists(self) -> Lists | None:
+        """What is to be looked at; None if that is everything."""
+        if not self.used:
+            return None
+        self._records.seek(0)
+        return sort([(0, pieces(self._records, b"/"))])
+
+    def close_all(self) -> None:
+        """Give the space back."""
+        self._records.close()
+        self.found.close()
+
+    def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
+        """See `TreeProgram`: what of the manifest is compared, if it may stand for the target."""
+        options, upkeep = self._mirror, self._mirror.upkeep
+        source, target = options.sources[0], options.target
+        if roots[0].name:
+            raise UsageError(f"'{show(source)}' is not a directory")
+        refuse_inside(source, target)
+        if not options.dry:
+            place = state.place_of(options.kept_at, options.state_dir, b"lock")
+            self._lock.take(place, options.kept_at)
+        path = os.path.abspath(os.fsencode(require(options.since_manifest)))
+        manifest = checked(path)
+        self._refuse(manifest)
+        known = state.read(state.place_of(options.kept_at, options.state_dir))
+        why, quiet_ns = self._unfit(known, path)
+        self._say(why)
+        self.used = not why
+        wanted = compared(options.keep, privileged=not os.geteuid())
+        asks = bool(wanted & ~KNOWN)
+        wanted |= fields.MTIME * (upkeep.look == "time")
+        wanted |= fields.CONTENT * (upkeep.look == "content")
+        return {
+            "manifest": path if self.used else b"",
+            "target": target,
+            "fields": wanted & KNOWN,
+            "window_ns": upkeep.window_ns,
+            "asks": asks,
+            "links": options.keep.links,
+            "quiet_ns": quiet_ns,
+            "deleting": options.deleting,
+        }
+
+    def _refuse(self, manifest: Manifest) -> None:
+        """UsageError if it is the manifest of another tree."""
+        options, of = self._mirror, manifest.root.name
+        paths = os.path.abspath(options.target), os.path.realpath(options.target)
+        if options.allow_foreign or of in paths:
+            return
+        raise UsageError(
+            f"'{show(os.fsencode(require(options.since_manifest)))}' is a manifest of "
+            f"'{show(of)}', not of '{show(options.target)}'; if that is the same tree, add "
+            "--allow-foreign"
+        )
+
+    def _unfit(self, known: state.State | None, path: bytes) -> tuple[str, int]:
+        """Why the manifest can't stand for the target; empty if it may, and since when nothing
+        has changed in the source that is older."""
+        options = self._mirror
+        if known is None:
+            return "there was no complete run before", 0
+        why = proof.overdue(options, known) or proof.other_target(options, known)
+        quiet_ns = proof.quiet_ns(options, known, state.identity_of(options.sources[0]))
+        if not why and quiet_ns is None:
+            why = "the last complete run was of another source, or without --ctime"
+        if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
+            why = "the target may have been changed by a run since the manifest was made"
+        return why, 0 if quiet_ns is None else quiet_ns[0]
+
+    def _say(self, why: str) -> None:
+        options = self._mirror
+        if options.quiet:
+            return
+        if why:
+            self.remark(f"all of the target is looked at: {why}")
+            return
+        path = os.fsencode(require(options.since_manifest))
+        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.stat(path).st_mtime))
+        self.remark(
+            f"the target is not read: '{show(path)}' of {made} tells what it has, and what a "
+            "manifest does not tell is as the last complete run has left it"
+        )
+
+    def remark(self, text: str) -> None:
+        """Say something, though the job has no other word."""
+        if not self._mirror.silent:
+            super(TreeProgram, self).complain(text)
+
+    def complain(self, text: str) -> None:
+        """See `ToolProgram`: this job is silent, and its refusals are not."""
+        self._refusal = text
+        self.remark(text)

@@ -1,0 +1,108 @@
+"""`--changed-from`: what a list names is looked at; what of it the source has not is surplus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+
+from pcircle.encoding import text_of
+from pcircle.fmirror.work.surplus import Finder, Surplus, packed
+from pcircle.fs.directories import Directories, bases, capacity_of, working_directory
+from pcircle.fs.lists import record_of
+from pcircle.fs.sorting import Sorter
+
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+
+
+def named(
+    records: Iterable[bytes],
+    sides: tuple[bytes, bytes],
+    finder: Finder | None,
+    gone: Callable[[Surplus], None],
+) -> Iterator[bytes]:
+    """The records of a list of what the source has by the names of one; `gone` is told the rest.
+
+    The directory that a name is in is among them, since its times have changed as well. Without a
+    `finder` nothing is to go. StoppedEarly without space for what is.
+    """
+    base = bases([(side, b"") for side in sides], working_directory())
+    directories = Directories(base, capacity_of(is_first=True))
+    missing = Sorter()
+    try:
+        for record in records:
+            path = record.rstrip(b"\0").replace(b"\0", b"/")
+            above, _, name = path.rpartition(b"/")
+            try:
+                if name:
+                    with directories.lease(0, above) as lease:
+                        os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+                    yield record_of(above or b".")
+            except _NO_SUCH:
+                missing.add(record)
+                continue
+            except OSError:
+                pass  # who looks at it tells
+            yield record
+        yield from _missing(missing.sorted(), directories, finder, gone)
+    finally:
+        missing.close()
+        directories.close()
+
+
+def _missing(
+    records: Iterable[bytes],
+    directories: Directories,
+    finder: Finder | None,
+    gone: Callable[[Surplus], None],
+) -> Iterator[bytes]:
+    """Directories that have lost what is missing, and what is there to be removed of it."""
+    paths = (record.rstrip(b"\0").replace(b"\0", b"/") for record in records)
+    tops = ((_top(path, directories), path) for path in paths)
+    for above, group in groupby(tops, lambda each: os.path.dirname(each[0])):
+        yield record_of(above or b".")
+        if finder is None:
+            continue
+        try:
+            surplus = _surplus(above, directories, finder)
+        except _NO_SUCH:
+            continue  # the target has it no more
+        except OSError:
+            yield record_of(above or b".", whole=True)  # who looks at it tells
+            continue
+        there = (path for top, path in group if top in surplus and _is_there(path, directories))
+        gone(packed(0, there))
+
+
+def _top(path: bytes, directories: Directories) -> bytes:
+    """The first of the names on a path that the source has not."""
+    while True:
+        above = os.path.dirname(path)
+        if not above:
+            return path
+        try:
+            with directories.lease(0, above):
+                return path
+        except OSError:
+            path = above
+
+
+def _is_there(path: bytes, directories: Directories) -> bool:
+    above, _, name = path.rpartition(b"/")
+    try:
+        with directories.lease(1, above) as lease:
+            os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+    except _NO_SUCH:
+        return False
+    except OSError:
+        pass  # who removes it tells
+    return True
+
+
+def _surplus(above: bytes, directories: Directories, finder: Finder) -> set[bytes]:
+    """What the target's directory has and the source's has not. OSError."""
+    lease = directories.lease
+    with lease(0, above, readable=True) as source, lease(1, above, readable=True) as target:
+        names = {text_of(name) for name in os.listdir(b"/proc/self/fd/%d" % source.fd)}
+        found = finder.surplus(names, (source.fd, target.fd), above)
+        return {path for paths in found for path in paths}

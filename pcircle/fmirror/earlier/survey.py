@@ -1,0 +1,261 @@
+"""`--since-manifest`: what each rank does to find what of the source is not as a manifest has it.
+
+The source is walked, and the manifest stands for the target: so nothing of that is looked at but
+directories that may have lost entries. What a manifest does not tell (modes, owners, attributes,
+lists) was made the same by the last complete run, and is so still where the source's change time is
+older than that; else the entry is listed. So are all names of hard-linked files, as a manifest does
+not say which are one, and whatever can't be read: the mirror meets it again, and tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Any, ClassVar
+
+import msgspec
+
+from pcircle.comparing.manifests import Book, Digests, row_of
+from pcircle.comparing.statuses import Comparer
+from pcircle.encoding import text_of
+from pcircle.fmirror.plan import Deleting
+from pcircle.fmirror.work.surplus import KINDS, Finder, Surplus, packed
+from pcircle.fs.directories import Directories, Lease, bases, capacity_of, join_path
+from pcircle.fs.lists import record_of
+from pcircle.fs.scan import Block
+from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.guards import require
+from pcircle.runtime import Context
+from pcircle.signature.manifest import Entry, Manifest
+from pcircle.tool.failures import Failure
+from pcircle.tool.trees import EntryVisitor, TreePlan, TreeTask
+from pcircle.walk.items import Place, handed_back
+from pcircle.walk.opened import Gathering, Open
+from pcircle.walk.visitor import Names, Where
+
+_TOGETHER = 256
+_NO_SUCH = (FileNotFoundError, NotADirectoryError)
+_SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
+
+
+class SurveyPlan(TreePlan, frozen=True, kw_only=True):
+    """What is compared with what a manifest of the `target` says.
+
+    `fields` are those that it has; with `asks` there are others, which are the same in what was
+    last changed before `quiet_ns`. `links`: hard-linked names are to be one in the target as well.
+    Without a `manifest` nothing is done.
+    """
+
+    manifest: bytes
+    target: bytes
+    fields: int
+    window_ns: int | None
+    asks: bool
+    links: bool
+    quiet_ns: int
+    deleting: Deleting
+    token: bytes = b""
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):
+    """Records of a list, of entries that are not known to be as they should be."""
+
+    records: tuple[bytes, ...]
+
+
+class SurveyVisitor(EntryVisitor):
+    """One worker thread's."""
+
+    batch_names: ClassVar[int] = CAPACITY
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        plan: SurveyPlan = task.plan
+        self._plan = plan
+        self._stats = Stats(task.helped)
+        self._comparer = Comparer(plan.fields, plan.window_ns)
+        self._finder = Finder(plan) if plan.deleting.wanted else None
+        top = bases([(plan.target, b"")], plan.directory)
+        self._targets = Directories(top, capacity_of(is_first=task.first is None))
+        self._records: list[bytes] = []
+        self._context: Context[Any] | None = None
+
+    @cached_property
+    def _book(self) -> Book:
+        return Book(Manifest(self._plan.manifest))
+
+    @cached_property
+    def _digests(self) -> Digests:
+        return Digests(self._book.manifest.algorithm, self.counters)
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = context
+
+    def resume(self, base: Open[int], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self._context = context
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`: rank 0 is told."""
+        self._tell(context)
+
+    def close(self) -> None:
+        """Let the directories go."""
+        self._stats.close()
+        self._targets.close()
+
+    def _list(self, path: bytes, context: Context[Any], *, whole: bool = False) -> None:
+        self._records.append(record_of(path or b".", whole=whole))
+        if len(self._records) >= _TOGETHER:
+            self._tell(context)
+
+    def _tell(self, context: Context[Any]) -> None:
+        records, self._records = self._records, []
+        if records:
+            context.note([Told(tuple(records))])
+
+    def fail(
+        self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]
+    ) -> None:
+        """See `EntryVisitor`: the mirror tells of it."""
+        self.counters.failed += 1
+        self._list(path, context, whole=True)
+
+    # ---- directories -----------------------------------------------------------
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`: what the manifest says of it."""
+        super().enter(opened, source, holder)
+        status, context = source.opened.status, require(self._context)
+        above = _CHANGED if holder is None else require(holder.place).since
+        since = _SAME
+        if above == _MOVED:
+            since = _MOVED
+        elif status.st_ctime_ns >= self._plan.quiet_ns:
+            # A rename changes both the directory and the one that it comes into, and nothing below.
+            since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
+        opened.place = Place(source.identity, since=since)
+        entry = self._book.entry(opened.path)
+        if entry is None or entry.kind != b"d":
+            self._list(opened.path, context, whole=True)
+            opened.entered = False
+        elif self._comparer.differences(status, row_of(entry)) or (self._plan.asks and since):
+            self._list(opened.path, context)
+        return None
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterator[Block]:
+        """See `Visitor`. What is surplus is held against all of the source's directory."""
+        names: set[str] | None = None if self._plan.rules else set()  # which leave some out
+        for block in blocks:
+            if names is not None:
+                names.update(*(getattr(block, kind) for kind in KINDS))
+                if len(names) > CAPACITY:
+                    names = None
+            yield block
+            if block.last and self._has_lost(opened.path, names, source.fd):
+                self._find(opened, names, source.fd)
+
+    def _has_lost(self, path: bytes, names: set[str] | None, fd: int) -> bool:
+        """Whether the manifest has an entry that a directory has not."""
+        if self._finder is None:
+            return False
+        entries = self._book.section(path)
+        while some := list(islice(entries, CAPACITY)):
+            if names is None:
+                errors = _errors(self._stats, fd, [entry.name for entry in some])
+                if any(isinstance(error, _NO_SUCH) for error in errors.values()):
+                    return True
+            elif any(text_of(entry.name) not in names for entry in some):
+                return True
+        return False
+
+    def _find(self, opened: Open[int], names: set[str] | None, source_fd: int) -> None:
+        """Tell what the target's directory has more: that is looked at, as it has changed."""
+        context, finder = require(self._context), require(self._finder)
+        try:
+            with self._targets.lease(0, opened.path, readable=True) as lease:
+                for paths in finder.surplus(names, (source_fd, lease.fd), opened.path):
+                    context.note([packed(0, paths)])
+        except _NO_SUCH:
+            pass  # then nothing of it is
+        except OSError:
+            self._list(opened.path, context, whole=True)
+
+    # ---- names -----------------------------------------------------------------
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`."""
+        every = names.all()
+        some, rest = every[:CAPACITY], every[CAPACITY:]
+        errors = _errors(self._stats, fds[0], some)
+        known = self._book.known(where.path)
+        rows = zip(some, self._stats.rows(len(some)), strict=True)
+        for place, (name, row) in enumerate(rows):
+            entry = None if place in errors else known(name)
+            if entry is None or self._differs(where, entry, row, fds[0], context):
+                self._list(join_path(where.path, name), context)
+        counters = self.counters
+        counters.files += len(some)  # whatever they are: they end here
+        counters.sized += len(some)
+        counters.weight += where.weight * len(some)
+        if rest:
+            context.spawn(list(handed_back(where, rest)))
+
+    def _differs(
+        self, where: Where, entry: Entry, row: Row, fd: int, context: Context[Any]
+    ) -> bool:
+        """Whether an entry may be another one than what the manifest has."""
+        plan = self._plan
+        if plan.links and row.st_nlink > 1:
+            return True
+        moved = require(where.place).since == _MOVED
+        if plan.asks and (moved or row.st_ctime_ns >= plan.quiet_ns):
+            return True
+        if self._comparer.differences(row, row_of(entry)):
+            return True
+        stop = context.is_stopping
+        try:
+            return bool(self._digests.differences(plan.fields, entry, entry.name, fd, row, stop))
+        except OSError:
+            return True
+
+
+def _errors(stats: Stats, fd: int, names: Sequence[bytes]) -> dict[int, OSError]:
+    try:
+        stats.look(fd, names)
+    except Failed as failed:
+        return failed.errors
+    return {}
+
+
+class SurveyTask(TreeTask):
+    """One rank's part, or a thread's."""
+
+    notice_type = Failure | Told | Surplus
+    visitor_type = SurveyVisitor
+    plan: SurveyPlan
+
+    def begin(self) -> None:
+        """See `TreeTask`. Look-ups of one overlap where they take long."""
+        division = divide(self.plan.threads)
+        self.threads, self.max_threads = division.workers, division.most
+        self.helped = division.helped_of(0 if self.first is None else len(self.first.parts))
+
+    def walker(self, visitor: EntryVisitor) -> Any:
+        """See `TreeTask`."""
+        self._own: Any = visitor
+        return super().walker(visitor)
+
+    def begun(self, counters: Any) -> Iterator[Any]:
+        """See `TreeTask`."""
+        return super().begun(counters) if self.plan.manifest else iter(())
+
+    def close(self) -> None:
+        """See `TreeTask`."""
+        for part in self.parts:
+            part._own.close()
+        super().close()
