@@ -31,7 +31,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
 
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place`
     --inplace and `sync` --fsync. Where `stays` holds, `newer`, `same` and
-    `force` have nothing to decide. With `kept` a `Keeper` decides.
+    `force` have nothing to decide. With `kept` a `Keeper` decides, which may be `near` to content.
     """
 
     stays: bool = False
@@ -41,6 +41,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     in_place: bool = False
     sync: bool = False
     kept: bool = False
+    near: bool = False
 
     @property
     def decides(self) -> bool:
@@ -58,7 +59,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     @property
     def plain(self) -> bool:
         """Whether a file whose name is free is simply written."""
-        return not (self.beside or self.sync)
+        return not (self.beside or self.sync or self.near)
 
 
 class Keeper(Protocol):
@@ -80,6 +81,18 @@ class Keeper(Protocol):
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Give what is complete under another name its own, whatever has that. OSError."""
+
+    def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
+        """Whether the content of an open file of the source is at hand elsewhere."""
+
+    def gives_content(
+        self,
+        name: bytes,
+        source: tuple[int, os.stat_result],
+        out: int,
+        copy: Callable[[int, int, os.stat_result], None],
+    ) -> bool:
+        """Give an empty copy its content from elsewhere, perhaps by `copy`; whether it could."""
 
     def close(self) -> None:
         """The job has ended: let go of what is open."""

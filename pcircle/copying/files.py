@@ -197,7 +197,9 @@ class Copier:
             if not early and self.means.stays(source_fd, source, target_fd, name):
                 return COPIED
             if status.st_size > self._settings.large_bytes:
-                return LARGE
+                keeper = self.names.keeper
+                if keeper is None or not keeper.has_content(name, fd, status):
+                    return LARGE
             try:
                 self._whole(fd, status, target_fd, name)
             except OSError as error:
@@ -245,7 +247,7 @@ class Copier:
     def _fill(self, fd: int, status: os.stat_result, creation: Creation, target_fd: int) -> None:
         try:
             with trying("clone" if self._mover.must_clone else "copy"):
-                self._content(fd, creation.fd, status)
+                self._content(fd, creation, status)
             if self._settings.keep.any or creation.written != creation.name:
                 with trying("set the attributes of the copy of"):
                     creation.held = self._held(fd, creation)
@@ -277,8 +279,10 @@ class Copier:
             with trying("flush the copy of"):
                 os.fsync(fd)
 
-    def _content(self, fd: int, out: int, status: os.stat_result) -> None:
-        watch = self._watch
+    def _content(self, fd: int, creation: Creation, status: os.stat_result) -> None:
+        watch, keeper, out = self._watch, self.names.keeper, creation.fd
+        if keeper and keeper.gives_content(creation.name, (fd, status), out, self._moved):
+            return None
         if not watch.reads:
             return self._moved(fd, out, status)
         watch.begin_at(0)
@@ -343,10 +347,12 @@ class Copier:
     def _move(self, fd: int, out: int, offset: int, length: int, pair: Pair | None) -> int:
         """As of `Mover.move`, slice by slice where somebody keeps to a pace."""
         watch, move = self._watch, self._mover.move
-        if not watch.is_paced:
+        if not watch.is_paced and length <= self._settings.large_bytes:
             return move(fd, out, offset, length, pair)
         done = 0
         while done < length:
+            if length > self._settings.large_bytes and self.means.is_stopping():
+                raise Changed("it was unfinished when the job stopped")
             part = min(watch.slice_bytes, length - done)
             watch.due(part)
             moved = move(fd, out, offset + done, part, pair)

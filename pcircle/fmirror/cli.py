@@ -88,6 +88,10 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("--link-dest", metavar="DIR", action="append", help=text)
     text = "leave out what B lacks and DIR has unchanged (repeatable)"
     add("--compare-dest", metavar="DIR", action="append", help=text)
+    text = "take content that DIR has from there, not from A (repeatable)"
+    add("--copy-dest", metavar="DIR", action="append", help=text)
+    text = "as --copy-dest, sharing the blocks of DIR (repeatable)"
+    add("--reflink-dest", metavar="DIR", action="append", help=text)
     add("--moved", action="store_true", help="rename in B what only has another path in A")
     add("-a", "--archive", action="store_true", help="keep everything (default)")
     add_preserve(add, "all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,6 +46,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     looks: bool = False
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
+    copy_dest: tuple[bytes, ...] = ()
+    reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
 
     @property
@@ -73,7 +75,8 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         target = target.rstrip(b"/") or target
     _refuse(typed)
     dry = typed.dry_run or typed.plan is not None
-    link_dest = tuple(os.path.abspath(os.fsencode(each)) for each in typed.link_dest or ())
+    link_dest = _trees(typed.link_dest)
+    copy_dest, reflink_dest = _trees(typed.copy_dest), _trees(typed.reflink_dest)
     snapshot = None
     if typed.snapshot is not None:
         snapshot = snapshots.wanted(typed.snapshot, typed.keep, target)
@@ -81,7 +84,6 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         link_dest = link_dest if last is None else (last, *link_dest)
         if not typed.dry_run or os.path.isdir(target):  # a dry run makes no B
             target = snapshot.unfinished
-    every = typed.full_every
     return MirrorOptions(
         **common(typed),
         tool="fmirror",
@@ -94,12 +96,14 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
         reflink=typed.reflink,
         sparse=typed.sparse,
-        existing=Existing(kept=True, sync=typed.fsync),
+        existing=Existing(kept=True, near=bool(copy_dest or reflink_dest), sync=typed.fsync),
         checkpoint=_wish(typed),
         dry=dry,
         link_dest=link_dest,
         snapshot=snapshot,
-        compare_dest=tuple(os.path.abspath(os.fsencode(each)) for each in typed.compare_dest or ()),
+        compare_dest=_trees(typed.compare_dest),
+        copy_dest=copy_dest,
+        reflink_dest=reflink_dest,
         moved=typed.moved,
         itemize=typed.itemize or (dry and typed.verbose > 0),
         verify=typed.verify,
@@ -118,10 +122,22 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         changed=typed.changed,
         plan=typed.plan,
         apply=typed.apply,
-        since_manifest=typed.since_manifest,
-        changed_from=typed.changed_from,
-        full_every_s=None if every is None else interval_s("--full-every", every),
+        **_told(typed),
     )
+
+
+def _told(typed: argparse.Namespace) -> dict[str, Any]:
+    """What tells what has changed, and how often all is looked at all the same."""
+    every = typed.full_every
+    return {
+        "since_manifest": typed.since_manifest,
+        "changed_from": typed.changed_from,
+        "full_every_s": None if every is None else interval_s("--full-every", every),
+    }
+
+
+def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
+    return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
 
 
 def _keep(typed: argparse.Namespace) -> Keep:
@@ -228,6 +244,13 @@ def _refuse(typed: argparse.Namespace) -> None:
         raise UsageError("--changed=fs cannot be combined with filters or --files-from")
     if typed.signature is not None and (typed.link_dest or typed.compare_dest):
         raise UsageError("--signature cannot be combined with --link-dest or --compare-dest")
+    for name in ("copy_dest", "reflink_dest"):
+        for other in ("signature", "verify"):
+            if getattr(typed, name) and getattr(typed, other):
+                text = "what is not read from A cannot be compared with it"
+                raise UsageError(f"{_option(name)} cannot be combined with --{other}: {text}")
+    if typed.reflink_dest and typed.reflink == "never":
+        raise UsageError("--reflink-dest cannot be combined with --reflink=never")
     if typed.files_from is not None and typed.delete is not None:
         raise UsageError("--delete cannot be combined with --files-from")
 

@@ -51,7 +51,8 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
     attributes, since the last complete run has seen to it: see `pcircle.fmirror.earlier.state`.
     `itemize`: with a line for each change. What is missing in the target and as it should be in one
-    of `link_dest` is linked to that, and what is so in one of `compare_dest` left out: whole paths.
+    of `link_dest` is linked to that, and what is so in one of `compare_dest` left out; content that
+    one of `copy_dest` or `reflink_dest` has is taken from there: whole paths.
     """
 
     upkeep: Upkeep = Upkeep()
@@ -60,6 +61,8 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     itemize: bool = False
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
+    copy_dest: tuple[bytes, ...] = ()
+    reflink_dest: tuple[bytes, ...] = ()
 
     def more_options(self) -> dict[str, bytes]:
         """See `Plan`."""
@@ -69,6 +72,9 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
         others = self.link_dest, self.compare_dest
         if any(others):
             more["--link-dest or --compare-dest"] = msgspec.msgpack.encode(others)
+        near = self.copy_dest, self.reflink_dest
+        if any(near):
+            more["--copy-dest or --reflink-dest"] = msgspec.msgpack.encode(near)
         return more
 
 

@@ -22,6 +22,7 @@ from pcircle.fmirror.refusals import (
     refuse_apart,
     refuse_inside,
     refuse_other,
+    refuse_without_clones,
     warn_of_slash,
 )
 from pcircle.fmirror.removal import Found
@@ -133,10 +134,14 @@ class MirrorProgram(CopyProgram):
         refuse_inside(source, target)
         if options.plan is not None:
             planning.refuse_within(options.plan, source, target)
-        for other in (*options.link_dest, *options.compare_dest):
+        others = options.link_dest + options.compare_dest + options.copy_dest
+        for other in (*others, *options.reflink_dest):
             refuse_other(other, source, target)
-        for other in options.link_dest:
-            refuse_apart("--link-dest", other, os.stat(other).st_dev, target)
+        for name, trees in ("link", options.link_dest), ("reflink", options.reflink_dest):
+            for other in trees:
+                refuse_apart(f"--{name}-dest", other, os.stat(other).st_dev, target)
+        if options.reflink_dest:
+            refuse_without_clones(target, self.complain)
         self.identity = state.identity_of(source)
         self.known = state.read(state.place_of(options.kept_at, options.state_dir))
         now = changes.source_of(source)
@@ -190,6 +195,8 @@ class MirrorProgram(CopyProgram):
             "itemize": options.itemize,
             "link_dest": options.link_dest,
             "compare_dest": options.compare_dest,
+            "copy_dest": options.copy_dest,
+            "reflink_dest": options.reflink_dest,
         }
 
     @property

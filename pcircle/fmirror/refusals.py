@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pcircle.errors import UsageError
+from pcircle.fs.data import Mover
 from pcircle.fs.directories import at_and_above
 from pcircle.trusted import directory, make_directory
 from pcircle.ui.names import show
@@ -64,6 +65,29 @@ def refuse_apart(option: str, path: bytes, device: int, target: bytes) -> None:
     if os.path.isdir(there) and os.stat(there).st_dev != device:
         text = f"{option} '{show(path)}' is not on the file system of '{show(target)}'"
         raise UsageError(text)
+
+
+def refuse_without_clones(target: bytes, say: Callable[[str], None]) -> None:
+    """UsageError if files on the target's file system can't share blocks: two of no name are asked.
+
+    Where there are none the copy of each file finds it out.
+    """
+    there = target if os.path.isdir(target) else os.path.dirname(target.rstrip(b"/")) or b"."
+    fds: list[int] = []
+    try:
+        for _ in range(2):
+            fds.append(os.open(there, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        try:
+            Mover("always").clone(fds[0], fds[1])
+        except OSError as error:
+            text = f"the file system of '{show(target)}' cannot share blocks ({error.strerror})"
+            raise UsageError(f"--reflink-dest: {text}; --copy-dest copies") from None
+    except OSError as error:
+        text = f"cannot tell whether '{show(target)}' can share blocks ({error.strerror})"
+        say(f"--reflink-dest: {text}: files that cannot are copied")
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def has_entries(path: bytes) -> bool:

@@ -31,7 +31,8 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     """A mirror's result.
 
     `touched` are those of the `skipped` whose attributes alone were brought up to date, `linked`
-    those that were linked to an entry of `--link-dest`, `surplus`
+    those that were linked to an entry of `--link-dest`, `nearby` those of the `files` whose content
+    a tree of `--copy-dest` or `--reflink-dest` gave, `surplus`
     the paths that only the target had, `removed` the entries that went (or were moved to the
     backup), `moved` the files that `--moved` has renamed before, of so many `moved_bytes`.
     `withheld` says why nothing was removed, if something was to be.
@@ -40,6 +41,7 @@ class MirrorReport(Report, frozen=True, kw_only=True):
 
     touched: int
     linked: int = 0
+    nearby: int = 0
     moved: int = 0
     moved_bytes: int = 0
     surplus: int = 0
@@ -77,7 +79,7 @@ class MirrorConsole(Console):
         self.report: MirrorReport | None = None
         self._moved = 0, 0
         self.candidates = Candidates()
-        self.entries = self._touched = self._linked = 0
+        self.entries = self._touched = self._linked = self._nearby = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -103,18 +105,23 @@ class MirrorConsole(Console):
                 self.results.text([change.line])
             if self._dry and change.line:
                 count(linked, change.name.mode, change.size_bytes)
+                linked.nearby += change.name.near and not change.linked
         if linked.completed:
             outcome = _with(outcome, linked)
         total = Counters.total(report.counts for report in outcome.reports)
         self.entries = total.found
-        self._touched, self._linked = total.touched, total.linked
+        self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
         """The report of the copy as one of a mirror."""
         fields = {name: getattr(report, name) for name in report.__struct_fields__}
         return MirrorReport(
-            **fields, touched=self._touched, linked=self._linked, surplus=self.found.count
+            **fields,
+            touched=self._touched,
+            linked=self._linked,
+            nearby=self._nearby,
+            surplus=self.found.count,
         )
 
     def summary(self, report: Report) -> str:

@@ -18,7 +18,7 @@ class Counted(Counts):
     the directories found, `scans_done` those read.
     `special_skipped` are special files that are not copied without -a, `touched` those of the
     skipped whose attributes alone were brought up to date, `linked` those that were linked to an
-    entry of another tree.
+    entry of another tree, and `nearby` the files whose content another tree gave.
     """
 
     found: int
@@ -29,6 +29,7 @@ class Counted(Counts):
     special_skipped: int
     touched: int
     linked: int
+    nearby: int
 
 
 class Counters(Measured, Counted):

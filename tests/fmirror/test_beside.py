@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
@@ -17,8 +21,10 @@ from .running import (
     every_launcher,
     mirrored,
     needs_rsync,
+    needs_strace,
     run_fmirror,
 )
+from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
 
@@ -122,8 +128,157 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
         (["--compare-dest", source], "lies in"),
         (["--link-dest", b"/proc"], "not on the file system of"),
         (["--link-dest", place, "--signature"], "cannot be combined"),
+        (["--copy-dest", source], "lies in"),
+        (["--copy-dest", place, "--verify"], "cannot be combined with --verify"),
+        (["--reflink-dest", place, "--signature"], "cannot be combined with --signature"),
+        (["--reflink-dest", place, "--reflink=never"], "cannot be combined with --reflink=never"),
+        (["--reflink-dest", b"/proc"], "not on the file system of"),
+        (["--reflink-dest", place], "cannot share blocks (Operation not supported)"),
     ]
     for words, text in cases:
         finished = run_fmirror(TWO, *words, source, target)
         assert finished.code == 2, words
         assert text in finished.said
+
+
+def nearby(tmp_path: Path, launcher: Launcher | None, *words: str | bytes) -> dict[str, int]:
+    """What a run has counted, and its dry run before it must have said so."""
+    found = []
+    for more in (["--dry-run"], []):
+        path = tmp_path / "report"
+        mirrored(launcher, "--json", str(path), *more, *words)
+        report = json.loads(path.read_bytes())
+        found.append({name: report[name] for name in ("files", "nearby", "skipped", "bytes")})
+    assert found[0] == found[1]
+    return found[1]
+
+
+def bytes_read(log: Path, top: bytes) -> int:
+    """How many bytes of files below `top` the calls of a log have read."""
+    found = 0
+    for line in log.read_bytes().splitlines():
+        match = re.match(rb"\d+ +\w+\(\d+<([^>]*)>.* = (\d+)$", line)
+        if match and match[1].startswith(top + b"/"):
+            found += int(match[2])
+    return found
+
+
+@every_launcher
+@pytest.mark.parametrize("more", [[], ["-c"], ["--size-only"]], ids=" ".join)
+def test_content_is_taken_from_a_tree_beside(
+    place: bytes, tmp_path: Path, launcher: Launcher, more: list[str]
+) -> None:
+    """Whatever else of it differs: what the copy is to be comes from the source."""
+    source, other, target = (place + each for each in (b"/a", b"/yesterday", b"/b"))
+    for number in range(3):
+        tree = Tree(source + b"/%d" % number, 60 + number)
+    size = (5 << 20) + 7
+    for name in (b"large", b"holes", b"mode", b"owner", b"list", b"twice"):
+        path = write_file(source + b"/" + name, name * (size if name == b"large" else 9000))
+        os.utime(path, (10**9, 10**9))
+    os.truncate(source + b"/holes", size)
+    os.utime(source + b"/holes", (10**9, 10**9))
+    os.link(source + b"/twice", source + b"/0/twice again")
+    copy_of(source, other)
+    os.chmod(source + b"/mode", 0o600)
+    os.chown(source + b"/owner", 2, 3)
+    os.setxattr(source + b"/list", "user.own", b"1")
+    for _ in range(10):
+        tree.edit()
+    os.utime(write_file(source + b"/new", b"new"), (10**9, 10**9))
+    before = state(other)
+    counted = nearby(tmp_path, launcher, "--copy-dest", other, *more, source, target)
+    assert differences(source, target) == ""
+    assert state(other) == before
+    assert 4 < counted["nearby"] < counted["files"]
+    counted = nearby(tmp_path, launcher, "--copy-dest", other, *more, source, target)
+    assert (counted["files"], counted["nearby"]) == (0, 0)
+
+
+@needs_strace
+def test_what_is_taken_is_not_read_in_the_source(place: bytes, tmp_path: Path) -> None:
+    """A large file, too; and only what the file is, not what its name is in the other tree."""
+    source, other, target = (place + each for each in (b"/a", b"/other", b"/b"))
+    os.mkdir(source)
+    for name, size in ((b"small", 100), (b"large", 6 << 20), (b"changed", 100)):
+        os.utime(write_file(source + b"/" + name, b"x" * size), (10**9, 10**9))
+    copy_of(source, other)
+    os.utime(other + b"/changed", (1, 1))
+    log = tmp_path / "calls"
+    calls = "read,readv,pread64,preadv,copy_file_range,sendfile"
+    prefix = ["strace", "-f", "-y", "-o", str(log), "-e", f"trace={calls}"]
+    words = ("-q", "-j1", "--chunksize=1M", "--reflink=never", "--copy-dest", other)
+    assert run_fmirror(None, *words, source, target, prefix=prefix).code == 0
+    assert differences(source, target) == ""
+    assert bytes_read(log, source) == 100
+
+
+@pytest.mark.parametrize("kind", ["btrfs", "xfs"])
+def test_blocks_are_shared(mount: Callable[..., bytes], tmp_path: Path, kind: str) -> None:
+    """Of what is there: nothing is written but what has changed."""
+    disk = mount(kind, 1 << 30)
+    source, other, target = (disk + each for each in (b"/a", b"/yesterday", b"/b"))
+    os.makedirs(source + b"/d")
+    for number in range(8):
+        path = write_file(source + b"/d/%d" % number, os.urandom((8 << 20) + 11))
+        os.utime(path, (10**9, 10**9))
+    subprocess.run(["cp", "-a", "--reflink=never", source, other], check=True)
+    os.utime(source + b"/d/7", (10**9, 10**9 + 1))
+    os.chmod(source + b"/d/6", 0o640)
+    before = used(disk)
+    counted = nearby(tmp_path, TWO, "--reflink-dest", other, "--reflink=auto", source, target)
+    assert (counted["files"], counted["nearby"]) == (8, 7)
+    assert differences(source, target) == ""
+    assert used(disk) - before < 4 << 20  # 7 is cloned from the source
+    for number in range(7):
+        shared = extents(target + b"/d/%d" % number)
+        assert shared == extents(other + b"/d/%d" % number)
+        assert shared != extents(source + b"/d/%d" % number)
+
+
+def used(disk: bytes) -> int:
+    subprocess.run(["sync", "-f", disk], check=True)
+    status = os.statvfs(disk)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
+
+
+def extents(path: bytes) -> list[bytes]:
+    """Where the blocks of a file are."""
+    line: list[str | bytes] = ["filefrag", "-v", path]
+    found = subprocess.run(line, check=True, capture_output=True).stdout
+    return re.findall(rb"^ *\d+: +\d+\.\. +\d+: +(\d+)\.\.", found, re.MULTILINE)
+
+
+@needs_strace
+def test_what_cannot_be_read_beside_is_copied(place: bytes) -> None:
+    source, other = place + b"/a", place + b"/other"
+    os.mkdir(source)
+    for number in range(4):
+        path = write_file(source + b"/%d" % number, os.urandom(200_000 << 2 * number))
+        os.utime(path, (10**9, 10**9))
+    copy_of(source, other)
+    for number in range(4):
+        name = os.fsdecode(other + b"/%d" % number)
+        calls = "inject=copy_file_range,preadv,pread64,readv,sendfile,ioctl:error=EIO"
+        prefix = ["strace", "-f", "-P", name, "-o", "/dev/null", "-e", calls]
+        target = place + b"/b%d" % number
+        words = ("-q", "-j1", "--copy-dest", other, source, target)
+        assert run_fmirror(None, *words, prefix=prefix).code == 0
+        assert differences(source, target) == ""
+
+
+def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) -> None:
+    """Files without checksums of their blocks can't give them to others, on btrfs."""
+    disk = mount("btrfs", 1 << 28)
+    source, other, target = (disk + each for each in (b"/a", b"/other", b"/b"))
+    os.mkdir(source)
+    os.mkdir(other)
+    subprocess.run(["chattr", "+C", other], check=True)
+    for number in range(4):
+        path = write_file(source + b"/%d" % number, os.urandom(200_000 << number))
+        os.utime(path, (10**9, 10**9))
+    subprocess.run(["cp", "-a", "--reflink=never", source + b"/.", other], check=True)
+    finished = run_fmirror(TWO, "--json", "-", "--reflink-dest", other, source, target)
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == ""
+    assert b'"nearby": 0,' in finished.out

@@ -14,9 +14,7 @@ from contextlib import suppress
 
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.keeping import Keeping
-from pcircle.trusted import directory
-
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+from pcircle.fmirror.work.others import Others
 
 
 class Beside:
@@ -26,33 +24,25 @@ class Beside:
         self._links = plan.keep.links
         self._keeping = keeping
         self._dry = dry
-        self._trees = [(path, True) for path in plan.link_dest]
-        self._trees += [(path, False) for path in plan.compare_dest]
-        self._tops: list[int] = []
-        self._at: tuple[int, bytes] | None = None
-        self._fds: list[tuple[int, bool]] = []  # of what has the path at hand, where there is one
+        self._others = Others((*plan.link_dest, *plan.compare_dest))
+        self._linked = len(plan.link_dest)  # of them
 
     def close(self) -> None:
         """Let the directories go."""
-        self._leave()
-        self._at = None
-        for fd in self._tops:
-            if fd >= 0:
-                os.close(fd)
-        self._tops.clear()
+        self._others.close()
 
     def has(self, root: int, path: bytes, name: bytes, fds: tuple[int, int]) -> bool | None:
         """Whether a name of a directory was linked; None if neither that nor is left out."""
-        if not self._trees:
+        if not self._others:
             return None
         with suppress(OSError):  # then it is copied, which tells of it
             if fds[1] >= 0 and _status(name, fds[1]) is not None:
                 return None
-            self._enter(root, path)
             source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
             if self._links and source.st_nlink > 1:
                 return None  # which names are one is the copy's affair
-            for fd, links in self._fds:
+            for number, fd in self._others.at(root, path):
+                links = number < self._linked
                 there = _status(name, fd)
                 if there is None or stat.S_IFMT(there.st_mode) != stat.S_IFMT(source.st_mode):
                     continue
@@ -62,42 +52,6 @@ class Beside:
                 if not links or self._dry or _linked(name, fd, fds[1], there):
                     return links
         return None
-
-    def _enter(self, root: int, path: bytes) -> None:
-        if self._at == (root, path):
-            return
-        self._leave()
-        self._at = root, path
-        if not self._tops:
-            self._tops = [_opened(tree) for tree, _ in self._trees]
-        for top, (_, links) in zip(self._tops, self._trees, strict=True):
-            with suppress(OSError):  # there it is missing
-                self._fds.append((_below(top, path), links))
-
-    def _leave(self) -> None:
-        for fd, _ in self._fds:
-            os.close(fd)
-        self._fds.clear()
-
-
-def _opened(path: bytes) -> int:
-    """A tree, or -1 if somebody has taken it away since it was named."""
-    try:
-        return directory(path)
-    except OSError:
-        return -1
-
-
-def _below(top: int, path: bytes) -> int:
-    """The directory of this path below another one, open. OSError."""
-    fd = os.dup(top)
-    for part in filter(None, path.split(b"/")):
-        try:
-            inner = os.open(part, _FLAGS, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
-    return fd
 
 
 def _status(name: bytes, directory_fd: int) -> os.stat_result | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pcircle.comparing import fields
 from pcircle.copying.extras import Extras
+from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.copying.target import Names
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
@@ -53,6 +54,7 @@ class DryMirrorVisitor(DryVisitor):
         self._keeping = Keeping(mirror, counters, Extras(plan.keep, counters, Names(plan, 0)))
         self._judge = Judge(mirror, self._keeping)
         self._existing = mirror.upkeep.existing
+        self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._finder = Finder(mirror) if mirror.deleting.wanted else None
         self._plans = mirror.acts.plan
@@ -140,6 +142,7 @@ class DryMirrorVisitor(DryVisitor):
         self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
     ) -> None:
         root, path, marks = where.root, join_path(where.path, name), steps.NONE
+        near = False
         if self._limits is not None:
             self._limits.operations(2)
         try:
@@ -155,12 +158,14 @@ class DryMirrorVisitor(DryVisitor):
                 self._foretold.check(root, where.path, target_fd, name)
             if different & fields.CONTENT:
                 self._refuse(name, source_fd, source, old)
+                near = self._is_near(where, name, source_fd, source)
+                self.counters.nearby += near and not self._judge.is_linked(source)
             if self._plans and (different or self._judge.is_linked(source)):
                 marks = _marks(source, name, target_fd)
         except OSError as error:
             self._fail(root, path, error, context)
             return
-        self._judge.say(path, source, old, different, context, marks=marks)
+        self._judge.say(path, source, old, different, context, marks=marks, near=near)
         self.counters.sized += 1
         mode, size = source.st_mode, source.st_size if stat.S_ISREG(source.st_mode) else 0
         stays = not different & fields.CONTENT and (old is None or old.st_nlink == 1)
@@ -185,6 +190,17 @@ class DryMirrorVisitor(DryVisitor):
         if old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND:
             context.note([packed(root, [path])])
 
+    def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
+        """Whether another tree has the content."""
+        if not self._has_near or not stat.S_ISREG(source.st_mode):
+            return False
+        fd = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
+        try:
+            self._keeping.enter(where.root, where.path)
+            return self._keeping.has_content(name, fd, source)
+        finally:
+            os.close(fd)
+
     def _refuse(
         self, name: bytes, source_fd: int, source: os.stat_result, old: os.stat_result | None
     ) -> None:
@@ -203,6 +219,7 @@ class DryMirrorVisitor(DryVisitor):
     def tell(self, context: Context[Any]) -> None:
         """An item ends."""
         self._beside.close()
+        self._keeping.close()
         self._judge.tell(context)
 
 

@@ -45,7 +45,7 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 class LinkedName(NamedTuple):
     """A name of an inode of several; `inode` is that of the target's, if it is of the kind.
 
-    `marks` are those of both sides, for a plan.
+    `near`: another tree has its content. `marks` are those of both sides, for a plan.
     """
 
     path: bytes
@@ -53,6 +53,7 @@ class LinkedName(NamedTuple):
     size: int
     different: int
     inode: int
+    near: int
     marks: bytes
 
 
@@ -134,11 +135,15 @@ class Judge:
         context: Context[Any],
         *,
         marks: bytes = b"-",
+        near: bool = False,
     ) -> None:
-        """Tell of an entry, if there is something to tell; with the `marks` of a plan."""
+        """Tell of an entry, if there is something to tell; with the `marks` of a plan.
+
+        `near`: another tree has its content.
+        """
         if self.is_linked(source):
             number = source.st_dev if self._plan.one_node else 0
-            self._linked.append(_record(number, path, source, old, different, marks))
+            self._linked.append(_record(number, path, (source, old), different, near, marks))
         elif different and self._plan.itemize:
             look = self._plan.upkeep.look
             self._said.append(line_of(different, source.st_mode, path, look=look))
@@ -169,14 +174,20 @@ class Judge:
 
 
 def _record(
-    number: int, path: bytes, source: Status, old: Status | None, different: int, marks: bytes
+    number: int,
+    path: bytes,
+    sides: tuple[Status, Status | None],
+    different: int,
+    near: bool,
+    marks: bytes,
 ) -> bytes:
     """A name, so that in order those of an inode are together, files before directories."""
+    source, old = sides
     *above, name = path.split(b"/")
     place = b"".join(b"\2%b\0" % each for each in above)
     inode = 0 if old is None or different & fields.KIND else old.st_ino
-    numbers = b"%d %d %d %d %b" % (source.st_mode, source.st_size, different, inode, marks)
-    return b"%016x%016x%b\1%b\0\0%b" % (number, source.st_ino, place, name, numbers)
+    numbers = b"%d %d %d %d %d" % (source.st_mode, source.st_size, different, inode, near)
+    return b"%016x%016x%b\1%b\0\0%b %b" % (number, source.st_ino, place, name, numbers, marks)
 
 
 def count(counters: Counters, mode: int, size: int) -> None:
@@ -220,5 +231,5 @@ def _read(record: bytes) -> LinkedName:
     key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
     path = b"/".join(each[1:] for each in key.split(b"\0"))
     *numbers, marks = text.split(b" ")
-    mode, size, different, inode = map(int, numbers)
-    return LinkedName(path, mode, size, different, inode, marks)
+    mode, size, different, inode, near = map(int, numbers)
+    return LinkedName(path, mode, size, different, inode, near, marks)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from typing import Any
 
 from pcircle.comparing import fields
@@ -22,6 +23,7 @@ from pcircle.comparing.statuses import Comparer
 from pcircle.copying.extras import Extras, held_by_path
 from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work.backup import Backup
+from pcircle.fmirror.work.near import Near
 from pcircle.fs.directories import join_path
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
@@ -65,6 +67,7 @@ class Keeping:
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
+        self._near = Near(plan, self._is_same)
         self._compared: tuple[tuple[Any, ...], bool] = (), False
         self._root, self._path = 0, b""
         self.aside: list[tuple[int, bytes, bytes]] = []
@@ -77,6 +80,40 @@ class Keeping:
         """Let go of the backup's directories."""
         if self._backup is not None:
             self._backup.close()
+        self._near.close()
+
+    # ---- content from elsewhere ------------------------------------------------
+
+    def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
+        """See `Keeper`."""
+        return bool(self._near) and self._near.has((self._root, self._path), name, fd, source)
+
+    def gives_content(
+        self,
+        name: bytes,
+        source: tuple[int, os.stat_result],
+        out: int,
+        copy: Callable[[int, int, os.stat_result], None],
+    ) -> bool:
+        """See `Keeper`."""
+        if not self._near:
+            return False
+        where = self._root, self._path
+        given = self._near.fill(where, name, source, out, copy)
+        self._counters.nearby += given
+        return given
+
+    def _is_same(
+        self, fds: tuple[int, int], statuses: tuple[os.stat_result, os.stat_result]
+    ) -> bool:
+        """Whether two open files are taken to have the same content, as one of the target would."""
+        source, other = statuses
+        different = self.comparer.differences(source, other)
+        if source.st_size != other.st_size or self._upkeep.look == "none":
+            return False
+        if self._upkeep.look == "content" or self._is_doubted(source):
+            return self._contents.same(fds, 0, source.st_size)
+        return self._upkeep.look == "size" or not different & fields.MTIME
 
     # ---- what stays ------------------------------------------------------------
 
@@ -132,8 +169,8 @@ class Keeping:
         if not stat.S_ISREG(source.st_mode):
             return True
         look = self._upkeep.look
-        doubted = self._read_from_ns is not None and source.st_ctime_ns >= self._read_from_ns
-        if look == "content" or (doubted and not different & fields.MTIME):
+        doubted = self._is_doubted(source) and not different & fields.MTIME
+        if look == "content" or doubted:
             with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):
                 stamps = tuple((s.st_dev, s.st_ino, s.st_size, s.st_ctime_ns) for s in statuses)
                 if stamps != self._compared[0]:  # who tells of it has asked before
@@ -144,6 +181,9 @@ class Keeping:
         if look == "none":
             return False
         return look == "size" or not different & fields.MTIME
+
+    def _is_doubted(self, source: os.stat_result) -> bool:
+        return self._read_from_ns is not None and source.st_ctime_ns >= self._read_from_ns
 
     def _touch(self, source: os.stat_result, old: os.stat_result, names: Sides) -> None:
         source_fd, source_name, target_fd, name = names

@@ -70,6 +70,7 @@ class MirrorVisitor(CopyVisitor):
         if plan.link_dest or plan.compare_dest:
             self._beside = Beside(plan, self._keeper)
             self.does_small = False
+        self.does_small &= not (plan.copy_dest or plan.reflink_dest)
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
