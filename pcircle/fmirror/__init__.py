@@ -25,10 +25,10 @@ def apply(plan: str, **options: object) -> MirrorReport | None:
 
 def _called(paths: tuple[str | bytes, ...], options: dict[str, object]) -> MirrorReport | None:
     from pcircle.encoding import text_of
-    from pcircle.fmirror.cli import parser
+    from pcircle.fmirror.cli import bare, parser
     from pcircle.fmirror.command import called
     from pcircle.tool.shell import words_of
 
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
-    typed = parser().parse([*words_of(options), "--", *operands], {})
+    typed = parser().parse([*words_of(options), "--", *operands], bare)
     return called(typed)

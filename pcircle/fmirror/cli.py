@@ -150,4 +150,4 @@ _BARE = BARE | {
     "--snapshot": "--snapshot=",
 }
 _SHELL = Shell("fmirror", "A B", _USAGE, DESCRIPTION, EPILOG, _add, _carry_out, _BARE, joined)
-parser, main = _SHELL.parser, _SHELL.main
+parser, main, bare = _SHELL.parser, _SHELL.main, _SHELL.bare

@@ -67,6 +67,10 @@ class Survey(Removal):
         self.candidates = Candidates() if console is None else console.candidates
         self.again = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        """See `Removal`."""
+        return {**super().__getstate__(), "candidates": None}
+
     def decided(self, roots: tuple[Any, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
         return super().decided(roots, ranks) | {"acts": Wanted(plan=True)}
@@ -108,6 +112,10 @@ class MoveProgram(ToolProgram):
         self._pairs = pairs
         self._streams = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self.listener = _Listener(options, *self._streams)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See `Removal`."""
+        return {**vars(self), "_pairs": (), "_streams": (), "listener": None}
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options, ranks = self._options, len(nodes)
