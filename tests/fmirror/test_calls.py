@@ -56,7 +56,7 @@ def test_in_a_process_with_threads(
     options: dict[str, object] = {"delete": True, "jobs": jobs}
     if more:
         options[more] = True if more == "moved" else os.fsdecode(place) + "/kept"
-    report = mirror(*sides, **options)
+    report = mirror(sides[0], sides[1], **options)
     assert report is not None
     assert (report.exit_code, report.removed > 0) == (0, True)
     assert report.moved == (more == "moved")
