@@ -7,6 +7,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
@@ -74,6 +76,8 @@ def _carried_out(
         code = 0 if code == EntriesFailed.exit_code else code  # the copy meets them again
     if code:
         return code, None
+    if moved is not None:
+        options = msgspec.structs.replace(options, renamed=moved.renamed)
     code = run_copy(options, made)
     copied = program[0]
     options, typed = copied.mirror, require(copied.typed)  # with what a plan has
@@ -193,6 +197,7 @@ def _remove(
         dry=options.dry,
         keeps=backup is not None,
         rules=() if console is None else console.rules,
+        renamed=options.renamed.old,
         plan=options.plan,
         applied=None if applied is None else partial(planning.removals, applied),
     )

@@ -21,7 +21,7 @@ from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole
-from pcircle.fmirror.work.alike import Candidates, Moved, Pair
+from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed
 from pcircle.fmirror.work.moving import MovePlan, MoveTask
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, Task
@@ -85,15 +85,24 @@ class _Listener(Observer[tuple[int, int]]):
     def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
         self._results = Results("fmirror", options.json, lambda text: None)
         self._said = options.itemize and not options.silent
+        self._renamed: list[Renamed] = []
         self._lines, self._paths = lines, paths
         self.result = 0, 0
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         for value in values:
+            if isinstance(value, Renamed):
+                self._renamed.append(value)
+                continue
             self._lines.write(value.text)
             self._paths.write(value.paths)
             if self._said:
                 self._results.text([value.said])
+
+    def renamed(self) -> Renamed:
+        """What would be renamed, in a dry run."""
+        some = self._renamed
+        return Renamed(b"".join(each.new for each in some), b"".join(each.old for each in some))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
         self.result = outcome.result or (0, 0)
@@ -124,7 +133,8 @@ class MoveProgram(ToolProgram):
         shares = (None if rate is None else rate / ranks for rate in rates)
         where = options.sources[0], options.target, working_directory()
         acts = Wanted(options.json_lines is not None, end)
-        return msgspec.msgpack.encode(MovePlan(*where, options.keep.links, acts, *shares))
+        plan = MovePlan(*where, options.keep.links, acts, options.dry, *shares)
+        return msgspec.msgpack.encode(plan)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         decided = msgspec.msgpack.decode(plan, type=MovePlan)
@@ -137,12 +147,13 @@ class MoveProgram(ToolProgram):
 
     def moved(self) -> Moved:
         """What was done, on rank 0."""
-        told = []
+        told: list[bytes] = []
         for stream in self._streams:
             stream.seek(0)
             told.append(stream.read())
             stream.close()
-        return Moved(*self.listener.result, *told)
+        lines, paths = told
+        return Moved(*self.listener.result, lines, paths, self.listener.renamed())
 
 
 def _items(pairs: Iterable[Pair]) -> Iterator[tuple[Pair, ...]]:
@@ -166,6 +177,7 @@ def move(
     `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
     """
     more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": True}
+    more["moved"] = not options.dry
     never = Wish(never=True)
     code, console = looked(
         msgspec.structs.replace(options, **_QUIET, **_UNTOLD, **more, checkpoint=never)

@@ -15,6 +15,7 @@ from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.owning import owning
 from pcircle.fmirror.plan import Deleting, Look, Upkeep
 from pcircle.fmirror.snapshots import Snapshot
+from pcircle.fmirror.work.alike import Renamed
 from pcircle.fs.metadata import Keep
 from pcircle.tool.filters import attributes_of
 from pcircle.tool.options import common
@@ -27,7 +28,10 @@ from pcircle.walk.attributes import ANY
 
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
-    """A mirror, as asked for. One that `looks` says nothing, and only finds what has `moved`."""
+    """A mirror, as asked for. One that `looks` says nothing, and only finds what is `moved` then.
+
+    `renamed` is what a dry run has found so.
+    """
 
     upkeep: Upkeep
     deleting: Deleting
@@ -44,11 +48,17 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     itemize: bool = False
     moved: bool = False
     looks: bool = False
+    renamed: Renamed = Renamed()
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()
     reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is changed, by this or by what follows from it."""
+        return self.dry and not (self.looks and self.moved)
 
     @property
     def kept_at(self) -> bytes:
@@ -260,7 +270,6 @@ def _refuse_with_moved(typed: argparse.Namespace) -> None:
     if typed.delete is None:
         raise UsageError("--moved requires --delete: what stays in B cannot be renamed")
     for option, given in (
-        ("--dry-run", typed.dry_run),
         ("--ignore-times", typed.ignore_times),
         ("--changed=fs", typed.changed == "fs"),
         ("--link-dest", typed.link_dest),

@@ -50,15 +50,17 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
 
     Entries that were last changed before `quiet_ns`, on the source and on the target, have the same
     attributes, since the last complete run has seen to it: see `pcircle.fmirror.earlier.state`.
-    `itemize`: with a line for each change. What is missing in the target and as it should be in one
-    of `link_dest` is linked to that, and what is so in one of `compare_dest` left out; content that
-    one of `copy_dest` or `reflink_dest` has is taken from there: whole paths.
+    `itemize`: with a line for each change. Files that would be `renamed` by now, which is as of
+    `pcircle.fmirror.work.alike.Paths`, are not missing. What is missing in the target and as it
+    should be in one of `link_dest` is linked to that, and what is so in one of `compare_dest` left
+    out; content that one of `copy_dest` or `reflink_dest` has is taken from there: whole paths.
     """
 
     upkeep: Upkeep = Upkeep()
     deleting: Deleting = Deleting()
     quiet_ns: tuple[int, int] | None = None
     itemize: bool = False
+    renamed: bytes = b""
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()

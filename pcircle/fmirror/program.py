@@ -27,6 +27,7 @@ from pcircle.fmirror.refusals import (
 )
 from pcircle.fmirror.removal import Found
 from pcircle.fmirror.report import MirrorConsole
+from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
 from pcircle.fmirror.work.task import JournaledMirror, MirrorTask
@@ -83,7 +84,7 @@ class MirrorProgram(CopyProgram):
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         snapshot, options = self._mirror.snapshot, self._mirror
-        if os.path.isdir(options.sources[0]) and not (options.dry and not options.looks):
+        if os.path.isdir(options.sources[0]) and not options.is_idle:
             place = state.place_of(options.kept_at, options.state_dir, b"lock")
             self._lock.take(place, options.kept_at)
         if snapshot is not None:
@@ -193,6 +194,7 @@ class MirrorProgram(CopyProgram):
             "deleting": options.deleting,
             "quiet_ns": quiet_ns,
             "itemize": options.itemize,
+            "renamed": options.renamed.new,
             "link_dest": options.link_dest,
             "compare_dest": options.compare_dest,
             "copy_dest": options.copy_dest,
@@ -287,6 +289,7 @@ class MirrorProgram(CopyProgram):
         console.rules = kept_rules(decided)
         console.look, console.itemizes = decided.upkeep.look, decided.itemize
         console.plans = decided.acts.plan
+        console.renamed = Paths(self._mirror.renamed.old)
         self._touch()
         if self.changes is not None and self.changes.surplus:
             console.found.add(packed(0, self.changes.surplus))
@@ -299,7 +302,7 @@ class MirrorProgram(CopyProgram):
     def _touch(self) -> None:
         """Remember that the target may change from now on, whatever becomes of this run."""
         options = self._mirror
-        if self.known is None or (options.dry and not options.looks):
+        if self.known is None or options.is_idle:
             return
         place = state.place_of(options.kept_at, options.state_dir)
         try:

@@ -16,14 +16,17 @@ from typing import IO, Any
 import msgspec
 
 from pcircle.errors import StoppedEarly
+from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.backup import Backup, going
 from pcircle.fmirror.work.surplus import Surplus
+from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
+from pcircle.fs.scan import Block
 from pcircle.fs.sorting import pieces
 from pcircle.fs.trouble import tried
-from pcircle.guards import require
+from pcircle.guards import require, require_type
 from pcircle.removing.plan import Counters, RemovalPlan
-from pcircle.removing.remover import RemoveTask
+from pcircle.removing.remover import Remover, RemoveTask
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
 from pcircle.tool.planned import Planned
@@ -34,6 +37,7 @@ from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule
+from pcircle.walk.opened import Open
 from pcircle.walk.roots import Root
 
 _DELETING = b"*deleting   "
@@ -85,10 +89,34 @@ class Deletions(Actions):
         super().done(action, root, path, kind, *rest, **named)
 
 
+class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
+    """Files that would be `renamed` by now are not there any more, see `Paths`."""
+
+    renamed: bytes = b""
+
+
+class Deleter(Remover):
+    """Removes what is left when files were renamed, if only in a dry run."""
+
+    def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
+        super().__init__(task, counters)
+        self._renamed = Paths(require_type(DeletionPlan, task.plan).renamed)
+
+    def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`."""
+        for block in super().meant(opened, blocks, source):
+            if len(self._renamed):
+                path, some = opened.path, block.files
+                some[:] = [n for n in some if join_path(path, os.fsencode(n)) not in self._renamed]
+            yield block
+
+
 class Task(RemoveTask):
     """A rank's part, or a thread's."""
 
     tool = "fmirror"
+    visitor_type = Deleter
+    plan: DeletionPlan
     actions_type = Deletions
 
 
@@ -139,11 +167,12 @@ class Removal(ChangeProgram):
 
     With `keeps` it only counts and tells: all of it is moved to the backup then. What `rules` leave
     out stays, and so do the directories that lead to it. With `plan` what would go is added to that
-    file, and `applied` gives what a plan has of what was found: nothing else goes then.
+    file, and `applied` gives what a plan has of what was found: nothing else goes then. `renamed`
+    is as of `DeletionPlan`.
     """
 
     name, said = "fmirror", "removed"
-    plan_type, task_type, console_type = RemovalPlan, Task, Console
+    plan_type, task_type, console_type = DeletionPlan, Task, Console
 
     def __init__(
         self,
@@ -155,6 +184,7 @@ class Removal(ChangeProgram):
         dry: bool,
         keeps: bool,
         rules: Sequence[Rule] = (),
+        renamed: bytes = b"",
         plan: str | None = None,
         applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
     ) -> None:
@@ -165,7 +195,13 @@ class Removal(ChangeProgram):
             more["filters"] = [("include", _REPLACED), *map(_as_typed, rules)]
         typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
-            typed, [target], recursive=applied is None, keep_root=True, listed=True, keep_times=True
+            typed,
+            [target],
+            recursive=applied is None,
+            keep_root=True,
+            listed=True,
+            keep_times=True,
+            renamed=renamed,
         )
         self.found = found
         self.entries_planned = 0

@@ -10,7 +10,7 @@ import msgspec
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
-from pcircle.fmirror.work.alike import Alone, Candidates, Moved
+from pcircle.fmirror.work.alike import Alone, Candidates, Moved, Paths
 from pcircle.fmirror.work.judging import Groups, Linked, count
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
@@ -79,6 +79,7 @@ class MirrorConsole(Console):
         self.report: MirrorReport | None = None
         self._moved = 0, 0
         self.candidates = Candidates()
+        self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
         self.entries = self._touched = self._linked = self._nearby = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
@@ -86,7 +87,7 @@ class MirrorConsole(Console):
         others = []
         for value in values:
             if isinstance(value, Surplus):
-                self.found.add(value)
+                self.found.add(value.without(self.renamed) if len(self.renamed) else value)
             elif isinstance(value, Linked):
                 self._groups.add(value)
             elif isinstance(value, Alone):
@@ -155,7 +156,8 @@ class MirrorConsole(Console):
         self._moved = moved.files, moved.size
         if moved.files and not self.quiet:
             files, size = plural(moved.files, "file", "files"), format_size(moved.size)
-            self.note(f"{self.tool}: {files} renamed, {size} not copied")
+            would = "would be " if self._dry else ""
+            self.note(f"{self.tool}: {files} {would}renamed, {size} not copied")
         try:
             moved.log(json_lines, list_out)
         except OSError as error:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pcircle.fmirror import mirror
 from tests.conftest import SOAK
-from tests.fcp.running import TWO, Launcher
+from tests.fcp.running import ONE, TWO, Launcher
 from tests.fcp.trees import remove_tree, write_file
 
 from .edits import Tree, cleared, copy_of
@@ -121,6 +121,72 @@ def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
     assert (again.files, again.touched, again.removed, again.moved) == (0, 0, 0, 0)
 
 
+_MOVING = re.compile(rb"\*moving     (.*) => (.*)")
+
+
+@searched(25, soak=1000)
+@given(seed=st.integers(0, 2**40))
+def test_a_dry_run_tells_what_a_run_does(shared: bytes, seed: int) -> None:
+    """But that of a renamed file an attribute is set; and it touches nothing."""
+    source, target = cleared(shared)
+    tree = Tree(source, seed)
+    files_below(source + b"/moving", seed, count=4)
+    copy_of(source, target)
+    _renamed(tree, target)
+    if os.path.isdir(source + b"/moving"):
+        os.rename(source + b"/moving", source + b"/moved")
+    path = shared + b"/report"
+    words: list[str | bytes] = ["-j1", "-i", "--delete", "--moved", "--allow-empty"]
+    words += ["--json", path, source, target]
+    told, reports = [], []
+    for more in (["--dry-run"], []):
+        before = state(source), state(target)
+        told.append(set(mirrored(None, *more, *words).out.splitlines()))
+        reports.append(json.loads(Path(os.fsdecode(path)).read_bytes()))
+        assert not more or before == (state(source), state(target))
+    moved = {found[2] for found in map(_MOVING.fullmatch, told[0]) if found is not None}
+    # The renaming makes directories, which the copy then finds there with other times.
+    dry, real = ({line for line in lines if line[:2] not in (b"cd", b".d")} for lines in told)
+    assert dry == {line for line in real if not (line[:2] == b".f" and line[12:] in moved)}
+    for name in ("moved", "moved_bytes", "removed", "surplus"):
+        assert reports[0][name] == reports[1][name], name
+    assert differences(source, target) == ""
+
+
+@every_launcher
+def test_every_launcher_tells_of_renames(place: bytes, launcher: Launcher) -> None:
+    """In lines, lists and counts; what must not go is not renamed, and --max-delete holds."""
+    source, target = place + b"/a", place + b"/b"
+    files_below(source + b"/old", 1)
+    copy_of(source, target)
+    os.rename(source + b"/old", source + b"/new")
+    os.rename(target + b"/old/2/2", target + b"/old top")
+    mirrored(ONE, "--exclude=*", source, target)  # so that there is something to remember
+    before = state(source), state(target), beside(place)
+    lines = place + b"/lines"
+    words: list[str | bytes] = ["--delete", "--moved", "--dry-run", source, target]
+    finished = mirrored(launcher, "-v", "--json-lines", lines, *words)
+    told = [json.loads(line) for line in Path(os.fsdecode(lines)).read_bytes().splitlines()]
+    os.unlink(lines)
+    moves = [each for each in told if each["action"] == "move"]
+    assert len(moves) == finished.out.count(b"*moving ") == 20
+    assert {each["state"] for each in told} == {"planned"}
+    goes = sorted(each["path"] for each in told if each["action"] == "delete")
+    assert goes == ["old", "old/0", "old/1", "old/2"]
+    assert not [each for each in told if each["action"] == "copy" and each["kind"] == "f"]
+    said = run_fmirror(launcher, *words).said
+    assert "20 files would be renamed" in said
+    assert "4 entries would be removed" in said
+    mirrored(launcher, "--max-delete", "3", *words, code=4)
+    mirrored(launcher, "--max-delete", "4", *words)
+    assert (state(source), state(target), beside(place)) == before
+
+
+def beside(place: bytes) -> dict[str, bytes]:
+    """The files that are not in either tree."""
+    return {path.name: path.read_bytes() for path in Path(os.fsdecode(place)).glob(".*")}
+
+
 def test_what_is_alike_but_not_the_same_is_copied(place: bytes) -> None:
     """Content decides; of hard-linked files, empty ones and those left out nothing is renamed."""
     source, target = place + b"/a", place + b"/b"
@@ -171,7 +237,7 @@ def test_refusals_leave_all_as_it_was(place: bytes) -> None:
     before = state(target)
     finished = mirrored(TWO, "--delete", "--moved", source, target, code=2)
     assert finished.said.count("is empty and") == 1
-    for words in ([], ["--delete", "--dry-run"], ["--delete", "-I"]):
+    for words in ([], ["--delete", "--plan", "p"], ["--delete", "-I"]):
         mirrored(TWO, "--moved", *words, source, target, code=2)
     assert state(target) == before
 

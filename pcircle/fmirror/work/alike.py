@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
+import xxhash
 
 from pcircle.comparing.moves import Alike, Pairing
+from pcircle.guards import require_type
 from pcircle.ui.errorlog import LogFile
 
 _OURS = b".fcp-"
+_BYTES = 8
 
 
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
@@ -29,13 +35,45 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
     mtime_ns: int
 
 
+class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """What would be renamed: by the paths that files would have, and by those that they have.
+
+    Of each path eight bytes, see `Paths`.
+    """
+
+    new: bytes = b""
+    old: bytes = b""
+
+
+def packed(path: bytes) -> bytes:
+    """A path as `Paths` knows it."""
+    return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
+
+
+class Paths:
+    """Millions of paths, each in eight bytes: for what a dry run says, as one may be another's."""
+
+    def __init__(self, some: bytes) -> None:
+        """`some` are as of `packed`, in any order."""
+        self._numbers = array("Q", sorted(memoryview(some).cast("Q")))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, path: object) -> bool:
+        number = xxhash.xxh3_64_intdigest(require_type(bytes, path))
+        at = bisect_left(self._numbers, number)
+        return at < len(self._numbers) and self._numbers[at] == number
+
+
 class Moved(NamedTuple):
-    """What was renamed: files, their bytes, and what is to be told of them at the end."""
+    """What was renamed, or would be: files, their bytes, what is to be told of them at the end."""
 
     files: int = 0
     size: int = 0
     lines: bytes = b""
     paths: bytes = b""
+    renamed: Renamed = Renamed()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
         """Add to the logs of actions, when the copy has begun and ended them. OSError."""

@@ -15,6 +15,7 @@ from pcircle.copying.settings import SOURCE_FLAGS
 from pcircle.copying.target import Names
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
+from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge, Linked, count
 from pcircle.fmirror.work.keeping import Keeping
@@ -55,6 +56,7 @@ class DryMirrorVisitor(DryVisitor):
         self._judge = Judge(mirror, self._keeping)
         self._existing = mirror.upkeep.existing
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
+        self._renamed = Paths(mirror.renamed)
         self._beside = Beside(mirror, self._keeping, dry=True)
         self._finder = Finder(mirror) if mirror.deleting.wanted else None
         self._plans = mirror.acts.plan
@@ -154,6 +156,10 @@ class DryMirrorVisitor(DryVisitor):
                 self.counters.linked += linked
                 return
             source, old, different = self._judge.entry(root, where.path, name, fds)
+            if old is None and path in self._renamed:
+                self.counters.skipped += 1
+                self.counters.sized += 1
+                return
             if old is not None:
                 self._foretold.check(root, where.path, target_fd, name)
             if different & fields.CONTENT:

@@ -20,7 +20,7 @@ import msgspec
 from pcircle.comparing.content import Contents
 from pcircle.comparing.sides import Fds, opened
 from pcircle.fmirror.plan import MirrorPlan
-from pcircle.fmirror.work.alike import Alone, Pair
+from pcircle.fmirror.work.alike import Alone, Pair, Renamed, packed
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import Linked
 from pcircle.fmirror.work.surplus import Surplus
@@ -116,13 +116,14 @@ class LookTask(DryMirrorTask):
 
 
 class MovePlan(msgspec.Struct, frozen=True):
-    """What all ranks are told. The rates are of each rank."""
+    """What all ranks are told. The rates are of each rank. With `dry` nothing is renamed."""
 
     source: bytes
     target: bytes
     directory: bytes
     links: bool
     acts: Wanted
+    dry: bool = False
     bytes_per_s: float | None = None
     operations_per_s: float | None = None
 
@@ -131,11 +132,12 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
     """One rank's part of renaming. `pairs` are on rank 0; a result is files, and their bytes."""
 
     structured = False
-    notice_type = Lines
+    notice_type = Lines | Renamed
 
     def __init__(self, plan: MovePlan, rank: int, pairs: Iterable[tuple[Pair, ...]]) -> None:
         self._pairs = pairs
-        self._actions = Actions("fmirror", plan.acts, rank)
+        self._actions = Actions("fmirror", plan.acts, rank, planned=plan.dry)
+        self._dry = plan.dry
         sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
         self._directories = Directories(sides, capacity_of(is_first=True), written=True)
         self._links = plan.links
@@ -162,6 +164,7 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
     def process(self, item: tuple[Pair, ...], context: Context[Any]) -> tuple[int, int]:
         self._stop = context.is_stopping
         files = size = 0
+        renamed = []
         for pair in item:
             if context.stopping:
                 break
@@ -173,10 +176,14 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
                 continue
             if moved:
                 files, size = files + 1, size + pair.size
+                renamed.append(pair)
                 said = f"{MOVING}{show(pair.old)} => {show(pair.new)}\n".encode()
                 why = ("moved", f"from {show(pair.old)}")
                 self._actions.done("move", 0, pair.new, "f", pair.size, said=said, why=why)
         self._actions.tell(context)
+        if self._dry and renamed:
+            new = b"".join(packed(pair.new) for pair in renamed)
+            context.note([Renamed(new, b"".join(packed(pair.old) for pair in renamed))])
         return files, size
 
     def _move(self, pair: Pair) -> bool:
@@ -196,6 +203,8 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
             now = os.stat(old_name, dir_fd=target.fd, follow_symlinks=False)
             if not os.path.samestat(now, statuses[1]):
                 return False
+            if self._dry:
+                return self._has_room(above, name)
             with self._made(above) as there:
                 rename_to_free(old_name, name, target.fd, there.fd)
             if os.fstat(fds[1]).st_ctime_ns == statuses[1].st_ctime_ns:
@@ -226,6 +235,17 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
                 os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
         except _NO_SUCH:
             return False
+        return True
+
+    def _has_room(self, path: bytes, name: bytes) -> bool:
+        """Whether a file could be renamed to a name of a directory, made if need be. OSError."""
+        with suppress(FileNotFoundError), self._directories.lease(1, path) as lease:
+            os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+            return False
+        while path:
+            path = path.rpartition(b"/")[0]
+            with suppress(FileNotFoundError), self._directories.lease(1, path):
+                break
         return True
 
     def _made(self, path: bytes) -> Lease:

@@ -11,7 +11,7 @@ files, marks and checkpoints.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -40,6 +40,11 @@ class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
     root: int
     paths: bytes
     was: bytes = b""
+
+    def without(self, some: Container[bytes]) -> Surplus:
+        """Less those."""
+        paths = self.paths.split(b"\0")[:-1]
+        return packed(self.root, [path for path in paths if path not in some])
 
 
 class Decided(Protocol):
