@@ -80,7 +80,9 @@ class Changer(Changing):
     def __init__(self, task: Any, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
         plan = self._plan
-        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, follow=plan.follow)
+        self._choose = choosing(
+            plan.rules, plan.wanted, plan.now_ns, follow=plan.follow, tally=self.counters
+        )
         self._is_wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._lists = plan.wish.lists
         self._depends = self._wisher.depends or plan.applies or plan.follow

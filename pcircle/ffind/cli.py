@@ -109,6 +109,8 @@ def parser() -> FindParser:
         group=None,
         kind=None,
         match=None,
+        skip_offline=False,
+        recall=False,
     )
     return p
 

@@ -268,6 +268,8 @@ _PLAIN: dict[str, Any] = {
     "group": None,
     "kind": None,
     "match": None,
+    "skip_offline": False,
+    "recall": False,
     "by_time": None,
     "one_file_system": False,
 }

@@ -45,11 +45,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from pcircle.buffers import anonymous
+from pcircle.fs.lustre import is_released
+from pcircle.mounts import type_of_device
 from pcircle.writing import write_at
 
 BUFFER_BYTES = 512 << 10
@@ -80,6 +83,11 @@ _FINAL = frozenset(
     )
 )
 _ZEROS = bytes(BLOCK_BYTES)
+# Of these a file without blocks is only sparse, or in its inode: none has an archive behind it.
+_UNTIERED = frozenset(
+    b"tmpfs devtmpfs ramfs ext2 ext3 ext4 xfs btrfs bcachefs f2fs zfs overlay vfat exfat".split()
+)
+_INLINE_BYTES = 64 << 10  # so much is kept in inodes or as less than a block, GPFS has 4 KiB
 
 
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
@@ -276,3 +284,33 @@ class Mover:
 def pair_of(source_fd: int, target_fd: int) -> Pair:
     """The devices of two open files."""
     return os.fstat(source_fd).st_dev, os.fstat(target_fd).st_dev
+
+
+class Tiers:
+    """Tells which files have their data elsewhere, as on tape, without opening one."""
+
+    def __init__(self, *, follow: bool = False) -> None:
+        self._follow = follow
+        self._types: dict[int, bytes | None] = {}  # by device
+
+    def is_offline(self, name: bytes, directory_fd: int, status: os.stat_result) -> bool:
+        """Whether the file of this name and status has to be fetched to be read.
+
+        Lustre tells it by the layout, and one block at the most of what is released. Elsewhere a
+        file counts as such that has no blocks, and more bytes than fit into an inode, where an
+        archive may be behind the file system. So does one there that is nothing but a hole.
+        """
+        if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
+            return False
+        device = status.st_dev
+        if device not in self._types:
+            self._types[device] = type_of_device(device)
+        type_ = self._types[device]
+        if type_ == b"lustre":
+            try:
+                path = b"/proc/self/fd/%d/%b" % (directory_fd, name)
+                return is_released(path, follow=self._follow)
+            except OSError:
+                return False  # the tool will find out why
+        known = type_ is not None and type_ not in _UNTIERED
+        return known and not status.st_blocks and status.st_size > _INLINE_BYTES

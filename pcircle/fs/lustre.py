@@ -66,6 +66,7 @@ END_OF_FILE: Final = (1 << 64) - 1
 
 RAID0: Final = 0x001
 DATA_ON_METADATA: Final = 0x100
+RELEASED: Final = 0x80000000
 OVERSTRIPED: Final = 0x200
 COMPRESSED: Final = 0x800
 _FLAGS_OF_PATTERN = 0xFFFF0000  # released, with holes
@@ -305,18 +306,31 @@ def common_stripe_bytes(layout: Layout) -> int:
     return math.lcm(*sizes) if sizes else 0
 
 
-def read_layout(file: int | bytes) -> bytes | None:
-    """The attribute of an open file or of a path, which is followed; None if it has none.
+def read_layout(file: int | bytes, *, follow: bool = True) -> bytes | None:
+    """The attribute of an open file or of a path; None if it has none. With `follow` of what a
+    link leads to.
 
     A directory without a default of its own answers with the file system's.
     OSError if it can't be told.
     """
     try:
-        return os.getxattr(file, ATTRIBUTE)
+        return os.getxattr(file, ATTRIBUTE, follow_symlinks=follow)
     except OSError as error:
         if error.errno not in _NO_LAYOUT:
             raise
         return None
+
+
+def is_released(path: bytes, *, follow: bool) -> bool:
+    """Whether the data of a file is in the archive alone. OSError if it can't be told."""
+    value = read_layout(path, follow=follow)
+    try:
+        layout = None if value is None else parse(value)
+    except ValueError:
+        return False
+    parts = layout.components if isinstance(layout, Composite) else ()
+    stripes = [layout] if isinstance(layout, Stripes) else [part.stripes for part in parts]
+    return any(each is not None and each.pattern & RELEASED for each in stripes)
 
 
 def is_lustre(path: bytes) -> bool:

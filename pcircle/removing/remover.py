@@ -79,7 +79,7 @@ class Remover(EntryVisitor):
         )
         self.does_bare = plain and not self._dry and self._acts is None
         self.in_place = plan.one_node  # the kernel lets one at a time change a directory
-        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns)
+        self._choose = choosing(plan.rules, plan.wanted, plan.now_ns, tally=self.counters)
         wanted = None if plan.applies else test_of_directory(plan.wanted, plan.now_ns)
         self._is_wanted = wanted  # of directories that held nothing
         self._steadiness = Steadiness()

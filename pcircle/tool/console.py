@@ -199,6 +199,10 @@ class Console(Observer[R]):
                     log.close()
                 except OSError as error:
                     self._fail_log(what, error)
+        counted: list[Any] = [self.counted(report.counts) for report in outcome.reports]
+        offline = sum(each.offline for each in counted)
+        if offline and not self.quiet:
+            self.note(f"{self.tool}: {plural(offline, 'offline file', 'offline files')} left out")
         code, reasons = outcome.code, list(outcome.reasons)
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))

@@ -25,6 +25,7 @@ class Walked(Protocol):
     links: int
     special: int
     failed: int
+    offline: int
     weight: float
 
     def row(self) -> tuple[int, ...]: ...
@@ -87,7 +88,8 @@ class Entries(Measured, Counting):
     """The counters of a walk: entries found, and how each came to an end.
 
     Each of those `found` ends as exactly one of files, directories, links, special or failed.
-    `scans_due` are the directories found, `scans_done` those read.
+    `scans_due` are the directories found, `scans_done` those read; `offline` are files that were
+    left out since their data is elsewhere.
     """
 
     found: int
@@ -98,6 +100,7 @@ class Entries(Measured, Counting):
     links: int
     special: int
     failed: int
+    offline: int
 
 
 def reported(report: type[msgspec.Struct], total: Counting) -> dict[str, int]:

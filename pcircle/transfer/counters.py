@@ -35,10 +35,12 @@ class Counted(Counts):
 class Counters(Measured, Counted):
     """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
 
+    `offline` are files that were left out since their data is elsewhere.
     `resumed` and `resumed_bytes` are what of all that an earlier run has done. `ahead` are the
     large files that have not begun, whose bytes are known since they were met.
     """
 
+    offline: int
     resumed: int
     resumed_bytes: int
     ahead: int

@@ -235,6 +235,8 @@ def _add_attributes(add: Callable[..., object], root: str, owners: str, groups: 
         action="append",
         help=f"with a match of REGEX in the path below {root}",
     )
+    add("--skip-offline", action="store_true", help="leave out files whose data is on tape")
+    add("--recall", action="store_true", help="not available yet")
 
 
 def add_safety(p: argparse.ArgumentParser) -> None:

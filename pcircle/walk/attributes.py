@@ -1,4 +1,6 @@
-"""Filters by what an entry is: its kind, path, size, owner and times. Cheap ones come first.
+"""Filters by what an entry is: kind, path, size, owner, times, and where its data is.
+
+Cheap ones come first.
 
 They choose among what is no directory: directories are always entered, since what is meant may be
 in them. An entry is looked up only if a filter needs that, once for all of these, and only if the
@@ -13,10 +15,11 @@ import os
 import re
 import stat
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
+from pcircle.fs.data import Tiers
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.status import birth_ns
@@ -56,7 +59,8 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True):
 
     Changed (as `by_time` says) after `newer`, and no later than `older`; of `min_bytes` to
     `max_bytes`; of one of these owners and groups; of one of the kinds, letters of `KINDS`; and
-    with a match of each regular expression in its path below the root.
+    with a match of each regular expression in its path below the root. `online`: its data is in the
+    file system, and not on tape.
     """
 
     newer: Moment | None = None
@@ -68,13 +72,20 @@ class Attributes(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[int, ...] | None = None
     kinds: str | None = None
     match: tuple[bytes, ...] = ()
+    online: bool = False
+
+
+class Tally(Protocol):
+    """Where files that are left out as offline are counted."""
+
+    offline: int
 
 
 ANY = Attributes()
 
 
 def chooser_of(
-    wanted: Attributes, now_ns: int, *, follow: bool
+    wanted: Attributes, now_ns: int, *, follow: bool, tally: Tally | None = None
 ) -> Callable[[Block, bytes, int], None]:
     """A function that leaves out of a block of a directory, by its path and descriptor, the rest.
 
@@ -85,6 +96,7 @@ def chooser_of(
     kinds = KINDS if wanted.kinds is None else wanted.kinds
     among = [*tests, _is_of(kinds)] if set(_SPECIAL) - set(kinds) else tests
     born = _born(wanted, now_ns, follow=follow)
+    here = _Here(tally, follow=follow) if wanted.online else None
 
     def some(names: Names, is_wanted: bool, tests: Sequence[Test], path: bytes, fd: int) -> Names:
         if not (names and is_wanted):
@@ -92,8 +104,8 @@ def chooser_of(
         if patterns:
             paths = ((name, join_path(path, os.fsencode(name))) for name in names)
             names = [name for name, whole in paths if all(find(whole) for find in patterns)]
-        if tests or born is not None:
-            return [name for name in names if _passes(name, fd, tests, born, follow)]
+        if tests or born is not None or here is not None:
+            return [name for name in names if _passes(name, fd, tests, born, here, follow)]
         return names
 
     def choose(block: Block, path: bytes, fd: int) -> None:
@@ -128,8 +140,28 @@ def test_of_directory(
     return is_wanted
 
 
+class _Here:
+    """Finds and counts files whose data is elsewhere."""
+
+    def __init__(self, tally: Tally | None, *, follow: bool) -> None:
+        self._tally = tally
+        self._tiers = Tiers(follow=follow)
+
+    def test(self, name: bytes, directory_fd: int, status: os.stat_result) -> bool:
+        if not self._tiers.is_offline(name, directory_fd, status):
+            return True
+        if self._tally is not None:
+            self._tally.offline += 1
+        return False
+
+
 def _passes(
-    name: str, directory_fd: int, tests: Sequence[Test], born: BirthTest | None, follow: bool
+    name: str,
+    directory_fd: int,
+    tests: Sequence[Test],
+    born: BirthTest | None,
+    here: _Here | None,
+    follow: bool,
 ) -> bool:
     try:
         status = os.stat(name, dir_fd=directory_fd, follow_symlinks=follow)
@@ -137,7 +169,9 @@ def _passes(
         return True  # the tool will find out why
     if not all(test(status) for test in tests):
         return False
-    return born is None or born(os.fsencode(name), directory_fd)
+    if born is not None and not born(os.fsencode(name), directory_fd):
+        return False
+    return here is None or here.test(os.fsencode(name), directory_fd, status)
 
 
 def _born(wanted: Attributes, now_ns: int, *, follow: bool) -> BirthTest | None:

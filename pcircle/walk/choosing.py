@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
-from pcircle.walk.attributes import ANY, Attributes, chooser_of
+from pcircle.walk.attributes import ANY, Attributes, Tally, chooser_of
 from pcircle.walk.globs import Chooser, Rule
 
 Choose = Callable[[Block, bytes, int], None]
@@ -23,18 +23,20 @@ def choosing(
     now_ns: int = 0,
     *,
     follow: bool = False,
+    tally: Tally | None = None,
 ) -> Choose:
     """A function that leaves out of a block of a directory, by its path, what the rules do.
 
     Then what has not the attributes that are wanted, for which it gets the directory's descriptor;
-    `now_ns` is what times are counted from, and with `follow` links are what they lead to.
+    `now_ns` is what times are counted from, and with `follow` links are what they lead to. Files
+    that are left out as offline are counted in the `tally`.
     """
     steps: list[Choose] = []
     if rules:
         chooser = Chooser(rules)
         steps.append(lambda block, path, fd: _choose(block, path, chooser))
     if wanted != ANY:
-        steps.append(chooser_of(wanted, now_ns, follow=follow))
+        steps.append(chooser_of(wanted, now_ns, follow=follow, tally=tally))
 
     def choose(block: Block, path: bytes, fd: int) -> None:
         for step in steps:

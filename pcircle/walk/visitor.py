@@ -40,6 +40,7 @@ class Tally(Protocol):
 
     found: int
     scans_due: int
+    offline: int
     weight: float
 
 

@@ -152,7 +152,9 @@ class Walker(Generic[P]):
         self._tally = tally
         self._rank = rank
         self._lists = lists
-        self._choose = choosing(scope.rules, scope.wanted, scope.now_ns, follow=scope.follow)
+        self._choose = choosing(
+            scope.rules, scope.wanted, scope.now_ns, follow=scope.follow, tally=tally
+        )
         self._takes_all = not scope.rules and not scope.follow and scope.wanted == ANY
         # Where nothing is chosen; lists choose for each directory.
         self._does_small = visitor.does_small and self._takes_all and not scope.one_file_system

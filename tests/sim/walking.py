@@ -123,7 +123,7 @@ class Tally:
     """See `pcircle.walk.visitor.Tally`."""
 
     def __init__(self) -> None:
-        self.found = self.scans_due = 0
+        self.found = self.scans_due = self.offline = 0
         self.weight = 0.0
 
 

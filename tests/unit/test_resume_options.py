@@ -108,6 +108,7 @@ def test_each_part_of_what_is_compared_counts() -> None:
         (1,),
         "f",
         (b"x",),
+        True,
     )
     names = Attributes.__struct_fields__
     parts += [("wanted", Attributes(**{n: v})) for n, v in zip(names, some, strict=True)]

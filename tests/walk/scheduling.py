@@ -70,7 +70,7 @@ class Tally:
     """See `pcircle.walk.visitor.Tally`."""
 
     def __init__(self) -> None:
-        self.found = self.scans_due = self.scans_done = 0
+        self.found = self.scans_due = self.scans_done = self.offline = 0
         self.weight = 0.0
 
 

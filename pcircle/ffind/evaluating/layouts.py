@@ -7,9 +7,8 @@ import stat
 from collections.abc import Callable, Iterator
 
 from pcircle.ffind.evaluating.entry import Entry, Test
-from pcircle.fs.lustre import ATTRIBUTE, Component, Layout, Stripes, parse
+from pcircle.fs.lustre import ATTRIBUTE, RELEASED, Component, Layout, Stripes, parse
 
-_RELEASED = 0x80000000  # of a pattern
 _METADATA = "lustre.lmv"
 
 
@@ -75,7 +74,7 @@ def _released() -> Test:
         status = entry.look() if entry.st is None else entry.st
         if status is False or not stat.S_ISREG(status.st_mode):
             return False
-        return any(each.pattern & _RELEASED for each in _stripes(_layout(entry)))
+        return any(each.pattern & RELEASED for each in _stripes(_layout(entry)))
 
     return test
 

@@ -1,0 +1,143 @@
+"""`--skip-offline` and `--recall`, in all tools that have filters.
+
+A file is offline that would have to be fetched, as from tape. On FUSE, as on any file system behind
+which an archive may be, a file without blocks stands for one; a Lustre's layout is played.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pcircle.fs import data
+from pcircle.fs.data import Tiers
+from pcircle.fs.lustre import ATTRIBUTE, RAID0, RELEASED, Stripes, compose
+from tests.fusefs.mounting import Mounted
+
+OFFLINE = b"an archived file"
+SIZE = 1 << 20
+TOOLS: dict[str, list[str]] = {
+    "frm": ["-r", "TREE"],
+    "fls": ["-R", "TREE"],
+    "fchmod": ["-R", "0600", "TREE"],
+    "fdiff": ["TREE", "COPY"],
+    "fcp": ["-T", "TREE", "COPY"],
+    "fmirror": ["--delete", "TREE", "COPY"],
+    "fsum": ["TREE"],
+    "fprof": ["TREE"],
+}
+every_tool = pytest.mark.parametrize("tool", TOOLS)
+
+
+def _run(tool: str, tree: bytes, copy: bytes, *options: str) -> tuple[int, bytes, bytes]:
+    words = {"TREE": tree, "COPY": copy}
+    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", *options]
+    named = [words.get(word, word) for word in TOOLS[tool]]
+    done = subprocess.run([*command, *named], capture_output=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def tree(fuse: Callable[..., Mounted]) -> tuple[bytes, bytes]:
+    """A tree with files that are there, one that is not, and where it is in truth."""
+    mounted = fuse()
+    for top in (b"tree/inner", b"copies"):
+        os.makedirs(os.path.join(mounted.backing, top))
+    inner = os.path.join(mounted.backing, b"tree", b"inner")
+    for name, content in ((b"file", b"x" * SIZE), (b"small", b"x"), (b"empty", b"")):
+        Path(os.fsdecode(inner), os.fsdecode(name)).write_bytes(content)
+    with open(os.path.join(inner, OFFLINE), "wb") as file:
+        file.truncate(SIZE)
+    with open(os.path.join(inner, b"a short hole"), "wb") as file:
+        file.truncate(4096)
+    return os.path.join(mounted.path, b"tree"), inner
+
+
+@every_tool
+def test_files_whose_data_is_elsewhere_are_left_out(
+    tree: tuple[bytes, bytes], tmp_path: Path, tool: str
+) -> None:
+    top, inner = tree
+    copy = os.fsencode(tmp_path / "copy")
+    if tool == "fdiff":
+        subprocess.run(["cp", "-a", top, copy], check=True)
+        os.unlink(os.path.join(copy, b"inner", OFFLINE))
+        subprocess.run(["touch", "-r", inner, os.path.join(copy, b"inner")], check=True)
+    if tool == "fmirror":
+        os.makedirs(os.path.join(copy, b"inner"))
+        Path(os.fsdecode(os.path.join(copy, b"inner", OFFLINE))).write_bytes(b"an old copy")
+    before = os.stat(os.path.join(inner, OFFLINE))
+    code, out, err = _run(tool, top, copy, "--skip-offline", "--progress=never")
+    assert code == 0, err
+    assert b"1 offline file left out" in err
+    if tool in ("fcp", "fmirror"):
+        names = {b"file", b"small", b"empty", b"a short hole"}
+        assert set(os.listdir(os.path.join(copy, b"inner"))) - {OFFLINE} == names
+        assert os.path.exists(os.path.join(copy, b"inner", OFFLINE)) == (tool == "fmirror")
+    after = os.stat(os.path.join(inner, OFFLINE))
+    assert (after.st_mode, after.st_atime_ns) == (before.st_mode, before.st_atime_ns)
+    if tool == "fls":
+        assert b"small" in out
+        assert OFFLINE not in out
+    if tool == "frm":
+        assert os.listdir(inner) == [OFFLINE]
+    if tool == "fchmod":
+        assert stat.S_IMODE(os.stat(os.path.join(inner, b"file")).st_mode) == 0o600
+
+
+@every_tool
+def test_recalling_is_refused(tmp_path: Path, tool: str) -> None:
+    place = os.fsencode(tmp_path)
+    code, _, err = _run(tool, place, place + b"/copy", "--recall")
+    assert code == 2
+    assert b"--recall: not available" in err
+    assert b"--skip-offline" in err
+
+
+def test_a_hole_is_no_archived_file_where_there_is_no_archive(tmp_path: Path) -> None:
+    """As on the usual local file systems."""
+    with open(tmp_path / "hole", "wb") as file:
+        file.truncate(SIZE)
+    said = subprocess.run(
+        [sys.executable, "-m", "pcircle.fls", "-j1", "-R", "--skip-offline", tmp_path],
+        capture_output=True,
+        check=True,
+    )
+    assert b"hole" in said.stdout
+    assert b"offline" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "blocks", "offline"),
+    [(RAID0 | RELEASED, 0, True), (RAID0 | RELEASED, 1, True), (RAID0, 0, False), (None, 0, False)],
+)
+def test_lustre_tells_it_by_the_layout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: int | None, blocks: int, offline: bool
+) -> None:
+    """Of a released file it says one block, and of one that is nothing but a hole none."""
+    (tmp_path / "file").write_bytes(b"")
+    asked = []
+
+    def read(path: bytes, name: str, *, follow_symlinks: bool) -> bytes:
+        asked.append((os.path.basename(path), name, follow_symlinks))
+        if pattern is None:
+            raise OSError(61, "No data available")
+        return compose(Stripes(pattern=pattern, stripe_bytes=1 << 20, count=1))
+
+    monkeypatch.setattr(data, "type_of_device", lambda device: b"lustre")
+    monkeypatch.setattr(os, "getxattr", read)
+    status = os.stat_result(
+        (stat.S_IFREG | 0o600, 1, 1, 1, 0, 0, 100, 0, 0, 0), {"st_blocks": blocks}
+    )
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert Tiers().is_offline(b"file", fd, status) == offline
+    finally:
+        os.close(fd)
+    assert asked == [(b"file", ATTRIBUTE, False)]
