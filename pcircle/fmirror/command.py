@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +48,13 @@ def called(typed: argparse.Namespace) -> MirrorReport | None:
 def _run(typed: argparse.Namespace) -> tuple[int, MirrorReport | None]:
     options = options_of(typed)
     lock = Lock()
-    try:
-        with any_link(options.insecure_links):
-            return _carried_out(typed, options, lock)
-    finally:
-        lock.end()
+    with any_link(options.insecure_links), ExitStack() as ending:
+        ending.callback(lock.end)
+        return _carried_out(typed, options, lock, ending)
 
 
 def _carried_out(
-    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
+    typed: argparse.Namespace, options: MirrorOptions, lock: Lock, ending: ExitStack
 ) -> tuple[int, MirrorReport | None]:
     began_ns = state.now_ns()
     program: list[MirrorProgram] = []
@@ -72,6 +71,7 @@ def _carried_out(
         from pcircle.fmirror.earlier.manifests import Survey  # few runs have one
 
         survey = Survey(typed, options, lock)
+        ending.callback(survey.close_all)
         code = run_tool(survey, options)
         code = 0 if code == EntriesFailed.exit_code else code  # the copy meets them again
     if code:

@@ -77,6 +77,10 @@ class MirrorProgram(CopyProgram):
         self.is_named = False  # by a list of the user's, and nothing else is looked at
         self._gone = Found()  # of what that names
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What ranks that are programs of their own are told: not what only the first one has."""
+        return {**vars(self), "survey": None, "_lock": None}
+
     @property
     def mirror(self) -> MirrorOptions:
         """What is asked for; on rank 0 with what a plan has."""

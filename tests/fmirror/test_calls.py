@@ -10,6 +10,7 @@ import pytest
 
 from pcircle.fmirror import apply, mirror
 from tests.fcp.trees import write_file
+from tests.fsum.running import run_fsum
 
 from .running import as_root, differences, needs_rsync
 
@@ -82,3 +83,26 @@ def test_snapshots_in_a_process_with_threads(sides: tuple[str, str], place: byte
         assert report is not None
         assert report.exit_code == 0
     assert sorted(os.listdir(kept)) == ["2026-11-02", "2026-11-03", "latest"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_manifest_and_a_list_in_a_process_with_threads(
+    sides: tuple[str, str], place: bytes
+) -> None:
+    """What is looked at is found by a job of its own, or read from a file."""
+    source, target = sides
+    manifest, listed = os.fsdecode(place) + "/manifest", os.fsdecode(place) + "/listed"
+    assert mirror(source, target, delete=True, jobs=2) is not None
+    run_fsum(None, "-q", "-o", manifest, target)
+    os.unlink(source + "/new")
+    os.truncate(source + "/inner/4", 1)
+    report = mirror(source, target, delete=True, since_manifest=manifest, jobs=2)
+    assert report is not None
+    assert (report.exit_code, report.removed, report.files) == (0, 1, 1)
+    assert _judged(sides) == ""
+    os.unlink(source + "/inner/5")
+    write_file(os.fsencode(listed), b"inner/5\n")
+    report = mirror(source, target, delete=True, changed_from=listed, jobs=2)
+    assert report is not None
+    assert (report.exit_code, report.removed) == (0, 1)
+    assert _judged(sides) == ""

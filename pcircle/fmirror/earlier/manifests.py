@@ -81,6 +81,10 @@ class Survey(TreeProgram):
         self.found = Found()
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What ranks that are programs of their own are told: not what only the first one has."""
+        return {**vars(self), "found": None, "_records": None, "_lock": None}
+
     def add(self, told: Told) -> None:
         """Some more that is to be looked at. StoppedEarly if there is no room for it."""
         try:
