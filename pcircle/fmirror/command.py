@@ -81,8 +81,11 @@ def _carried_out(
     code = run_copy(options, made)
     copied = program[0]
     options, typed = copied.mirror, require(copied.typed)  # with what a plan has
-    if moved is not None and copied.console is not None:
-        code = worst((code, copied.console.tell_moved(moved, options.json_lines, options.list_out)))
+    if moved is not None:
+        if copied.console is not None:
+            told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
+            code = worst((code, told))
+        moved.close()
     removed = Removed(code)
     removes = options.deleting.wanted or options.apply is not None
     if removes and code in (0, EntriesFailed.exit_code):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import IO, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole
 from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed
-from pcircle.fmirror.work.moving import MovePlan, MoveTask
+from pcircle.fmirror.work.moving import MovePlan, MoveTask, item_of
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, Task
 from pcircle.tool.actions import Lines, Wanted
@@ -147,24 +148,13 @@ class MoveProgram(ToolProgram):
 
     def moved(self) -> Moved:
         """What was done, on rank 0."""
-        told: list[bytes] = []
-        for stream in self._streams:
-            stream.seek(0)
-            told.append(stream.read())
-            stream.close()
-        lines, paths = told
-        return Moved(*self.listener.result, lines, paths, self.listener.renamed())
+        return Moved(*self.listener.result, *self._streams, self.listener.renamed())
 
 
-def _items(pairs: Iterable[Pair]) -> Iterator[tuple[Pair, ...]]:
-    some: list[Pair] = []
-    for pair in pairs:
-        some.append(pair)
-        if len(some) == _PAIRS_TOGETHER:
-            yield tuple(some)
-            some = []
-    if some:
-        yield tuple(some)
+def _items(pairs: Iterable[Pair]) -> Iterator[bytes]:
+    rest = iter(pairs)
+    while some := tuple(islice(rest, _PAIRS_TOGETHER)):
+        yield item_of(some)
 
 
 def move(

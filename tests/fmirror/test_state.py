@@ -11,11 +11,19 @@ import pytest
 
 from pcircle.fmirror import mirror
 from tests.conftest import SOAK
-from tests.fcp.running import ONE, TWO
-from tests.fcp.trees import write_file
+from tests.fcp.running import ONE, TWO, Launcher
+from tests.fcp.trees import make_directory, write_file
 
 from .edits import Tree
-from .running import as_root, differences, mirrored, needs_rsync, needs_strace, run_fmirror
+from .running import (
+    as_root,
+    differences,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
 
 # Change times are compared by whole seconds, and what is younger than two may be unseen.
 _QUIET_S = 3.2
@@ -182,3 +190,26 @@ def test_a_write_whose_time_was_put_back(pair: tuple[bytes, bytes], tmp_path: Pa
     assert differences(source, target) == ""
     mirrored(ONE, source, target)  # which tells the next run nothing of content
     assert "all files are read" in mirrored(TWO, "--ctime", source, target).said
+
+
+@needs_rsync
+@every_launcher
+@pytest.mark.parametrize("words", [[], ["-i"]], ids=str)
+def test_files_that_came_with_a_renamed_directory_are_read(
+    place: bytes, launcher: Launcher, words: list[str]
+) -> None:
+    """They have the size, the time and the old change time of those that had their paths."""
+    source, target = place + b"/a", place + b"/b"
+    for inner, content in ((b"one", b"first"), (b"two/deep", b"other"), (b"same", b"equal")):
+        made = make_directory(source, inner)
+        for number in range(100):
+            os.utime(write_file(made + b"/%d" % number, content), (10**9, 10**9))
+    mirrored(launcher, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    mirrored(launcher, "--ctime", source, target)
+    time.sleep(_QUIET_S)
+    os.rename(source + b"/one", source + b"/aside")
+    os.rename(source + b"/two/deep", source + b"/one")
+    os.rename(source + b"/aside", source + b"/two/deep")
+    mirrored(launcher, "--ctime", "--delete", *words, source, target)
+    assert differences(source, target) == ""

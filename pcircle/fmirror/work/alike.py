@@ -7,7 +7,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 import xxhash
@@ -18,6 +18,7 @@ from pcircle.ui.errorlog import LogFile
 
 _OURS = b".fcp-"
 _BYTES = 8
+_AT_ONCE = 1 << 20
 
 
 class Alone(msgspec.Struct, frozen=True, array_like=True, tag="z"):
@@ -67,22 +68,32 @@ class Paths:
 
 
 class Moved(NamedTuple):
-    """What was renamed, or would be: files, their bytes, what is to be told of them at the end."""
+    """What was renamed, or would be: files, their bytes, and what is to be told of them at the end.
+
+    That is in files.
+    """
 
     files: int = 0
     size: int = 0
-    lines: bytes = b""
-    paths: bytes = b""
+    lines: IO[bytes] | None = None
+    paths: IO[bytes] | None = None
     renamed: Renamed = Renamed()
 
     def log(self, json_lines: str | None, list_out: str | None) -> None:
         """Add to the logs of actions, when the copy has begun and ended them. OSError."""
-        for path, text in ((json_lines, self.lines), (list_out, self.paths)):
-            if path is not None and text:
-                fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-                log = LogFile(fd)
-                log.append(text)
+        for path, stream in ((json_lines, self.lines), (list_out, self.paths)):
+            if path is not None and stream is not None:
+                stream.seek(0)
+                log = LogFile(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+                while text := stream.read(_AT_ONCE):
+                    log.append(text)
                 log.close()
+
+    def close(self) -> None:
+        """Give the space of the files back."""
+        for stream in (self.lines, self.paths):
+            if stream is not None:
+                stream.close()
 
 
 class Candidates:

@@ -64,6 +64,7 @@ class Keeping:
         self.details = Details(wanted, lists=None if given is None else giver_of(given).list)
         self._contents = Contents()
         self._read_from_ns = read_from_ns(plan)
+        self.doubts = False  # what is old in the directory at hand may have come from another one
         self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
         backup = plan.deleting.backup
         self._backup = None if backup is None else Backup(backup)
@@ -183,7 +184,8 @@ class Keeping:
         return look == "size" or not different & fields.MTIME
 
     def _is_doubted(self, source: os.stat_result) -> bool:
-        return self._read_from_ns is not None and source.st_ctime_ns >= self._read_from_ns
+        from_ns = self._read_from_ns
+        return from_ns is not None and (self.doubts or source.st_ctime_ns >= from_ns)
 
     def _touch(self, source: os.stat_result, old: os.stat_result, names: Sides) -> None:
         source_fd, source_name, target_fd, name = names

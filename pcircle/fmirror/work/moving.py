@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
+from zlib import compress, decompress
 
 import msgspec
 
@@ -128,14 +129,19 @@ class MovePlan(msgspec.Struct, frozen=True):
     operations_per_s: float | None = None
 
 
-class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
-    """One rank's part of renaming. `pairs` are on rank 0; a result is files, and their bytes."""
+def item_of(pairs: tuple[Pair, ...]) -> bytes:
+    """Some pairs as an item: packed, since all items begin in the memory of rank 0."""
+    return compress(msgspec.msgpack.encode(pairs), 1)
+
+
+class MoveTask(Task[bytes, tuple[int, int]]):
+    """One rank's part of renaming. `items` are on rank 0; a result is files, and their bytes."""
 
     structured = False
     notice_type = Lines | Renamed
 
-    def __init__(self, plan: MovePlan, rank: int, pairs: Iterable[tuple[Pair, ...]]) -> None:
-        self._pairs = pairs
+    def __init__(self, plan: MovePlan, rank: int, items: Iterable[bytes]) -> None:
+        self._items = items
         self._actions = Actions("fmirror", plan.acts, rank, planned=plan.dry)
         self._dry = plan.dry
         sides = bases([(plan.source, b""), (plan.target, b"")], plan.directory)
@@ -151,8 +157,8 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
         if self._read is not None:
             self._read.take(size, self._stop)
 
-    def seed(self) -> Iterable[tuple[Pair, ...]]:
-        return self._pairs
+    def seed(self) -> Iterable[bytes]:
+        return self._items
 
     def merge(self, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
         return a[0] + b[0], a[1] + b[1]
@@ -161,11 +167,11 @@ class MoveTask(Task[tuple[Pair, ...], tuple[int, int]]):
         """The job has ended."""
         self._directories.close()
 
-    def process(self, item: tuple[Pair, ...], context: Context[Any]) -> tuple[int, int]:
+    def process(self, item: bytes, context: Context[Any]) -> tuple[int, int]:
         self._stop = context.is_stopping
         files = size = 0
         renamed = []
-        for pair in item:
+        for pair in msgspec.msgpack.decode(decompress(item), type=tuple[Pair, ...]):
             if context.stopping:
                 break
             if self._done is not None:

@@ -305,8 +305,9 @@ class MirrorVisitor(CopyVisitor):
     ) -> None:
         """See `Visitor`."""
         place = require(where.place)
+        self._is_trusted = place.since != _MOVED
+        self._keeper.doubts = not self._is_trusted
         if self._skips and not place.made:
-            self._is_trusted = place.since != _MOVED
             names.files = self._left(where, names.files, fds, _OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
         if self._beside is not None:
@@ -407,6 +408,8 @@ class MirrorVisitor(CopyVisitor):
         """Of these the places of files that are to be read."""
         if self._read_from_ns is None:
             return set()
+        if not self._is_trusted:
+            return set(range(count))
         from_s = self._read_from_ns // 10**9
         times = self._looks[0].column("ctime", 0, count)
         return {place for place, seconds in enumerate(times) if seconds >= from_s}
