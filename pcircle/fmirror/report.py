@@ -73,6 +73,7 @@ class MirrorConsole(Console):
         self._groups = Groups()
         self.look: Look = "time"
         self.itemizes = self.plans = False
+        self.applies = False  # a plan, which does not fit what has changed
         self.place: str | None = None  # which B will have in the end, if it is made under another
         self.expired: tuple[str, ...] = ()
         self.unread = 0
@@ -169,6 +170,8 @@ class MirrorConsole(Console):
         """See `Console`: what has failed is what is still different."""
         if goes_on or not self.by_kind:
             yield from super().next(code, reasons, goes_on)
+        elif self.applies:
+            yield "to do what has changed meanwhile, make a new plan"
         else:
             yield "to try again what failed, run the same command"
 

@@ -262,6 +262,16 @@ def build(place: bytes) -> tuple[bytes, bytes]:
     return a, b
 
 
+def test_a_user_is_told_to_make_a_new_plan(place: bytes, tmp_path: Path) -> None:
+    source, target = build(place)
+    plan = str(tmp_path / "plan")
+    planned(TWO, plan, source, target)
+    put(source + b"/changed")
+    finished = run_fmirror(TWO, "--allow-empty", "--apply", plan)
+    assert finished.code == 1
+    assert "make a new plan" in finished.said
+
+
 @pytest.mark.parametrize("change", sorted(CHANGES))
 @pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
 def test_what_has_changed_is_left_and_named(
