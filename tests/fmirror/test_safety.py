@@ -162,6 +162,24 @@ def test_a_source_that_is_not_mounted_is_refused(pair: tuple[bytes, bytes], plac
     mirrored(TWO, disk, target)  # nothing goes, so nothing is refused
 
 
+@as_root
+def test_another_disk_in_the_same_place_is_refused(
+    pair: tuple[bytes, bytes], place: bytes, mount: Callable[..., bytes]
+) -> None:
+    """Both have the same type, and roots of the same inode: their identities tell them apart."""
+    disks = [mount("ext4", 16 << 20) for _ in range(2)]
+    point = make_directory(place, b"point")
+    for number, code in ((0, 0), (0, 0), (1, 2)):
+        write_file(disks[number] + b"/of %d" % len(os.listdir(disks[number])), b"content")
+        subprocess.run(["mount", "--bind", disks[number], point], check=True)
+        try:
+            finished = mirrored(TWO, "--delete", point, pair[1], code=code)
+        finally:
+            subprocess.run(["umount", point], check=True)
+    assert "another directory or file system" in finished.said
+    assert b"of 2" in os.listdir(pair[1])
+
+
 @pytest.mark.parametrize(
     ("most", "code"), [("10", 0), ("9", 4), ("50%", 4), ("75%", 0), ("0", 4)], ids=str
 )
