@@ -21,7 +21,7 @@ from pcircle.fs.trouble import Changed
 from pcircle.names import show
 from pcircle.signature.algorithms import Algorithm
 from pcircle.signature.blocks import BlockHasher
-from pcircle.signature.digests import file_digest, link_digest, node_digest
+from pcircle.signature.digests import file_digest, kind_of, link_digest, node_digest
 from pcircle.signature.manifest import Damaged, Entry, Manifest, Section
 
 KNOWN: Final = KIND | SIZE | MTIME | CTIME | TARGET | RDEV | CONTENT
@@ -139,6 +139,18 @@ class Digests:
         return fields & RDEV * (
             node_digest(self._algorithm, row.st_mode, row.st_rdev) != entry.digest
         )
+
+    def entry(self, name: bytes, fd: int, row: Row, stop: Callable[[], bool]) -> Entry:
+        """What a manifest has of an entry of an open directory, no directory itself. OSError."""
+        size = row.st_size if stat.S_ISREG(row.st_mode) or stat.S_ISLNK(row.st_mode) else 0
+        if stat.S_ISLNK(row.st_mode):
+            digest = link_digest(self._algorithm, os.readlink(name, dir_fd=fd))
+        elif stat.S_ISREG(row.st_mode):
+            digest = self._of_file(name, fd, stop)
+        else:
+            digest = node_digest(self._algorithm, row.st_mode, row.st_rdev)
+        times = row.st_mtime_ns, row.st_ctime_ns
+        return Entry(name, kind_of(row.st_mode), digest, size, *times)
 
     def _of_file(self, name: bytes, directory_fd: int, stop: Callable[[], bool]) -> bytes:
         fd = os.open(name, _FLAGS, dir_fd=directory_fd)

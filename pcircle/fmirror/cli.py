@@ -79,6 +79,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
         help="look at all, at what btrfs tells (fs), or at that if proven (auto)",
     )
     add("--since-manifest", metavar="FILE", help="read fsum's manifest of B, and not B itself")
+    add("--new-manifest", metavar="FILE", help="write the manifest of B for the next run")
     add("--changed-from", metavar="FILE", help="look only at what FILE lists (-: stdin)")
     add("--full-every", metavar="T", help="look at all if the last time was longer ago (7d)")
     add("-u", "--update", action="store_true", help="leave files that are newer in B")

@@ -95,14 +95,26 @@ def _carried_out(
         code = _keep_snapshots(typed, options, copied, code)
     console = copied.console
     if console is None:
-        return code, None
+        return _renewed(typed, options, copied, code), None
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed)
-    console.found.close()
     if not code and not options.dry and options.files_from is None:
         _remember(options, copied, began_ns, _entries(copied))
+    code = _renewed(typed, options, copied, code)
+    console.found.close()
     return code, console.report
+
+
+def _renewed(
+    typed: argparse.Namespace, options: MirrorOptions, copied: MirrorProgram, code: int
+) -> int:
+    """Write the manifest of what the target is now, if that is wanted; the exit code."""
+    if options.new_manifest is None or options.dry or code not in (0, EntriesFailed.exit_code):
+        return code
+    from pcircle.fmirror.earlier.renewal import renew  # few runs do
+
+    return renew(typed, options, require(copied.survey), code, copied.complain)
 
 
 def _moved(

@@ -43,6 +43,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     plan: str | None = None
     apply: str | None = None
     since_manifest: str | None = None
+    new_manifest: str | None = None
     changed_from: str | None = None
     full_every_s: float | None = None
     itemize: bool = False
@@ -141,6 +142,7 @@ def _told(typed: argparse.Namespace) -> dict[str, Any]:
     every = typed.full_every
     return {
         "since_manifest": typed.since_manifest,
+        "new_manifest": typed.new_manifest,
         "changed_from": typed.changed_from,
         "full_every_s": None if every is None else interval_s("--full-every", every),
     }
@@ -186,6 +188,9 @@ def _deleting(typed: argparse.Namespace) -> Deleting:
 def _wish(typed: argparse.Namespace) -> Wish:
     """What was interrupted is compared like all else: a snapshot each night, whatever happened."""
     wish = wish_of(typed)
+    if typed.since_manifest is not None and not wish.never:
+        # It has changed the target, so the manifest stands for nothing, and all is compared.
+        return msgspec.structs.replace(wish, resume=False, restart=True)
     if typed.snapshot is None or wish.resume or wish.never:
         return wish
     return msgspec.structs.replace(wish, restart=True)
@@ -217,6 +222,8 @@ def _refuse_told(typed: argparse.Namespace) -> None:
     told = [name for name in ("since_manifest", "changed_from") if getattr(typed, name) is not None]
     if typed.full_every is not None and not told and typed.changed == "walk":
         raise UsageError("--full-every requires --changed, --changed-from or --since-manifest")
+    if typed.new_manifest is not None and typed.since_manifest is None:
+        raise UsageError("--new-manifest requires --since-manifest; the first one is of fsum -o")
     if not told:
         return
     option = _option(told[0])

@@ -67,12 +67,12 @@ def _given(typed: argparse.Namespace, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
-def refuse_within(plan: str, *trees: bytes) -> None:
-    """UsageError if a plan would be written to one of these: there it would be an entry."""
-    above = os.path.realpath(os.path.dirname(os.fsencode(plan)) or b".")
+def refuse_within(option: str, path: str, *trees: bytes) -> None:
+    """UsageError if a file would be written to one of these: there it would be an entry."""
+    above = os.path.realpath(os.path.dirname(os.fsencode(path)) or b".")
     for tree in trees:
         if os.path.join(above, b"").startswith(os.path.join(os.path.realpath(tree), b"")):
-            raise UsageError(f"--plan: '{show(os.fsencode(plan))}' lies in '{show(tree)}'")
+            raise UsageError(f"{option}: '{show(os.fsencode(path))}' lies in '{show(tree)}'")
 
 
 # ---- writing -----------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class MirrorProgram(CopyProgram):
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
+        self.again = self.again or options.new_manifest is not None
         self.survey: Survey | None = None  # which has been, if there is a manifest
         self.is_named = False  # by a list of the user's, and nothing else is looked at
         self._gone = Found()  # of what that names
@@ -137,8 +138,9 @@ class MirrorProgram(CopyProgram):
         if root.kind != DIRECTORY:
             raise UsageError(f"'{show(source)}' is not a directory")
         refuse_inside(source, target)
-        if options.plan is not None:
-            planning.refuse_within(options.plan, source, target)
+        for option, path in ("--plan", options.plan), ("--new-manifest", options.new_manifest):
+            if path is not None:
+                planning.refuse_within(option, path, source, target)
         others = options.link_dest + options.compare_dest + options.copy_dest
         for other in (*others, *options.reflink_dest):
             refuse_other(other, source, target)

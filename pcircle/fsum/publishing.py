@@ -155,7 +155,7 @@ def publish(plan: Plan, destination: bytes, root: Entry | None, entries: int) ->
             fd = writing(parts, os.O_TRUNC)
             with io.BufferedWriter(WholeFile(fd, "wb")) as stream:
                 named = root._replace(name=path)
-                assemble(result(parts, plan.ranks), stream, plan.algorithm, named, entries)
+                assemble(result(parts, plan.ranks), stream, plan.algorithm, named, lambda: entries)
                 stream.flush()
                 os.fsync(stream.fileno())
             replace(parts, destination)

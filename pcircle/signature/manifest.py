@@ -178,16 +178,21 @@ def _heading(path: bytes) -> bytes:
     return b"dir %b\n" % (escape(path) or b".")
 
 
-def _key(path: bytes) -> bytes:
+def key_of(path: bytes) -> bytes:
     """What directories are sorted by."""
     return path.replace(b"/", b"\0")
 
 
 def assemble(
-    sections: Iterable[bytes], out: BinaryIO, name: str, root: Entry, entries: int
+    sections: Iterable[bytes],
+    out: BinaryIO,
+    name: str,
+    root: Entry,
+    entries: Callable[[], int],
 ) -> None:
     """Write a manifest of its sections' text, in order, with what comes before and after. OSError.
 
+    How many `entries` it has is asked when all sections are written.
     The check at its end is of all that is before, so this is one process's work.
     """
     check = xxhash.xxh3_128()
@@ -200,7 +205,7 @@ def assemble(
     put(b"root " + root.line())
     for data in sections:
         put(data)
-    put(b"end %d %d " % (entries, root.size))
+    put(b"end %d %d " % (entries(), root.size))
     out.write(check.hexdigest().encode() + b"\n")
 
 
@@ -276,7 +281,7 @@ class Manifest:
 
     def section(self, path: bytes) -> Section | None:
         """The section of a directory, found by bisection; None if there is none."""
-        wanted = _key(path)
+        wanted = key_of(path)
         low, high = self._begin, len(self._text)
         while low < high:
             begin = self._section_from((low + high) // 2, low)
@@ -292,6 +297,15 @@ class Manifest:
             else:
                 high = begin
         return None
+
+    def sections(self) -> Iterator[tuple[bytes, Section]]:
+        """All sections, in their order, each with the key of its path."""
+        at = self._begin
+        while self._text[at : at + 4] == b"dir ":
+            line = self._line_at(at)
+            section = self._section_at(at + len(line) + 1)
+            yield _key_in(line), section
+            at = section.after
 
     def _section_from(self, at: int, least: int) -> int:
         """Where the next section begins; -1 if there is none."""
@@ -323,7 +337,7 @@ class Manifest:
 def _key_in(line: bytes) -> bytes:
     """The key of a section's heading, as `_heading` made it: a path may be long."""
     path = _unescaped(line[4:])
-    return b"" if path == b"." else _key(path)
+    return b"" if path == b"." else key_of(path)
 
 
 class _Verifier:
@@ -474,6 +488,19 @@ class Section:
             if at - told > _SEARCHED_BYTES or at >= self._end:
                 self._seen(at - told)
                 told = at
+
+    @property
+    def after(self) -> int:
+        """Where the next one begins."""
+        return self._text.find(b"\n", self._end) + 1
+
+    def text(self) -> Iterator[bytes]:
+        """All of it as it stands, in pieces."""
+        at, after = self._text.rfind(b"dir ", 0, self._begin), self.after
+        while at < after:
+            yield self._text[at : min(at + _SEARCHED_BYTES, after)]
+            at += _SEARCHED_BYTES
+            self._seen(_SEARCHED_BYTES)
 
     def directories(self) -> Iterator[Entry]:
         """Those of them that are directories."""

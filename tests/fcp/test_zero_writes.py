@@ -121,7 +121,7 @@ def _manifest_part(folder: Path) -> None:
 def _manifest(folder: Path) -> None:
     root = Entry(b"root", b"d", b"digest", 0, 0, 0)
     with io.BufferedWriter(WholeFile(folder / "manifest", "wb")) as stream:
-        assemble([], stream, "xxh128", root, 1)
+        assemble([], stream, "xxh128", root, lambda: 1)
         stream.flush()
 
 

@@ -8,9 +8,11 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.conftest import SOAK
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 
@@ -25,6 +27,7 @@ from .running import (
     run_fmirror,
 )
 from .test_judge import state
+from .test_moments import held, hooked_run, night
 
 pytestmark = [as_root, needs_rsync]
 
@@ -282,3 +285,30 @@ def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) 
     assert finished.code == 0, finished.said
     assert differences(source, target) == ""
     assert b'"nearby": 0,' in finished.out
+
+
+@pytest.mark.parametrize("error", [0, 28], ids=["KILL", "ENOSPC"])
+def test_any_change_where_content_comes_from_beside(
+    place: bytes, tmp_path: Path, error: int
+) -> None:
+    """Old or new at every moment, and the next run ends it."""
+
+    def pair() -> tuple[bytes, bytes]:
+        source, target = night(place, 7)
+        copy_of(source, place + b"/other")
+        return source, target
+
+    words, log = [os.fsdecode(b"--copy-dest=" + place + b"/other")], tmp_path / "changes"
+    assert hooked_run(pair(), words, log) == 0
+    every = range(1, log.stat().st_size + 1)
+    assert len(every) > 40
+    for moment in every if SOAK else sorted(Random(error).sample(every, 10)):
+        source, target = sides = pair()
+        old, new = held(target), held(source)
+        assert hooked_run(sides, words, log, moment, error) in ((0, 1, 4) if error else (0, -9))
+        now = held(target)
+        for name in old.keys() & new.keys():
+            assert now.get(name) in (old[name], new[name]), (moment, name)
+        assert hooked_run(sides, words, log, 10**9) == 0, moment
+        left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
+        assert left == "", moment

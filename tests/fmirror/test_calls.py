@@ -96,10 +96,18 @@ def test_a_manifest_and_a_list_in_a_process_with_threads(
     run_fsum(None, "-q", "-o", manifest, target)
     os.unlink(source + "/new")
     os.truncate(source + "/inner/4", 1)
-    report = mirror(source, target, delete=True, since_manifest=manifest, jobs=2)
+    since = {"since_manifest": manifest, "new_manifest": manifest, "delete": True, "jobs": 2}
+    report = mirror(source, target, **since)
     assert report is not None
     assert (report.exit_code, report.removed, report.files) == (0, 1, 1)
     assert _judged(sides) == ""
+    os.truncate(source + "/inner/4", 2)
+    report = mirror(source, target, **since)
+    assert report is not None
+    assert (report.exit_code, report.files) == (0, 1)
+    run_fsum(None, "-q", "-o", manifest + " judge", target)
+    with open(manifest, "rb") as found, open(manifest + " judge", "rb") as expected:
+        assert found.read() == expected.read()
     os.unlink(source + "/inner/5")
     write_file(os.fsencode(listed), b"inner/5\n")
     report = mirror(source, target, delete=True, changed_from=listed, jobs=2)

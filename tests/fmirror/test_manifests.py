@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fcp.trees import write_file
 from tests.fusefs.mounting import Mounted
 
-from .edits import Tree
+from .edits import Tree, cleared
 from .running import (
     as_root,
     differences,
@@ -27,6 +28,7 @@ from .running import (
 )
 from .test_dry import by_rsync, told
 from .test_judge import state
+from .test_moments import hooked_run
 
 pytestmark = [as_root, needs_rsync]
 _QUIET_S = 2.2  # what is younger when a run begins may have been changed unseen
@@ -236,7 +238,7 @@ def test_an_interrupted_run_is_not_forgotten(place: bytes) -> None:
     assert run_fmirror(ONE, *words).code == 4
     for number in range(50):
         os.unlink(source + b"/%d" % number)
-    assert _ALL in since(TWO, manifest, source, target, "--restart")
+    assert _ALL in since(TWO, manifest, source, target)
     assert differences(source, target) == ""
 
 
@@ -301,3 +303,106 @@ def test_what_makes_no_sense_is_refused(place: bytes) -> None:
         assert finished.code == 2, words
         assert text_said in finished.said, finished.said
     since(TWO, other, source, target, "--allow-foreign")  # of the same tree, elsewhere
+
+
+def same_manifest(found: bytes, target: bytes) -> None:
+    """It is what fsum makes of the same tree."""
+    expected = summed(target)
+    with open(found, "rb") as mine, open(expected, "rb") as other:
+        assert mine.read() == other.read()
+
+
+@every_launcher
+def test_night_after_night_with_nothing_between(place: bytes, launcher: Launcher) -> None:
+    for seed in _SEEDS:
+        source, target = place + b"/a%d" % seed, place + b"/b%d" % seed
+        tree = Tree(source, 300 + seed)
+        mirrored(launcher, source, target)
+        manifest = place + b"/m%d" % seed
+        os.rename(summed(target), manifest)
+        for _ in range(4):
+            for _ in range(tree.random.randrange(0, 12)):
+                tree.edit()
+            said = since(launcher, manifest, source, target, "--new-manifest", manifest)
+            assert _USED in said
+            assert differences(source, target) == "", (seed, said)
+            same_manifest(manifest, target)
+
+
+def test_what_stays_in_the_target_stays_in_the_manifest(place: bytes) -> None:
+    """Kinds that change, wide directories, what is protected, and what filters leave out."""
+    source, target = place + b"/a", place + b"/b"
+    os.makedirs(source + b"/dir/deep")
+    for number in range(5000):
+        write_file(source + b"/dir/%d" % number, b"")
+    for name in (b"dir/deep/file", b"file", b"gone/kept/file", b"gone/more", b"out.tmp"):
+        os.makedirs(os.path.dirname(source + b"/" + name), exist_ok=True)
+        write_file(source + b"/" + name, name)
+    mirrored(TWO, source, target)
+    manifest = place + b"/m"
+    os.rename(summed(target, "--algorithm=sha256"), manifest)
+    shutil.rmtree(source + b"/gone")
+    os.unlink(source + b"/out.tmp")
+    os.unlink(source + b"/file")
+    os.makedirs(source + b"/file/now/a/directory")
+    shutil.rmtree(source + b"/dir/deep")
+    write_file(source + b"/dir/deep", b"now a file")
+    os.unlink(source + b"/dir/77")
+    write_file(source + b"/dir/new", b"new")
+    more = ("--exclude=*.tmp", "--protect=/gone/kept", "--new-manifest", manifest)
+    assert _USED in since(TWO, manifest, source, target, *more)
+    assert os.listdir(target + b"/gone") == [b"kept"]
+    with open(manifest, "rb") as mine:
+        found = mine.read()
+    with open(summed(target, "--algorithm=sha256"), "rb") as other:
+        assert found == other.read()
+
+
+def test_no_new_manifest_where_it_could_not_be_right(place: bytes) -> None:
+    source, target, new = place + b"/a", place + b"/b", place + b"/new"
+    os.mkdir(source)
+    write_file(source + b"/file", b"x")
+    mirrored(TWO, source, target)
+    manifest = summed(target)
+    finished = run_fmirror(TWO, "--new-manifest", new, source, target)
+    assert (finished.code, finished.out) == (2, b"")
+    assert "--new-manifest requires --since-manifest" in finished.said
+    words = ("--since-manifest", manifest, "--new-manifest")
+    finished = run_fmirror(TWO, *words, target + b"/m", source, target)
+    assert finished.code == 2
+    assert "--new-manifest" in finished.said
+    assert "lies in" in finished.said
+    since(TWO, manifest, source, target, "--dry-run", "--new-manifest", new)
+    assert not os.path.exists(new)
+    finished = run_fmirror(TWO, *words, place + b"/none/m", source, target)
+    assert finished.code == 1
+    assert "cannot write the manifest" in finished.said
+    said = since(TWO, manifest, source, target, "--new-manifest", new)
+    assert "no new manifest was made, as all of the target was looked at" in said
+    assert not os.path.exists(new)
+
+
+def test_killed_at_any_change_the_next_run_is_right(place: bytes, tmp_path: Path) -> None:
+    """What the killed one had done by then is in no manifest, and is found all the same."""
+    log, manifest = tmp_path / "changes", place + b"/m"
+
+    def pair() -> tuple[bytes, bytes]:
+        source, target = cleared(place)
+        tree = Tree(source, 17)
+        mirrored(ONE, source, target)
+        os.rename(summed(target), manifest)
+        for _ in range(20):
+            tree.edit()
+        write_file(source + b"/only this night", b"")
+        return source, target
+
+    words = [f"--{name}-manifest={os.fsdecode(manifest)}" for name in ("since", "new")]
+    assert hooked_run(pair(), words, log) == 0
+    every = range(1, log.stat().st_size + 1)
+    assert len(every) > 20
+    for moment in every if SOAK else sorted(Random(3).sample(every, 8)):
+        source, target = sides = pair()
+        assert hooked_run(sides, words, log, moment) in (0, -9)
+        os.unlink(source + b"/only this night")
+        assert hooked_run(sides, words, log, 10**9) == 0, moment
+        assert differences(source, target) == "", moment

@@ -80,7 +80,7 @@ def test_every_directory_and_every_name_is_found(seed: int, tmp_path: Path) -> N
         part.close()
     root = Entry(b"/the root", b"d", _digest(tree[b""]), 7, -1, 2)
     with open(tmp_path / "manifest", "wb") as stream:
-        assemble(result(place, 3), stream, "xxh128", root, 1 + sum(map(len, tree.values())))
+        assemble(result(place, 3), stream, "xxh128", root, lambda: 1 + sum(map(len, tree.values())))
     remove(place, 3)
     assert os.listdir(tmp_path) == ["manifest"]
     manifest = Manifest(os.fsencode(tmp_path / "manifest"))

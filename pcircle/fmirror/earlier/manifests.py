@@ -10,7 +10,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -37,8 +37,8 @@ from pcircle.ui.names import show
 from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
-_QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-_UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 
 
 class SurveyConsole(TreeConsole):
@@ -63,7 +63,7 @@ class SurveyConsole(TreeConsole):
 class Survey(TreeProgram):
     """For the runtime. What it has found is on rank 0: `lists`, `found`, how many `entries`.
 
-    `used`: by the manifest; else all is to be looked at.
+    `used`: by the manifest; else all is to be looked at. `is_first`: this is rank 0.
     """
 
     name = "fmirror"
@@ -71,12 +71,12 @@ class Survey(TreeProgram):
     plan_type, task_type, console_type = SurveyPlan, SurveyTask, SurveyConsole
 
     def __init__(self, typed: argparse.Namespace, options: MirrorOptions, lock: Lock) -> None:
-        typed = argparse.Namespace(**vars(typed) | _UNTOLD)
+        typed = argparse.Namespace(**vars(typed) | UNTOLD)
         super().__init__(typed, options.sources)
         self._mirror, self._lock = options, lock
-        self.options = msgspec.structs.replace(self.options, wanted=ANY, **_QUIET)
+        self.options = msgspec.structs.replace(self.options, wanted=ANY, **QUIET)
         self.limit = limit_of(options.stop)
-        self.used = False
+        self.used = self.is_first = False
         self.entries = 0
         self.found = Found()
         self._records = tempfile.TemporaryFile(prefix="pcircle-list-")  # noqa: SIM115
@@ -100,13 +100,21 @@ class Survey(TreeProgram):
         self._records.seek(0)
         return sort([(0, pieces(self._records, b"/"))])
 
+    def changed(self) -> Iterator[tuple[bytes, bool]]:
+        """All that may have been changed by now, each with whether all below it may."""
+        self._records.seek(0)
+        for record in pieces(self._records, b"/"):
+            yield record.rstrip(b"\0").replace(b"\0", b"/"), record.endswith(b"\0")
+        for path in self.found.paths():
+            yield path, True
+
     def close_all(self) -> None:
         """Give the space back."""
         self._records.close()
-        self.found.close()
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`: what of the manifest is compared, if it may stand for the target."""
+        self.is_first = True
         options, upkeep = self._mirror, self._mirror.upkeep
         source, target = options.sources[0], options.target
         if roots[0].name:
