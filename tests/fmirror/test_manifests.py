@@ -166,6 +166,26 @@ def test_content_by_its_digest(place: bytes) -> None:
     assert differences(source, target) == ""
 
 
+def test_what_ctime_doubts_is_read(place: bytes) -> None:
+    """Also where a manifest has all that is kept; and below a directory that was renamed."""
+    source, target = place + b"/a", place + b"/b"
+    for name in (b"in/one", b"in/two"):
+        os.makedirs(source + b"/" + name)
+        os.utime(write_file(source + b"/" + name + b"/file", name), (10**9, 10**9))
+    os.utime(write_file(source + b"/own", b"content"), (10**9, 10**9))
+    time.sleep(_QUIET_S)
+    keep = ("--preserve=timestamps", "--ctime")
+    mirrored(TWO, *keep, source, target)
+    manifest = summed(target)
+    for old, new in ((b"one", b"aside"), (b"two", b"one"), (b"aside", b"two")):
+        os.rename(source + b"/in/" + old, source + b"/in/" + new)
+    with open(source + b"/own", "wb") as stream:
+        stream.write(b"CONTENT")
+    os.utime(source + b"/own", (10**9, 10**9))
+    assert _USED in since(TWO, manifest, source, target, *keep)
+    assert differences(source, target) == ""
+
+
 def test_names_that_filters_leave_out_stay(place: bytes) -> None:
     source, target = place + b"/a", place + b"/b"
     for name in (b"one.tmp", b"two", b"three.tmp", b"d/four.tmp", b"d/five", b"kept"):

@@ -131,7 +131,7 @@ class Survey(TreeProgram):
         self._say(why)
         self.used = not why
         wanted = compared(options.keep, privileged=not os.geteuid())
-        asks = bool(wanted & ~KNOWN)
+        asks = upkeep.ctime or bool(wanted & ~KNOWN)
         wanted |= fields.MTIME * (upkeep.look == "time")
         wanted |= fields.CONTENT * (upkeep.look == "content")
         return {

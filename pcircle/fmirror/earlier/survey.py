@@ -42,9 +42,9 @@ _SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `
 class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     """What is compared with what a manifest of the `target` says.
 
-    `fields` are those that it has; with `asks` there are others, which are the same in what was
-    last changed before `quiet_ns`. `links`: hard-linked names are to be one in the target as well.
-    Without a `manifest` nothing is done.
+    `fields` are those that it has; with `asks` there are others, or change times tell more, and
+    these are the same in what was last changed before `quiet_ns`. `links`: hard-linked names are
+    to be one in the target as well. Without a `manifest` nothing is done.
     """
 
     manifest: bytes
