@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pcircle.checkpoint.resume import Wish
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.earlier.lock import Lock
 from pcircle.fmirror.options import MirrorOptions, options_of
-from pcircle.fmirror.plan import kept_words
-from pcircle.fmirror.program import ApplyProgram, MirrorProgram
+from pcircle.fmirror.plan import Upkeep, kept_words
+from pcircle.fmirror.program import ApplyProgram, ClearProgram, MirrorProgram
 from pcircle.fmirror.removal import Found, Removal, moved
-from pcircle.fmirror.report import MirrorConsole, MirrorReport, Removed
+from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
 from pcircle.fmirror.work.surplus import packed
 from pcircle.guards import require
 from pcircle.tool.program import run_tool
@@ -93,12 +94,15 @@ def _carried_out(
     code = removed.code
     if options.snapshot is not None:
         code = _keep_snapshots(typed, options, copied, code)
+    cleared = 0
+    if options.clears and code in (0, EntriesFailed.exit_code):
+        code, cleared = _clear(options, lock, code)
     console = copied.console
     if console is None:
         return _renewed(typed, options, copied, code), None
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
-    code = console.tell(code, removed)
+    code = console.tell(code, removed, cleared)
     if not code and not options.dry and options.files_from is None:
         _remember(options, copied, began_ns, _entries(copied))
     code = _renewed(typed, options, copied, code)
@@ -115,6 +119,23 @@ def _renewed(
     from pcircle.fmirror.earlier.renewal import renew  # few runs do
 
     return renew(typed, options, require(copied.survey), code, copied.complain)
+
+
+def _clear(options: MirrorOptions, lock: Lock, code: int) -> tuple[int, int]:
+    """Remove from the source what the target has; the exit code, and how many entries went."""
+    program: list[ClearProgram] = []
+
+    def made(options: Any, umask: int) -> ClearProgram:
+        program.append(ClearProgram(options, umask, lock))
+        return program[0]
+
+    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "clearing": True}
+    untold: dict[str, Any] = dict.fromkeys(("json", "error_log", "json_lines", "list_out"))
+    # What is taken for the same is compared byte by byte, and times where they are kept.
+    how = {"upkeep": Upkeep("size"), "checkpoint": Wish(never=True)}
+    code = worst((code, run_copy(msgspec.structs.replace(options, **more, **untold, **how), made)))
+    console = program[0].console
+    return code, console.cleared if isinstance(console, ClearConsole) else 0
 
 
 def _moved(

@@ -30,7 +30,8 @@ from pcircle.walk.attributes import ANY
 class MirrorOptions(Options, frozen=True, kw_only=True):
     """A mirror, as asked for. One that `looks` says nothing, and only finds what is `moved` then.
 
-    `renamed` is what a dry run has found so.
+    `renamed` is what a dry run has found so. One that `clears` removes files from the source, or
+    all, by a job that is `clearing`.
     """
 
     upkeep: Upkeep
@@ -50,6 +51,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     moved: bool = False
     looks: bool = False
     renamed: Renamed = Renamed()
+    clears: Literal["", "files", "all"] = ""
+    clearing: bool = False
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()
@@ -59,7 +62,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is changed, by this or by what follows from it."""
-        return self.dry and not (self.looks and self.moved)
+        return self.dry and not (self.looks and self.moved) and not self.clearing
 
     @property
     def kept_at(self) -> bytes:
@@ -131,8 +134,6 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         allow_foreign=typed.allow_foreign,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
         changed=typed.changed,
-        plan=typed.plan,
-        apply=typed.apply,
         **_told(typed),
     )
 
@@ -141,6 +142,9 @@ def _told(typed: argparse.Namespace) -> dict[str, Any]:
     """What tells what has changed, and how often all is looked at all the same."""
     every = typed.full_every
     return {
+        "plan": typed.plan,
+        "apply": typed.apply,
+        "clears": "all" if typed.move else "files" if typed.remove_source_files else "",
         "since_manifest": typed.since_manifest,
         "new_manifest": typed.new_manifest,
         "changed_from": typed.changed_from,
@@ -242,8 +246,29 @@ def _option(name: str) -> str:
     return name if name == "filters" else f"--{name.replace('_', '-')}"
 
 
+_NOT_CLEARED = (
+    "apply", "changed_from", "compare_dest", "delete", "dry_run", "existing", "moved", "plan",
+    "signature", "since_manifest", "snapshot",
+)  # fmt: skip
+
+
+def _refuse_clearing(typed: argparse.Namespace) -> None:
+    """UsageError for what would remove from B later what A has not any more, or nothing ever."""
+    if not (typed.move or typed.remove_source_files):
+        return
+    option = "--move" if typed.move else "--remove-source-files"
+    for name in _NOT_CLEARED:
+        if getattr(typed, name) not in (None, False, []):
+            raise UsageError(f"{option} cannot be combined with {_option(name)}")
+    if typed.changed != "walk":
+        raise UsageError(f"{option} cannot be combined with --changed={typed.changed}")
+    if typed.files_from == "-":
+        raise UsageError(f"{option} cannot be combined with --files-from=-: it is read twice")
+
+
 def _refuse(typed: argparse.Namespace) -> None:
     _refuse_snapshot(typed)
+    _refuse_clearing(typed)
     _refuse_told(typed)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]
     if typed.ctime and looks:

@@ -36,7 +36,8 @@ _OPTIONS = (
 _CHOICE = ("delete_excluded", "protect", "one_file_system", "dry_run")
 _NEITHER = (
     "backup_dir", "changed", "changed_from", "compare_dest", "copy_dest", "full_every", "keep",
-    "link_dest", "moved", "reflink_dest", "signature", "since_manifest", "snapshot",
+    "link_dest", "move", "moved", "reflink_dest", "remove_source_files", "signature",
+    "since_manifest", "snapshot",
 )  # fmt: skip
 _DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
 _SEPARATOR = b"\0\0"

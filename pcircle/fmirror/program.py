@@ -26,7 +26,7 @@ from pcircle.fmirror.refusals import (
     warn_of_slash,
 )
 from pcircle.fmirror.removal import Found
-from pcircle.fmirror.report import MirrorConsole
+from pcircle.fmirror.report import ClearConsole, MirrorConsole
 from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.applying import ApplyTask, JournaledApply
 from pcircle.fmirror.work.surplus import Finder, Meant, kept_rules, packed
@@ -73,7 +73,7 @@ class MirrorProgram(CopyProgram):
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted or options.apply is not None
-        self.again = self.again or options.new_manifest is not None
+        self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey: Survey | None = None  # which has been, if there is a manifest
         self.is_named = False  # by a list of the user's, and nothing else is looked at
         self._gone = Found()  # of what that names
@@ -333,3 +333,15 @@ class ApplyProgram(MirrorProgram):
         applied = require(self.applied)
         planning.refuse_others(applied, *self._sides())
         return applied.lists.of(0)
+
+
+class ClearProgram(MirrorProgram):
+    """The last job of `--remove-source-files`: what is in the target goes from the source."""
+
+    console_type = ClearConsole
+
+    def dry_type(self) -> type[DryTask]:
+        """See `CopyProgram`."""
+        from pcircle.fmirror.work.clearing import ClearTask, MoveAwayTask  # few runs do
+
+        return MoveAwayTask if self._mirror.clears == "all" else ClearTask

@@ -35,6 +35,7 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     a tree of `--copy-dest` or `--reflink-dest` gave, `surplus`
     the paths that only the target had, `removed` the entries that went (or were moved to the
     backup), `moved` the files that `--moved` has renamed before, of so many `moved_bytes`.
+    `cleared` are entries that went from the source.
     `withheld` says why nothing was removed, if something was to be.
     `expired` are the old snapshots that went.
     """
@@ -46,6 +47,7 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     moved_bytes: int = 0
     surplus: int = 0
     removed: int = 0
+    cleared: int = 0
     withheld: str | None = None
     expired: tuple[str, ...] = ()
     not_removed: tuple[FailedEntry, ...] = ()
@@ -134,7 +136,7 @@ class MirrorConsole(Console):
         """See `Console`: it is written when all is done."""
         self.report = self.made(report)
 
-    def tell(self, code: int, removed: Removed) -> int:
+    def tell(self, code: int, removed: Removed, cleared: int = 0) -> int:
         """All is done: write the result. The exit code."""
         if self.report is None:
             return code
@@ -145,6 +147,7 @@ class MirrorConsole(Console):
             moved_bytes=self._moved[1],
             target=self.place or self.report.target,
             removed=removed.entries,
+            cleared=cleared,
             withheld=removed.withheld or None,
             not_removed=tuple(removed.failures),
             expired=self.expired,
@@ -181,6 +184,25 @@ class MirrorConsole(Console):
             count = plural(self.unread, "directory", "directories")
             return f"{count} of the source could not be read"
         return ""
+
+
+class ClearConsole(MirrorConsole):
+    """Tells what went from the source."""
+
+    cleared = 0
+
+    def conclude(self, outcome: Outcome[Done]) -> int:
+        total = Counters.total(report.counts for report in outcome.reports)
+        self.cleared = total.files + total.links + total.special
+        return super().conclude(outcome)
+
+    def summary(self, report: Report) -> str:
+        """See `Console`."""
+        text = f"{plural(self.cleared, 'entry', 'entries')} removed from the source"
+        if report.skipped:
+            stay = plural(report.skipped, "entry stays", "entries stay")
+            text = f"{text}, {stay}: the copies differ"
+        return text
 
 
 def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:

@@ -1,0 +1,178 @@
+"""`--remove-source-files`: what is in the target, byte for byte, goes from the source.
+
+A job of its own, after the copy, and a dry run of a mirror but for what it removes: each entry is
+compared as if it were to be mirrored again, of files all bytes of both sides, when the target was
+flushed to disk. What differs in anything that is kept stays, and so does what was changed while it
+was looked at.
+
+A name is taken away by a rename first, since somebody may put another file in its place at any
+moment: what has come there since then is put back. So no content goes that is not in the target.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+from pcircle.checkpoint.disk import Disk
+from pcircle.comparing.content import Contents
+from pcircle.comparing.sides import opened
+from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
+from pcircle.fmirror.work.judging import count
+from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.naming import give_free_name
+from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, trying
+from pcircle.runtime import Context
+from pcircle.transfer.dry import DryVisitor
+from pcircle.transfer.items import Item
+from pcircle.walk.opened import Open
+from pcircle.walk.visitor import Where
+
+_CHANGED = "it has changed while it was looked at"
+
+
+class ClearVisitor(DryMirrorVisitor):
+    """Removes what is in the target as well. With `keep_directories` false, empty directories."""
+
+    keep_directories = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._contents = Contents()
+        self._prefix = b".fcp-%b-" % self._plan.token
+        self._taken = 0
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """See `Visitor`."""
+        lease = DryVisitor.enter(self, opened, source, holder)
+        opened.own = lease is not None
+        return lease
+
+    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        self.counters.directories += 1
+        if self.keep_directories or not opened.path or not opened.own:
+            return
+        above, _, name = opened.path.rpartition(b"/")
+        with suppress(OSError), self._sources.lease(opened.root, above) as holder:
+            os.rmdir(name, dir_fd=holder.fd)  # which fails if there is anything in it
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        root, path, fds = where.root, join_path(where.path, name), (source_fd, target_fd)
+        if self._limits is not None:
+            self._limits.operations(2)
+        status: os.stat_result | None = None
+        try:
+            if not name.startswith(self._prefix):  # else another thread removes it
+                with trying("remove"):
+                    status = self._removed(where, name, fds)
+        except OSError as error:
+            self._fail(root, path, error, context)
+            return
+        self.counters.sized += 1
+        if status is None:
+            self.counters.skipped += 1
+        else:
+            count(self.counters, status.st_mode, 0)
+
+    def _removed(self, where: Where, name: bytes, fds: tuple[int, int]) -> os.stat_result | None:
+        """Remove an entry if its copy is complete; what it was, or None if it stays. OSError."""
+        source, old, different = self._judge.entry(where.root, where.path, name, fds)
+        if old is None or different:
+            return None
+        _refuse_same(source, old, fds)
+        if stat.S_ISREG(source.st_mode):
+            with opened(name, fds) as (files, statuses):
+                if statuses[0].st_size != statuses[1].st_size:
+                    return None
+                os.fsync(files[1])
+                os.posix_fadvise(files[1], 0, 0, os.POSIX_FADV_DONTNEED)  # read what is on disk
+                if not self._contents.same(files, 0, statuses[0].st_size):
+                    return None
+                now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
+                if not _is_same(now, statuses[1]):
+                    raise Changed("its copy was replaced while it was looked at")
+                self._remove(name, fds[0], statuses[0])
+                return source
+        self._remove(name, fds[0], source)
+        return source
+
+    def _remove(self, name: bytes, directory_fd: int, status: os.stat_result) -> None:
+        """Remove what is still what it was. OSError, Changed if it is not."""
+        now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+        if not _is_same(now, status):
+            raise Changed(_CHANGED)
+        self._taken += 1
+        aside = b"%b%d-%d" % (self._prefix, os.getpid(), self._taken)
+        os.rename(name, aside, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        now = os.stat(aside, dir_fd=directory_fd, follow_symlinks=False)
+        if _content(now) != _content(status):
+            give_free_name(aside, name, directory_fd)
+            raise Changed(_CHANGED)
+        os.unlink(aside, dir_fd=directory_fd)
+
+
+def _refuse_same(source: os.stat_result, copy: os.stat_result, fds: tuple[int, int]) -> None:
+    """Trouble if what would be removed is the copy itself, as where a mount shows it twice.
+
+    File systems that are mounted twice may have other numbers, but inodes and times are the same.
+    """
+    here, there = map(os.fstat, fds)
+    one_directory = (here.st_ino, here.st_ctime_ns) == (there.st_ino, there.st_ctime_ns)
+    one_file = (source.st_ino, source.st_ctime_ns) == (copy.st_ino, copy.st_ctime_ns)
+    if one_directory or (one_file and source.st_nlink == 1):
+        raise Trouble(SAME_FILE, "it and its copy are the same file")
+
+
+def _is_same(now: os.stat_result, before: os.stat_result) -> bool:
+    """Whether nothing has changed; other names of the same file may go meanwhile."""
+    alone = before.st_nlink == 1
+    same_change = now.st_ctime_ns == before.st_ctime_ns
+    return _content(now) == _content(before) and (same_change or not alone)
+
+
+def _content(status: os.stat_result) -> tuple[int, ...]:
+    """What tells that it is the same file with the same content; a rename changes its ctime."""
+    return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns
+
+
+class ClearTask(DryMirrorTask):
+    """One rank's part."""
+
+    is_flushed = False
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """See `DryTask`."""
+        return ClearVisitor
+
+    def process(self, item: Item, context: Context[Item]) -> Any:
+        if not self.is_flushed:  # what this node has written, before anything goes
+            self.is_flushed = True
+            disk = Disk()
+            try:
+                with self._targets.lease(0, b"") as target:
+                    disk.opened(target.fd, target.opened.status)
+                disk.sync()
+            finally:
+                disk.close()
+        return super().process(item, context)
+
+
+class MoveAwayVisitor(ClearVisitor):
+    """Directories that are empty then go, too."""
+
+    keep_directories = False
+
+
+class MoveAwayTask(ClearTask):
+    """One rank's part of `--move`."""
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """See `DryTask`."""
+        return MoveAwayVisitor
