@@ -6,7 +6,9 @@ same for trees of any size.
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,11 +36,19 @@ def rows(search: Search, top: str, jobs: Sequence[int]) -> dict[str, list[str]]:
     """The commands, by what they are called."""
     found = {"find": ["find", top, *search.words]}
     if shutil.which("bfs"):
-        found["bfs -j2"] = ["bfs", "-j2", top, *search.words]
+        found |= _bfs([top, *search.words])
     if shutil.which("dfind") and shutil.which("mpirun") and search.dfind:
         found["dfind -np 2"] = ["mpirun", "-np", "2", "dfind", *search.dfind, "--print", top]
     ffind = [sys.executable, "-m", "pcircle.ffind", top]
     return found | {f"ffind -j{n}": [*ffind, "-j", str(n), *search.words] for n in jobs}
+
+
+def _bfs(words: list[str]) -> dict[str, list[str]]:
+    """One that has threads, as from version 3 on, with two of them."""
+    asked = subprocess.run(["bfs", "-j2", os.devnull], capture_output=True, check=False)
+    if asked.returncode:
+        return {"bfs": ["bfs", *words]}
+    return {"bfs -j2": ["bfs", "-j2", *words]}
 
 
 def measured(tree: Tree, jobs: Sequence[int], place: Place) -> None:
