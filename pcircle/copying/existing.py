@@ -32,6 +32,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     `stays` is -n, `newer` -u, `same` --skip-same, `force` -f, `in_place`
     --inplace and `sync` --fsync. Where `stays` holds, `newer`, `same` and
     `force` have nothing to decide. With `kept` a `Keeper` decides, which may be `near` to content.
+    With `whole` nothing has its name before it is complete.
     """
 
     stays: bool = False
@@ -42,6 +43,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
     sync: bool = False
     kept: bool = False
     near: bool = False
+    whole: bool = False
 
     @property
     def decides(self) -> bool:
@@ -54,7 +56,7 @@ class Existing(msgspec.Struct, frozen=True, array_like=True):
 
         A file that an interruption has cut short would stay for ever.
         """
-        return (self.stays or self.newer) and not self.in_place
+        return (self.stays or self.newer or self.whole) and not self.in_place
 
     @property
     def plain(self) -> bool:

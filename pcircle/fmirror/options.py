@@ -110,7 +110,7 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         operations_per_s=limit_of("--ops-limit", typed.ops_limit, parse_number),
         reflink=typed.reflink,
         sparse=typed.sparse,
-        existing=Existing(kept=True, near=bool(copy_dest or reflink_dest), sync=typed.fsync),
+        existing=_existing(typed),
         checkpoint=_wish(typed),
         dry=dry,
         link_dest=link_dest,
@@ -154,6 +154,12 @@ def _told(typed: argparse.Namespace) -> dict[str, Any]:
 
 def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
     return tuple(os.path.abspath(os.fsencode(each)) for each in paths or ())
+
+
+def _existing(typed: argparse.Namespace) -> Existing:
+    """What a plan makes has to be told apart from what has come since, also if it is killed."""
+    near, whole = bool(typed.copy_dest or typed.reflink_dest), typed.apply is not None
+    return Existing(kept=True, near=near, sync=typed.fsync, whole=whole)
 
 
 def _keep(typed: argparse.Namespace) -> Keep:

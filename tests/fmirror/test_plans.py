@@ -483,7 +483,8 @@ def test_a_plan_goes_on_after_a_kill_at_any_moment(place: bytes, tmp_path: Path,
     count = max(made.values())
     assert count > 20
     every = range(1, count + 1)
-    for moment in every if SOAK else sorted(Random(seed).sample(every, 12)):
+    # At 13 a file of seed 5 has been made, and has no content yet.
+    for moment in every if SOAK else sorted({13, *Random(seed).sample(every, 10)}):
         source, target = night(place, seed)
         planned(ONE, plan, source, target)
         old, new = held(target), held(source)

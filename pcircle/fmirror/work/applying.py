@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pcircle.comparing import fields
 from pcircle.encoding import to_scan
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.steps import Step
@@ -199,7 +200,10 @@ class ApplyVisitor(MirrorVisitor):
             if self._asks_all:  # all are to be copied, so this is no question
                 return not self._keeper.status_differences(source, old)
             self._keeper.enter(where.root, where.path)
-            return not self._keeper.differences(source, old, (fds[0], name, fds[1], name))
+            different = self._keeper.differences(source, old, (fds[0], name, fds[1], name))
+            # A link or a special file is made first, and then gets its attributes.
+            made = not (stat.S_ISREG(old.st_mode) or different & fields.CONTENT)
+            return made or not different
         return False
 
     def _find_aside(self, where: Where, name: bytes, target: bytes, directory_fd: int) -> None:
