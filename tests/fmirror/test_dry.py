@@ -159,6 +159,21 @@ def test_limits_and_refusals_hold(place: bytes, tmp_path: Path) -> None:
     assert (state(source), state(target)) == before
 
 
+def test_links_with_several_names_have_no_bytes(place: bytes) -> None:
+    """As in a run, where what a link says is no content."""
+    source, target, path = place + b"/a", place + b"/b", place + b"/report"
+    os.mkdir(source)
+    os.symlink("text", source + b"/link")
+    os.link(source + b"/link", source + b"/other", follow_symlinks=False)
+    counted = []
+    for more in (["--dry-run"], []):
+        mirrored(TWO, *more, "--json", path, source, target)
+        with open(path, "rb") as stream:
+            report = json.load(stream)
+        counted.append([report[name] for name in ("links", "bytes", "skipped")])
+    assert counted == [[2, 0, 0], [2, 0, 0]]
+
+
 @needs_strace
 def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
     source, target = pair(place, 7)

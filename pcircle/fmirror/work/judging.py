@@ -67,7 +67,7 @@ class Change(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """What is copied."""
-        return 0 if self.linked else self.name.size
+        return self.name.size if stat.S_ISREG(self.name.mode) and not self.linked else 0
 
     @property
     def planned(self) -> bytes:
