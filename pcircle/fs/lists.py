@@ -19,7 +19,6 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from itertools import islice
 from typing import IO, NamedTuple
 
@@ -85,8 +84,9 @@ class Lists:
 
     def of(self, root: int) -> Lists:
         """The same, but only what is meant of one root."""
-        some = copy(self)
-        some.parts = [part for part in self.parts if part.root == root]
+        some = Lists.__new__(Lists)
+        parts = [part for part in self.parts if part.root == root]
+        vars(some).update(vars(self), parts=parts)
         return some
 
     def close(self) -> None:
