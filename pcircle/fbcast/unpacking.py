@@ -29,6 +29,7 @@ from pcircle.fbcast.frames import (
     decode,
 )
 from pcircle.fbcast.signing import Beat, digest_of
+from pcircle.fs.directories import open_below
 from pcircle.fs.metadata import Keep, settle_file, settle_link
 from pcircle.fs.xattrs import Held
 from pcircle.names import show
@@ -228,7 +229,7 @@ class Tree(Stream):
     def _link(self, frame: Hard) -> None:
         path = self._linked.get(frame.first, b"")
         holder, _, name = path.rpartition(b"/")
-        fd = _directory_below(self._stack[0].fd, holder)
+        fd = open_below(self._stack[0].fd, holder)
         try:
             top = self._stack[-1].fd
             os.link(name, _component(frame.name), src_dir_fd=fd, dst_dir_fd=top)
@@ -298,22 +299,10 @@ def _component(name: bytes) -> bytes:
     return name
 
 
-def _directory_below(fd: int, path: bytes) -> int:
-    """Open a directory below an open one, through no link."""
-    found = os.dup(fd)
-    for name in filter(None, path.split(b"/")):
-        try:
-            inner = os.open(name, _DIRECTORY, dir_fd=found)
-        finally:
-            os.close(found)
-        found = inner
-    return found
-
-
 def _open_below(fd: int, path: bytes) -> int:
     """Open a file below an open directory to read it, through no link."""
     holder, _, name = path.rpartition(b"/")
-    inner = _directory_below(fd, holder)
+    inner = open_below(fd, holder)
     try:
         return os.open(name, SOURCE_FLAGS, dir_fd=inner)
     finally:

@@ -361,6 +361,18 @@ def _close(fd: int) -> None:
         pass
 
 
+def open_below(directory_fd: int, path: bytes) -> int:
+    """The directory of a path below an open one, open, reached through no link. OSError."""
+    fd = os.dup(directory_fd)
+    for name in filter(None, path.split(b"/")):
+        try:
+            inner = os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
 def at_and_above(directory_fd: int) -> Iterator[tuple[int, int]]:
     """Device and inode of a directory and of all that it lies in, as far as they can be searched.
 

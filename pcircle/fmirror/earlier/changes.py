@@ -25,10 +25,9 @@ from pcircle.fs.btrfs import (
     path_of,
     subvolume_of,
 )
+from pcircle.fs.directories import open_below
 from pcircle.fs.lists import record_of
 from pcircle.mounts import mounts_below
-
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Changes(NamedTuple):
@@ -126,7 +125,7 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
     paths = [path]
     while paths:
         path = paths.pop()
-        fd = _opened(top_fd, path)
+        fd = open_below(top_fd, path)
         try:
             with os.scandir(to_scan(fd)) as entries:
                 for entry in entries:
@@ -145,9 +144,9 @@ def _other_names(top_fd: int, path: bytes) -> Iterator[bytes]:
 def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Finder | None) -> None:
     """Hold the names of a directory against those of the target's, if that has it."""
     changes.records.append(record_of(path or b".", whole=False))
-    fds = [_opened(tops[0], path)]
+    fds = [open_below(tops[0], path)]
     try:
-        fds.append(_opened(tops[1], path))
+        fds.append(open_below(tops[1], path))
         here, there = (set(os.listdir(b"/proc/self/fd/%d" % fd)) for fd in fds)
         for name in here - there:
             changes.records.append(record_of(os.path.join(path, name), whole=True))
@@ -160,17 +159,3 @@ def _directory(path: bytes, tops: tuple[int, int], changes: Changes, finder: Fin
     finally:
         for fd in fds:
             os.close(fd)
-
-
-def _opened(top_fd: int, path: bytes) -> int:
-    """A directory, reached component by component and through no link. OSError."""
-    fd = os.dup(top_fd)
-    try:
-        for part in filter(None, path.split(b"/")):
-            inner = os.open(part, _FLAGS, dir_fd=fd)
-            os.close(fd)
-            fd = inner
-    except OSError:
-        os.close(fd)
-        raise
-    return fd

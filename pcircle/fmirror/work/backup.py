@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from itertools import count
 
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import join_path, open_below
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.trouble import trying
 from pcircle.trusted import directory
@@ -44,7 +44,7 @@ class Backup:
     def move(self, path: bytes, top_fd: int) -> None:
         """As `take`, of a path below an open directory; what it is in keeps its times. OSError."""
         above, name = os.path.split(path)
-        fd = _reached(above, top_fd)
+        fd = open_below(top_fd, above)
         try:
             before = os.fstat(fd)
             self.take(0, path, name, fd)
@@ -67,7 +67,7 @@ def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
     found, stays, inner = [], set(), [path]
     for here in inner:  # which grows
         try:
-            fd = _reached(here, top_fd)
+            fd = open_below(top_fd, here)
         except NotADirectoryError:
             continue
         try:
@@ -88,18 +88,6 @@ def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
     if path not in stays:
         return [path]
     return [each for each in found if each not in stays and os.path.dirname(each) in stays]
-
-
-def _reached(path: bytes, top_fd: int) -> int:
-    """A directory of this path below another one, open. OSError."""
-    fd = os.dup(top_fd)
-    for part in filter(None, path.split(b"/")):
-        try:
-            inner = os.open(part, _FLAGS, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
-    return fd
 
 
 def _below(fd: int, name: bytes) -> int:

@@ -6,9 +6,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+from pcircle.fs.directories import open_below
 from pcircle.trusted import directory
-
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Others:
@@ -32,7 +31,7 @@ class Others:
                 self._tops = [_opened(tree) for tree in self._trees]
             for number, top in enumerate(self._tops):
                 with suppress(OSError):  # there it is missing
-                    self._fds.append((number, _below(top, path)))
+                    self._fds.append((number, open_below(top, path)))
         return self._fds
 
     def close(self) -> None:
@@ -56,15 +55,3 @@ def _opened(path: bytes) -> int:
         return directory(path)
     except OSError:
         return -1
-
-
-def _below(top: int, path: bytes) -> int:
-    """The directory of this path below another one, open. OSError."""
-    fd = os.dup(top)
-    for part in filter(None, path.split(b"/")):
-        try:
-            inner = os.open(part, _FLAGS, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
-    return fd
