@@ -117,9 +117,10 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add(
         "--delete",
         action=Bare,
-        choices=("after", "before"),
+        choices=("after", "before", "during"),
         metavar="WHEN",
-        help="remove from B what A has not, last of all (after, bare; before means the same)",
+        help="remove from B what A has not, last of all (after, bare; before means the same) "
+        "or in each directory when it was compared (during)",
     )
     add("--delete-excluded", action="store_true", help="remove what the filters leave out, too")
     add("--protect", action="append", metavar="GLOB", help="never remove what matches GLOB")

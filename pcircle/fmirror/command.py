@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pcircle.checkpoint.resume import Wish
-from pcircle.errors import EntriesFailed, worst
+from pcircle.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.fmirror import planning, snapshots
 from pcircle.fmirror.earlier import proof, state
 from pcircle.fmirror.earlier.lock import Lock
@@ -79,7 +79,12 @@ def _carried_out(
         return code, None
     if moved is not None:
         options = msgspec.structs.replace(options, renamed=moved.renamed)
-    code = run_copy(options, made)
+    counted = 0
+    if options.deleting.during and typed.max_delete is not None:
+        counted, options = _counted(typed, options, lock)
+        if counted not in (0, StoppedEarly.exit_code):
+            return counted, None
+    code = worst((run_copy(options, made), counted))
     copied = program[0]
     options, typed = copied.mirror, require(copied.typed)  # with what a plan has
     if moved is not None:
@@ -87,8 +92,8 @@ def _carried_out(
             told = copied.console.tell_moved(moved, options.json_lines, options.list_out)
             code = worst((code, told))
         moved.close()
-    removed = Removed(code)
-    removes = options.deleting.wanted or options.apply is not None
+    removed = _removed_during(copied, code) if options.deleting.during else Removed(code)
+    removes = (options.deleting.wanted and not options.deleting.during) or options.apply is not None
     if removes and code in (0, EntriesFailed.exit_code):
         removed = _remove(typed, options, copied, code)
     code = removed.code
@@ -146,16 +151,27 @@ def _moved(
         return 0, None
     from pcircle.fmirror.moving import move  # few runs do
 
-    def looked(options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
-        program: list[MirrorProgram] = []
+    return move(typed, options, partial(_looked, lock))
 
-        def made(options: Any, umask: int) -> MirrorProgram:
-            program.append(MirrorProgram(options, umask, lock))
-            return program[0]
 
-        return run_copy(options, made), program[0].console
+def _counted(
+    typed: argparse.Namespace, options: MirrorOptions, lock: Lock
+) -> tuple[int, MirrorOptions]:
+    """See `counted`."""
+    from pcircle.fmirror.counting import counted  # few runs do
 
-    return move(typed, options, looked)
+    return counted(typed, options, partial(_looked, lock))
+
+
+def _looked(lock: Lock, options: MirrorOptions) -> tuple[int, MirrorConsole | None]:
+    """Only look, by options for that; the exit code and, on rank 0, what was found."""
+    program: list[MirrorProgram] = []
+
+    def made(options: Any, umask: int) -> MirrorProgram:
+        program.append(MirrorProgram(options, umask, lock))
+        return program[0]
+
+    return run_copy(options, made), program[0].console
 
 
 def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int:
@@ -251,6 +267,15 @@ def _remove(
         code = worst((code, EntriesFailed.exit_code)) if failed else code
     failures = () if report is None else report.failures
     return Removed(code, removed, withheld, failures, removal.entries_planned)
+
+
+def _removed_during(copied: MirrorProgram, code: int) -> Removed:
+    """What has gone while all was copied."""
+    console = copied.console
+    withheld = "" if console is None else console.withheld(ignore=False)
+    if console is not None and withheld:
+        copied.complain(f"{withheld}: nothing of these was removed from the target")
+    return Removed(code, 0 if console is None else console.removed, withheld)
 
 
 def _keep_snapshots(

@@ -19,7 +19,7 @@ import msgspec
 
 from pcircle.checkpoint.resume import Wish
 from pcircle.errors import EntriesFailed, UsageError
-from pcircle.fmirror.options import MirrorOptions
+from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole
 from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed
@@ -32,8 +32,6 @@ from pcircle.tool.results import Results
 from pcircle.ui.errorlog import decode
 
 _PAIRS_TOGETHER = 64
-_QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
-_UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
 _LINE = msgspec.json.Decoder(tuple[int, str, str])
 
 
@@ -60,11 +58,11 @@ class Survey(Removal):
         self, typed: argparse.Namespace, target: bytes, console: MirrorConsole | None, found: Found
     ) -> None:
         typed = argparse.Namespace(
-            **vars(typed) | _UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
+            **vars(typed) | UNTOLD | {"max_delete": None, "verbose": 0, "itemize": False}
         )
         rules = () if console is None else console.rules
         super().__init__(typed, target, found, 0, dry=True, keeps=False, rules=rules)
-        self.options = msgspec.structs.replace(self.options, **_QUIET)
+        self.options = msgspec.structs.replace(self.options, **QUIET)
         self.candidates = Candidates() if console is None else console.candidates
         self.again = True
 
@@ -166,11 +164,11 @@ def move(
 
     `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
     """
-    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": True}
+    more = {"dry": True, "itemize": False, "sign": None, "verify": False, "looks": "moves"}
     more["moved"] = not options.dry
     never = Wish(never=True)
     code, console = looked(
-        msgspec.structs.replace(options, **_QUIET, **_UNTOLD, **more, checkpoint=never)
+        msgspec.structs.replace(options, **QUIET, **UNTOLD, **more, checkpoint=never)
     )
     if code == UsageError.exit_code:
         return 0, Moved()  # the mirror says it

@@ -26,9 +26,14 @@ from pcircle.ui.values import chunk_bytes, interval_s, parse_number
 from pcircle.units import parse_size
 from pcircle.walk.attributes import ANY
 
+# Of a job before the mirror: it says nothing, and what is written is written by that one.
+QUIET: dict[str, Any] = {"silent": True, "quiet": True, "verbose": 0, "progress": "never"}
+UNTOLD: dict[str, Any] = {"json": None, "error_log": None, "json_lines": None, "list_out": None}
+
 
 class MirrorOptions(Options, frozen=True, kw_only=True):
-    """A mirror, as asked for. One that `looks` says nothing, and only finds what is `moved` then.
+    """A mirror, as asked for. One that `looks` says nothing, and only finds files that may have
+    moved, or what is surplus.
 
     `renamed` is what a dry run has found so. One that `clears` removes files from the source, or
     all, by a job that is `clearing`.
@@ -49,7 +54,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     full_every_s: float | None = None
     itemize: bool = False
     moved: bool = False
-    looks: bool = False
+    looks: Literal["", "moves", "surplus"] = ""
     renamed: Renamed = Renamed()
     clears: Literal["", "files", "all"] = ""
     clearing: bool = False
@@ -62,7 +67,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is changed, by this or by what follows from it."""
-        return self.dry and not (self.looks and self.moved) and not self.clearing
+        return self.dry and not (self.looks == "moves" and self.moved) and not self.clearing
 
     @property
     def kept_at(self) -> bytes:
@@ -192,6 +197,8 @@ def _deleting(typed: argparse.Namespace) -> Deleting:
         typed.delete_excluded,
         tuple(map(os.fsencode, typed.protect or ())),
         backup,
+        during=typed.delete == "during" and not typed.dry_run,
+        told=typed.itemize or typed.verbose > 0,
     )
 
 
@@ -272,8 +279,23 @@ def _refuse_clearing(typed: argparse.Namespace) -> None:
         raise UsageError(f"{option} cannot be combined with --files-from=-: it is read twice")
 
 
+_NOT_DURING = ("backup_dir", "changed_from", "plan", "since_manifest")
+
+
+def _refuse_during(typed: argparse.Namespace) -> None:
+    """UsageError for what finds what is to go before or after all directories are compared."""
+    if typed.delete != "during":
+        return
+    names = [_option(name) for name in _NOT_DURING if getattr(typed, name) is not None]
+    if typed.changed != "walk":
+        names.append(f"--changed={typed.changed}")
+    if names:
+        raise UsageError(f"--delete=during cannot be combined with {names[0]}")
+
+
 def _refuse(typed: argparse.Namespace) -> None:
     _refuse_snapshot(typed)
+    _refuse_during(typed)
     _refuse_clearing(typed)
     _refuse_told(typed)
     looks = [name for name in ("checksum", "size_only", "ignore_times") if getattr(typed, name)]

@@ -37,12 +37,15 @@ class Deleting(msgspec.Struct, frozen=True, array_like=True):
 
     `excluded`: also of those that the rules leave out. Names that `protected` rules leave out
     stay. Those that are to be gone, or are replaced, go to `backup`, a whole path, if there is one.
+    `during`: they go when their directory was compared, and are `told` of then.
     """
 
     wanted: bool = False
     excluded: bool = False
     protected: tuple[bytes, ...] = ()
     backup: bytes | None = None
+    during: bool = False
+    told: bool = False
 
 
 class MirrorPlan(Plan, frozen=True, kw_only=True):

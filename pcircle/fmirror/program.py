@@ -72,7 +72,8 @@ class MirrorProgram(CopyProgram):
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
-        self.again = options.deleting.wanted or options.apply is not None
+        self.again = options.deleting.wanted and not options.deleting.during
+        self.again = self.again or options.apply is not None
         self.again = self.again or options.new_manifest is not None or bool(options.clears)
         self.survey: Survey | None = None  # which has been, if there is a manifest
         self.is_named = False  # by a list of the user's, and nothing else is looked at
@@ -249,7 +250,7 @@ class MirrorProgram(CopyProgram):
 
     def dry_type(self) -> type[DryTask]:
         """See `CopyProgram`."""
-        if self._mirror.looks:
+        if self._mirror.looks == "moves":
             from pcircle.fmirror.work.moving import LookTask  # few runs look for moves
 
             return LookTask

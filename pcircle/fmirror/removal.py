@@ -18,7 +18,7 @@ import msgspec
 from pcircle.errors import StoppedEarly
 from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.backup import Backup, going
-from pcircle.fmirror.work.surplus import Surplus
+from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.scan import Block
@@ -39,8 +39,6 @@ from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule
 from pcircle.walk.opened import Open
 from pcircle.walk.roots import Root
-
-_DELETING = b"*deleting   "
 
 
 class Found:
@@ -84,8 +82,7 @@ class Deletions(Actions):
     ) -> None:
         """See `Actions`."""
         if self.wanted.word:
-            slash = b"/" if kind == "d" else b""
-            named["said"] = _DELETING + show(path).encode() + slash + b"\n"
+            named["said"] = deletion_line(path, kind)
         super().done(action, root, path, kind, *rest, **named)
 
 
@@ -154,10 +151,10 @@ def _renamed(said: bytes, replaced: Mapping[bytes, bytes]) -> bytes:
     """Lines of deletions, with the paths that entries had when the run began."""
     lines = []
     for line in said.splitlines(keepends=True):
-        path = line.removeprefix(_DELETING)
+        path = line.removeprefix(DELETING)
         for now, was in replaced.items():
             if path.startswith(show(now).encode() + b"/"):
-                line = _DELETING + show(was).encode() + path[len(show(now).encode()) :]
+                line = DELETING + show(was).encode() + path[len(show(now).encode()) :]
         lines.append(line)
     return b"".join(lines)
 

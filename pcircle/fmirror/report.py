@@ -83,7 +83,7 @@ class MirrorConsole(Console):
         self._moved = 0, 0
         self.candidates = Candidates()
         self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
-        self.entries = self._touched = self._linked = self._nearby = 0
+        self.entries = self.removed = self._touched = self._linked = self._nearby = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -115,6 +115,7 @@ class MirrorConsole(Console):
         total = Counters.total(report.counts for report in outcome.reports)
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
+        self.removed = total.removed
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
@@ -130,7 +131,9 @@ class MirrorConsole(Console):
 
     def summary(self, report: Report) -> str:
         """See `Console`: to set attributes alone is something to do, too."""
-        return summary(report, self.place or self._shown_target(), self._touched)
+        text = summary(report, self.place or self._shown_target(), self._touched)
+        removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
+        return text + removed if self.removed else text
 
     def document(self, report: Report) -> None:
         """See `Console`: it is written when all is done."""

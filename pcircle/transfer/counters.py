@@ -18,7 +18,8 @@ class Counted(Counts):
     the directories found, `scans_done` those read.
     `special_skipped` are special files that are not copied without -a, `touched` those of the
     skipped whose attributes alone were brought up to date, `linked` those that were linked to an
-    entry of another tree, and `nearby` the files whose content another tree gave.
+    entry of another tree, and `nearby` the files whose content another tree gave. `removed` are
+    entries that only the target had.
     """
 
     found: int
@@ -30,6 +31,7 @@ class Counted(Counts):
     touched: int
     linked: int
     nearby: int
+    removed: int
 
 
 class Counters(Measured, Counted):

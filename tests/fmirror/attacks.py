@@ -27,6 +27,8 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--delete", "--backup-dir=@/old"),
     ("--delete", "--ignore-errors", "--backup-dir=@/old", "-c"),
     ("--delete", "--moved", "--ignore-errors"),
+    ("--delete=during",),
+    ("--delete=during", "-c", "-i", "--max-delete", "1000"),
     ("--link-dest=@/older", "--compare-dest=@/old"),
     ("--delete", "--link-dest=@/older", "--ignore-errors"),
     ("--snapshot=2026-01-01",),

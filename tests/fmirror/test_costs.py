@@ -37,9 +37,11 @@ def wide(top: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [flat, wide])
+@pytest.mark.parametrize(
+    ("make", "option"), [(flat, "--delete"), (wide, "--delete"), (flat, "--delete=during")]
+)
 def test_memory_does_not_grow_with_the_tree(
-    vast_place: bytes, make: Callable[[bytes], None]
+    vast_place: bytes, make: Callable[[bytes], None], option: str
 ) -> None:
     """As they are made, as they are found unchanged, and as they all go."""
     source, target = vast_place + b"/a", vast_place + b"/b"
@@ -50,9 +52,7 @@ def test_memory_does_not_grow_with_the_tree(
             shutil.rmtree(os.fsdecode(source))
             os.mkdir(source)
         report = vast_place + b"/report"
-        mirrored(
-            TWO, "--delete", "--allow-empty", "--allow-foreign", "--json", report, source, target
-        )
+        mirrored(TWO, option, "--allow-empty", "--allow-foreign", "--json", report, source, target)
         with open(report, "rb") as stream:
             said = json.load(stream)
         peaks[step] = max(rank["peak_rss_bytes"] for rank in said["ranks"])

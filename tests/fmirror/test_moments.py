@@ -63,6 +63,7 @@ _EVENTS = (
 
 pytestmark = [as_root, needs_rsync, needs_strace]
 _DRAWN = 10
+DURING = "--delete=during"
 Content = tuple[int, bytes]
 
 
@@ -114,7 +115,7 @@ def _above(name: bytes) -> list[bytes]:
     return [b"/".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def injected(place: bytes, what: str, source: bytes, target: bytes) -> int:
+def injected(place: bytes, what: str, source: bytes, target: bytes, word: str = "--delete") -> int:
     """Run it with something injected into its calls; the exit code."""
     prefix = ["strace", "-f", "-o", "/dev/null", "-e", f"trace={CHANGING}"]
     calls = CHANGING if what.startswith("signal") else _FAILING
@@ -123,7 +124,7 @@ def injected(place: bytes, what: str, source: bytes, target: bytes) -> int:
         "-q",
         "-j1",
         "--threads=1",
-        "--delete",
+        word,
         "--resume",
         source,
         target,
@@ -131,11 +132,11 @@ def injected(place: bytes, what: str, source: bytes, target: bytes) -> int:
     return run_fmirror(None, *arguments, prefix=prefix).code
 
 
-def changing_calls(place: bytes, log: Path, seed: int) -> int:
+def changing_calls(place: bytes, log: Path, seed: int, word: str = "--delete") -> int:
     """How many changing calls the thread makes that makes most."""
     source, target = night(place, seed)
     prefix = ["strace", "-f", "-o", str(log), "-e", f"trace={CHANGING}"]
-    run_fmirror(None, "-q", "-j1", "--threads=1", "--delete", source, target, prefix=prefix)
+    run_fmirror(None, "-q", "-j1", "--threads=1", word, source, target, prefix=prefix)
     made: dict[bytes, int] = {}
     for line in log.read_bytes().splitlines():
         number = re.match(rb"\d+", line)
@@ -144,44 +145,47 @@ def changing_calls(place: bytes, log: Path, seed: int) -> int:
     return max(made.values())
 
 
-def moments(place: bytes, log: Path, seed: int) -> list[int]:
+def moments(place: bytes, log: Path, seed: int, word: str = "--delete") -> list[int]:
     """The calls to be hit: all in a soak, else some."""
-    count = changing_calls(place, log, seed)
+    count = changing_calls(place, log, seed, word)
     assert count > 20
     every = range(1, count + 1)
     return list(every) if SOAK else sorted(Random(seed).sample(every, _DRAWN))
 
 
 @pytest.mark.parametrize("signal", ["KILL", "INT"])
-@pytest.mark.parametrize("seed", [5, 6])
-def test_a_signal_at_any_moment(place: bytes, tmp_path: Path, seed: int, signal: str) -> None:
+@pytest.mark.parametrize(("seed", "word"), [(5, "--delete"), (6, "--delete"), (5, DURING)])
+def test_a_signal_at_any_moment(
+    place: bytes, tmp_path: Path, seed: int, word: str, signal: str
+) -> None:
     """One that ends the job in good order leaves a checkpoint, by which the next run goes on."""
-    for moment in moments(place, tmp_path / "calls", seed):
+    for moment in moments(place, tmp_path / "calls", seed, word):
         source, target = night(place, seed)
         old, new = held(target), held(source)
-        injected(place, f"signal={signal}:when={moment}", source, target)
+        injected(place, f"signal={signal}:when={moment}", source, target, word)
         now = held(target)
         for name in old.keys() & new.keys():
             if all(stat.S_ISDIR(side[above][0]) for above in _above(name) for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
-        assert injected(place, "", source, target) == 0, moment
+        assert injected(place, "", source, target, word) == 0, moment
         assert differences(source, target) == "", moment
 
 
+@pytest.mark.parametrize("word", ["--delete", DURING])
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EACCES"])
-def test_a_failure_at_any_moment(place: bytes, tmp_path: Path, error: str) -> None:
+def test_a_failure_at_any_moment(place: bytes, tmp_path: Path, error: str, word: str) -> None:
     seed = 8
-    for moment in moments(place, tmp_path / "calls", seed)[:: 1 if SOAK else 2]:
+    for moment in moments(place, tmp_path / "calls", seed, word)[:: 1 if SOAK else 2]:
         source, target = night(place, seed)
         old, new = held(target), held(source)
-        code = injected(place, f"error={error}:when={moment}", source, target)
+        code = injected(place, f"error={error}:when={moment}", source, target, word)
         assert code in (0, 1, 2, 4, 70), (moment, code)
         now = held(target)
         for name in old.keys() & new.keys():
             if os.path.dirname(name):
                 continue
             assert now.get(name) in (old[name], new[name]), (moment, name)
-        assert injected(place, "", source, target) == 0, moment
+        assert injected(place, "", source, target, word) == 0, moment
         assert differences(source, target) == "", moment
 
 
@@ -211,7 +215,7 @@ def everything(place: bytes) -> set[bytes]:
 
 
 @pytest.mark.parametrize("error", [0, 5, 28, 13], ids=["KILL", "EIO", "ENOSPC", "EACCES"])
-@pytest.mark.parametrize("words", [[], ["--backup-dir"], ["--moved"]], ids=str)
+@pytest.mark.parametrize("words", [[], ["--backup-dir"], ["--moved"], [DURING]], ids=str)
 def test_any_change_of_any_thread(
     place: bytes, tmp_path: Path, words: list[str], error: int
 ) -> None:
@@ -234,7 +238,7 @@ def test_any_change_of_any_thread(
         for name in old.keys() & new.keys():
             if all(stat.S_ISDIR(side[above][0]) for above in _above(name) for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
-        assert not any("=" in word for word in words) or had <= everything(place), moment
+        assert not any("dir" in word for word in words) or had <= everything(place), moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
         assert left == "", moment  # a mark that can't be removed stays, which is told

@@ -193,12 +193,13 @@ def test_too_much_to_remove(pair: tuple[bytes, bytes], most: str, code: int) -> 
 
 
 @needs_rsync
-@pytest.mark.parametrize("keeps", [False, True], ids=["removed", "backup"])
+@pytest.mark.parametrize("how", ["removed", "backup", "during"])
 def test_what_is_left_out_stays_in_directories_that_go(
-    place: bytes, tmp_path: Path, keeps: bool
+    place: bytes, tmp_path: Path, how: str
 ) -> None:
     """As with rsync: such a directory stays with it, and all else in it goes."""
-    source = place + b"/a"
+    keeps, source = how == "backup", place + b"/a"
+    option = "--delete=during" if how == "during" else "--delete"
     os.makedirs(source)
     write_file(source + b"/file", b"where the target has a directory")
     for words in (
@@ -219,7 +220,7 @@ def test_what_is_left_out_stays_in_directories_that_go(
         os.makedirs(targets[0] + b"/file")
         write_file(targets[0] + b"/file/x.o", b"")
         added = [["--backup-dir", os.fsdecode(each)] if keeps else [] for each in backups]
-        mirrored(TWO, "--delete", *words, *added[0], source, targets[0])
+        mirrored(TWO, option, *words, *added[0], source, targets[0])
         line = ["rsync", "-ab" if keeps else "-a", "--delete", *words, *added[1]]
         tops = [os.fsdecode(each) + "/" for each in (source, targets[1])]
         subprocess.run([*line, *tops], check=True, capture_output=True)
@@ -235,9 +236,7 @@ def test_what_is_left_out_stays_in_directories_that_go(
     os.makedirs(os.path.dirname(kept))
     write_file(kept, b"")
     write_file(place + b"/b/old/also", b"")
-    mirrored(
-        TWO, "--delete", "--exclude-from", str(listed), "--protect", "also", source, place + b"/b"
-    )
+    mirrored(TWO, option, "--exclude-from", str(listed), "--protect", "also", source, place + b"/b")
     assert sorted(os.listdir(place + b"/b/old")) == [b"also", b"kept.o"]
 
 

@@ -13,22 +13,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import to_scan
-from pcircle.fmirror.plan import Deleting
+from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fs.directories import join_path
-from pcircle.fs.scan import Block, blocks, encoded
+from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
 from pcircle.fs.trouble import trying
+from pcircle.guards import require
+from pcircle.names import show
+from pcircle.removing.tree import TreeRemover
+from pcircle.runtime import Context
+from pcircle.tool.actions import Actions, Wanted
+from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule, read_rule
 
 _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
 _OURS = (".fcp-checkpoint-", ".fcp-mark-")
+DELETING = b"*deleting   "
 
 
 class Surplus(msgspec.Struct, frozen=True, array_like=True, tag="x"):
@@ -82,6 +89,7 @@ class Finder:
         # Of what the source has, too, nothing goes but what is left out and is to go for that.
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
         self._ours = (*_OURS, f".fcp-{plan.token.decode()}-")
+        self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
 
     def watched(
         self,
@@ -89,8 +97,12 @@ class Finder:
         fds: tuple[int, int],
         path: bytes,
         tell: Callable[[list[bytes]], None],
+        waits: Callable[[], bool] = bool,
     ) -> Iterator[Block]:
-        """The same blocks of the source's directory, all of it; at its end `tell` gets surplus."""
+        """The same blocks of the source's directory, all of it; at its end `tell` gets surplus.
+
+        Unless that `waits`, which is asked then.
+        """
         names: set[str] | None = set()
         for block in found:
             if names is not None:
@@ -98,7 +110,7 @@ class Finder:
                 if len(names) > _MOST_AT_HAND:
                     names = None
             yield block
-            if block.last:
+            if block.last and not waits():
                 with trying("list the copy of directory"):
                     for surplus in self.surplus(names, fds, path):
                         tell(surplus)
@@ -108,7 +120,10 @@ class Finder:
     ) -> Iterator[list[bytes]]:
         """What the target's directory has and the source's has not, of which `names` are some."""
         source_fd, target_fd = fds
-        for block in blocks(target_fd):
+        listed = blocks(target_fd)
+        if self._steadiness is not None and not self._steadiness.of(os.fstat(target_fd).st_dev):
+            listed = listed_first(listed)
+        for block in listed:
             there = Block()
             for kind in KINDS:
                 some = [name for name in getattr(block, kind) if not name.startswith(self._ours)]
@@ -163,6 +178,86 @@ def folds(directory_fd: int, block: Block) -> bool:
             if found is False:
                 break  # of all names alike
     return False
+
+
+class Disposal:
+    """`--delete=during`, on one thread: what is surplus goes where it was found.
+
+    It is a `Listener` of what removes it. `begin` says for which item of the job.
+    """
+
+    def __init__(self, plan: MirrorPlan, worker: Worker) -> None:
+        self._counters = worker.counters
+        self._accounts = worker.accounts
+        self._limits = worker.limits
+        first = None if worker.acting is None else worker.acting.actions
+        self._actions = Actions("fmirror", Wanted(plan.acts.lines), worker.rank, first)
+        self._is_told = plan.deleting.told
+        rules = kept_rules(plan)
+        self._remover = TreeRemover(self, choosing(rules) if rules else None)
+        self._whole = TreeRemover(self)
+        self._context: Context[Any] | None = None
+        self._root = 0
+        self._renamed = b"", b""  # what a directory is called that was replaced, and was called
+
+    def begin(self, context: Context[Any]) -> None:
+        """What follows is of this item."""
+        self._context = context
+
+    def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
+        """Remove some surplus of an open directory."""
+        self._root, self._renamed = root, (b"", b"")
+        for path in paths:
+            self._remover.remove(path, directory_fd)
+
+    def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
+        """Remove a directory that something else has replaced, with all that is in it."""
+        self._root, self._renamed = root, (path, was)
+        self._whole.remove(path, directory_fd)
+
+    def tell(self) -> None:
+        """The item ends."""
+        self._actions.tell(require(self._context))
+
+    # ---- what the remover tells ------------------------------------------------
+
+    def due(self, count: int) -> None:
+        """See `Listener`."""
+        if self._limits is not None:
+            self._limits.operations(count)
+
+    def is_stopping(self) -> bool:
+        """See `Listener`."""
+        return require(self._context).is_stopping()
+
+    def gone(self, path: bytes, kind: str) -> None:
+        """See `Listener`."""
+        self._counters.removed += 1
+        now, was = self._renamed
+        if now:
+            path = was + path.removeprefix(now)
+        said = b""
+        if self._is_told:
+            said = deletion_line(path, kind)
+        self._actions.done("delete", self._root, path, kind, said=said)
+        if self._actions.is_full:
+            self.tell()
+
+    def failed(self, path: bytes, doing: str, error: OSError) -> None:
+        """See `Listener`: it is no entry of the source, but one that the run has met."""
+        counters = self._counters
+        counters.found += 1
+        counters.failed += 1
+        counters.sized += 1
+        doing = doing.replace("remove", "remove the copy of", 1)
+        failure = self._accounts.failure(self._root, path, doing, error)
+        require(self._context).note([failure])
+        self._actions.failed("delete", self._root, path, error.errno)
+
+
+def deletion_line(path: bytes, kind: str) -> bytes:
+    """What tells the user of a deletion, as rsync does."""
+    return DELETING + show(path).encode() + b"/" * (kind == "d") + b"\n"
 
 
 def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:

@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,10 +23,11 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
-from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
+from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, packed
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.scan import Block, few, files_of
+from pcircle.fs.scan import Block, few, files_of, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.fs.trouble import tried
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
@@ -57,6 +59,7 @@ class MirrorVisitor(CopyVisitor):
         self._looks = source, Stats(helped, sharing=source)
         self._finder = Finder(plan) if plan.deleting.wanted else None
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
+        self._disposal = Disposal(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
         # Whoever must see each entry, or can't trust what is there, has them one by one.
         looks_on = worker.signer is not None or worker.acting is not None
@@ -83,20 +86,33 @@ class MirrorVisitor(CopyVisitor):
 
     def _begin(self, context: Context[Any]) -> Any:
         self._context = context
+        if self._disposal is not None:
+            self._disposal.begin(context)
         return super()._begin(context)
 
     def end(self, context: Context[Item], opens: Sequence[Open[Part]]) -> None:
         """See `Visitor`."""
-        aside, self._keeper.aside = self._keeper.aside, []
-        if aside:
-            context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
+        self._tell_aside(context)
         self._tell_surplus(context)
+        if self._disposal is not None:
+            self._disposal.tell()
         if self._judge is not None:
             self._judge.tell(context)
         if self._beside is not None:
             self._beside.close()
         self._mark_changed()
         super().end(context, opens)
+
+    def _tell_aside(self, context: Context[Any]) -> None:
+        """Directories that were replaced are to go, now or at last."""
+        aside, self._keeper.aside = self._keeper.aside, []
+        if aside and self._disposal is None:
+            context.note([Surplus(root, path + b"\0", was) for root, path, was in aside])
+            return
+        for root, path, was in aside:
+            above = path.rpartition(b"/")[0]
+            with suppress(OSError), self._sides.targets.lease(root, above) as lease:
+                require(self._disposal).remove_replaced(root, path, was, lease.fd)
 
     def _tell_surplus(self, context: Context[Any]) -> None:
         if self._surplus:
@@ -111,7 +127,7 @@ class MirrorVisitor(CopyVisitor):
     def _mark_changed(self) -> None:
         counts = self._counters
         done = counts.files + counts.links + counts.special + counts.touched + counts.bytes_found
-        done += counts.linked
+        done += counts.linked + counts.removed
         if not self._is_marked and (done > self._done or self._has_made):
             self._is_marked = True
             self._sides.leave_mark(0)
@@ -256,14 +272,49 @@ class MirrorVisitor(CopyVisitor):
             fds = source.fd, require(leases[1]).fd
 
             def tell(paths: list[bytes]) -> None:
+                if self._disposal is not None:
+                    self._disposal.remove(opened.root, paths, fds[1])
+                    return
                 self._surplus.setdefault(opened.root, []).extend(paths)
                 if len(paths) > _PATHS_TOGETHER:
                     self._tell_surplus(require(self._context))
 
-            blocks = self._finder.watched(blocks, fds, opened.path, tell)
+            blocks = self._finder.watched(
+                blocks, fds, opened.path, tell, partial(self._waits, opened)
+            )
         if self._mirror.upkeep.existing and leases is not None:
             blocks = existing(blocks, require(leases[1]).fd)
         return super().meant(opened, blocks, source)
+
+    def _waits(self, opened: Open[Part]) -> bool:
+        """Whether what is surplus in a directory waits until what others do of it is in place."""
+        if self._disposal is None or not opened.waits:
+            return False
+        opened.own = opened.own._replace(due=True)
+        return True
+
+    def leave(self, opened: Open[Part], context: Context[Any]) -> Part:
+        """See `Visitor`."""
+        if opened.own.due:
+            try:
+                self._dispose(opened)
+            except OSError as error:
+                doing = tried(error, "list the copy of directory")
+                self._counters.found += 1
+                self._accounts.fail(opened.root, opened.path, doing, error, context)
+        return super().leave(opened, context)
+
+    def _dispose(self, opened: Open[Part]) -> None:
+        """Remove what is surplus in a directory that was listed before. OSError."""
+        root, path, place = opened.root, opened.path, require(opened.place)
+        sides = self._sides
+        with (
+            sides.sources.lease(root, path, place.source) as source,
+            sides.targets.lease(root, path, place.target) as target,
+        ):
+            fds = source.fd, rewound(target.fd)
+            for paths in require(self._finder).surplus(None, fds, path):
+                require(self._disposal).remove(root, paths, target.fd)
 
     def known(self, opened: Open[Part], context: Context[Any]) -> Part | None:
         """See `Visitor`. What an earlier run has found to be surplus has to be found again."""
@@ -317,6 +368,8 @@ class MirrorVisitor(CopyVisitor):
             self._judged(where, names, fds, context)
         elif len(names):
             super().names(where, names, fds, context)
+        if self._disposal is not None:  # the times of this directory are set after that
+            self._tell_aside(context)
 
     def _without(self, where: Where, names: list[bytes], fds: tuple[int, int]) -> list[bytes]:
         """Those of some names that were not linked to another tree, nor left out for one."""

@@ -70,6 +70,7 @@ class Directory(NamedTuple):
     layout: bytes | None = None  # that it hands down
     partial: Partial | None = None  # what an earlier run has done of it
     bare: bool = False  # it was made, and hands down no access control list
+    due: bool = False  # something else is to be done of it when all that is in it is
 
 
 class CopyVisitor(Visitor[Part]):

@@ -1,0 +1,55 @@
+"""`--max-delete` with `--delete=during`: what would be removed is counted before the copy.
+
+Two jobs: one looks at both sides as a dry run does, and one goes through what is surplus, as it
+would be removed. If that is more, or could not be counted, the mirror that follows removes
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pcircle.checkpoint.resume import Wish
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
+from pcircle.fmirror.plan import Deleting
+from pcircle.fmirror.removal import Found, Removal
+from pcircle.fmirror.report import MirrorConsole
+from pcircle.tool.program import run_tool
+
+
+def counted(
+    typed: argparse.Namespace,
+    options: MirrorOptions,
+    looked: Callable[[MirrorOptions], tuple[int, MirrorConsole | None]],
+) -> tuple[int, MirrorOptions]:
+    """The exit code of counting, and the options of the mirror that follows.
+
+    `looked` runs the first job, by its options; its exit code and, on rank 0, what was found.
+    """
+    more: dict[str, Any] = {"dry": True, "itemize": False, "sign": None, "verify": False}
+    more |= {"looks": "surplus", "moved": False, "checkpoint": Wish(never=True)}
+    more["deleting"] = msgspec.structs.replace(options.deleting, during=False)
+    code, console = looked(msgspec.structs.replace(options, **QUIET, **UNTOLD, **more))
+    if code == UsageError.exit_code:
+        return 0, options  # the mirror says it
+    if code in (0, EntriesFailed.exit_code):
+        found, entries = (Found(), 0) if console is None else (console.found, console.entries)
+        untold = argparse.Namespace(
+            **vars(typed) | UNTOLD | {"verbose": 0, "itemize": False, "quiet": True}
+        )
+        rules = () if console is None else console.rules
+        removal = Removal(
+            untold, options.target, found, entries, dry=True, keeps=False, rules=rules
+        )
+        removal.again = True
+        code = run_tool(removal, options)
+        if console is not None:
+            console.found.close()
+    if code in (0, EntriesFailed.exit_code):  # what has failed is met again
+        return 0, options
+    return code, msgspec.structs.replace(options, deleting=Deleting())
