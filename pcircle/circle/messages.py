@@ -93,9 +93,10 @@ class Counted(msgspec.Struct, frozen=True, array_like=True):
 class Account(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     """What a subtree of ranks hands up when the job ends.
 
-    `reports` has one encoded report per rank, `value` the merged results of
-    unstructured work, `code` the worst exit code, `reasons` why, `silent` the
-    ranks that did not answer in time, `open_joins` what is left undone.
+    `reports` are the ranks' encoded reports, one each, or one of all where there are many ranks
+    (`Settings.rank_rows`); `value` is the merged results of unstructured work, `code` the worst
+    exit code, `reasons` why, `silent` the ranks that did not answer in time, `open_joins` what is
+    left undone. Of reasons and silent ranks the first ones are kept, of more their number.
     """
 
     reports: tuple[bytes, ...] = ()
@@ -104,6 +105,8 @@ class Account(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     reasons: tuple[str, ...] = ()
     silent: tuple[int, ...] = ()
     open_joins: int = 0
+    more_reasons: int = 0
+    more_silent: int = 0
 
 
 class Ask(msgspec.Struct, frozen=True, tag="a", array_like=True):

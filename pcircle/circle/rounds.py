@@ -23,6 +23,10 @@ from pcircle.guards import require
 
 Outgoing = list[tuple[int, Message]]
 
+MAX_REASONS = 100
+MAX_SILENT = 1000
+"""How many of each an account names."""
+
 
 def earlier(a: float | None, b: float | None) -> float | None:
     """The earlier of two times, of which either may be never."""
@@ -39,14 +43,17 @@ def merge_accounts(
         value = a.value if b.value is None else b.value
     else:
         value = merge(a.value, b.value)
-    new = tuple(reason for reason in b.reasons if reason not in a.reasons)
+    reasons = a.reasons + tuple(reason for reason in b.reasons if reason not in a.reasons)
+    silent = a.silent + b.silent
     return Account(
         reports=a.reports + b.reports,
         value=value,
         code=worst((a.code, b.code)),
-        reasons=a.reasons + new,
-        silent=a.silent + b.silent,
+        reasons=reasons[:MAX_REASONS],
+        silent=silent[:MAX_SILENT],
         open_joins=a.open_joins + b.open_joins,
+        more_reasons=a.more_reasons + b.more_reasons + max(0, len(reasons) - MAX_REASONS),
+        more_silent=a.more_silent + b.more_silent + max(0, len(silent) - MAX_SILENT),
     )
 
 

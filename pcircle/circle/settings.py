@@ -14,7 +14,8 @@ class Settings(msgspec.Struct, frozen=True):
     `structured` says whether items have joins. A work reply has at most
     `share_limit` parcels. `progress_period_s` None means no progress rounds, `epoch_period_s`
     None no epochs.
-    `final_deadline_s` bounds the end of an aborted job.
+    `final_deadline_s` bounds the end of an aborted job. In a job of more than `rank_rows` ranks the
+    accounts have sums and distributions in place of a report of each rank.
     """
 
     workers: int = 1
@@ -31,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     progress_period_s: float | None = None
     epoch_period_s: float | None = None
     final_deadline_s: float = 10.0
+    rank_rows: int = 1000
 
 
 class Activity(msgspec.Struct):

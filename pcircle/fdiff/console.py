@@ -146,8 +146,7 @@ class Console(TreeConsole):
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
         """See `TreeConsole`: with what rank 0 has found at the end."""
-        rows = [report.counts for report in outcome.reports]
-        return self.counters_type.total([*rows, self._own.row()])
+        return self.counters_type.total([*outcome.counts, self._own.row()])
 
     def _print_table(self, total: Counters) -> None:
         """What dcmp prints."""

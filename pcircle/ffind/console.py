@@ -141,7 +141,7 @@ class FindConsole(ChangeConsole):
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`."""
-        total: Any = self.counters_type.total(report.counts for report in outcome.reports)
+        total: Any = self.counters_type.total(outcome.counts)
         if not outcome.code:
             self._last(total)
         for sorter in (self._sorter, self._links):

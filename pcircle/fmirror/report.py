@@ -112,7 +112,7 @@ class MirrorConsole(Console):
                 linked.nearby += change.name.near and not change.linked
         if linked.completed:
             outcome = _with(outcome, linked)
-        total = Counters.total(report.counts for report in outcome.reports)
+        total = Counters.total(outcome.counts)
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
         self.removed = total.removed
@@ -195,7 +195,7 @@ class ClearConsole(MirrorConsole):
     cleared = 0
 
     def conclude(self, outcome: Outcome[Done]) -> int:
-        total = Counters.total(report.counts for report in outcome.reports)
+        total = Counters.total(outcome.counts)
         self.cleared = total.files + total.links + total.special
         return super().conclude(outcome)
 
@@ -211,6 +211,10 @@ class ClearConsole(MirrorConsole):
 def _with(outcome: Outcome[Done], linked: Counters) -> Outcome[Done]:
     """The end of a dry run, where names that would be linked were counted as skipped."""
     linked.skipped = -linked.completed
+    if outcome.summary is not None:
+        total = Counters.total((outcome.summary.counts, linked.row()))
+        summary = msgspec.structs.replace(outcome.summary, counts=total.row())
+        return msgspec.structs.replace(outcome, summary=summary)
     first, *others = outcome.reports
     total = Counters.total((first.counts, linked.row()))
     first = msgspec.structs.replace(first, counts=total.row())

@@ -40,7 +40,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = add_up(outcome.reports)
+        total = add_up(outcome.counts)
         profile = None if code else _profile_of(outcome)
         if not code:
             wrong = _account(total, profile)
@@ -58,6 +58,7 @@ class Console(base.Console[Done]):
             failures=tuple(self.failures),
             failures_omitted=self.failures_omitted,
             reports=outcome.reports,
+            rank_summary=self.rank_summary(outcome),
         )
         if profile is None:
             self.results.document(stopped([root.shown for root in self._plan.roots], run))
@@ -65,7 +66,9 @@ class Console(base.Console[Done]):
         report = make(profile, self._wishes, run)
         self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
         if self.verbose:
-            shares = balance.render(report.ranks, report.counts.entries, self.verbose)
+            shares = self.share_table(report) or balance.render(
+                report.ranks, report.counts.entries, self.verbose
+            )
             self.note(shares.rstrip("\n"))
             self.note(f"fprof: {summary(report)}")
         return worst((code, self.results.code))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from pcircle.circle import Sums
-from pcircle.runtime import RankReport, Work
+from pcircle.runtime import Work
 from pcircle.tool.counters import Entries
 from pcircle.ui.pace import Known
 
@@ -41,6 +41,19 @@ class Totals(Entries):
     def idle_us(self) -> int:
         """The time in which this rank's workers had nothing to do."""
         return max(0, self.elapsed_us - self.work_us)
+
+    @property
+    def adding_us(self) -> int:
+        """The time of this rank's workers that went to neither directories nor names."""
+        return max(0, self.work_us - self.readdir_us - self.stat_us)
+
+    @classmethod
+    def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
+        """See `Measured`."""
+        total = totals(counts)
+        times = ("readdir_us", "stat_us", "adding_us", "protocol_us", "idle_us")
+        figures = {"entries": total.settled, "bytes": total.bytes}
+        return figures | {name: getattr(total, name) for name in times}
 
     def known(self, weight: float) -> Known:
         """What is known of the work, for how long it will take: bytes are none of it."""
@@ -95,6 +108,6 @@ def totals(counts: tuple[int, ...]) -> Totals:
     return found
 
 
-def add_up(reports: Sequence[RankReport]) -> Totals:
+def add_up(rows: Iterable[tuple[int, ...]]) -> Totals:
     """The counts of all ranks together."""
-    return totals(Totals.total(report.counts for report in reports).row())
+    return totals(Totals.total(rows).row())

@@ -33,7 +33,7 @@ from pcircle.ui import jsonout
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.report import Signed, shares
+from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
     from pcircle.fs.sorting import Sorter
@@ -89,7 +89,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = Counters.total(report.counts for report in outcome.reports)
+        total = Counters.total(outcome.counts)
         texts: dict[int, str] = {}
         if not code:
             wrong = None if self._plan.whole else _account(total, outcome)
@@ -185,7 +185,7 @@ class Console(base.Console[Done]):
         if checked and not self.quiet:
             self.note(f"fsum: {verdict(self._differences.kinds, report.failed)}")
         if self.verbose:
-            self.note(shares(report.ranks, report.entries, self.verbose).rstrip("\n"))
+            self.note(self.shown_shares(report, report.entries).rstrip("\n"))
             self.note(summary(report))
         return worst((report.exit_code, self.results.code))
 

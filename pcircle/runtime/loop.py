@@ -11,11 +11,11 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -49,6 +49,9 @@ from pcircle.runtime.threads import Parts, Tuner, max_threads
 from pcircle.runtime.wire import Codec
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
+
+if TYPE_CHECKING:  # imported where there are very many ranks
+    from pcircle.runtime.summary import Summary
 
 _LAST_CALLS_S = 5.0
 _LONGEST_WAIT_S = 3600.0  # in one call
@@ -87,7 +90,7 @@ class Rank:
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
-        self._report_decoder = msgspec.msgpack.Decoder(RankReport)
+        self._sums_up = transport.size > settings.rank_rows  # the ranks' reports
         self._engine: Engine[Any, Any] = Engine(
             transport.rank,
             transport.size,
@@ -249,7 +252,13 @@ class Rank:
             return a
 
     def _amended(self, account: Account[Any]) -> Account[Any]:
-        """An account with what went wrong while it was made: it is too late for an abort."""
+        """An account as it leaves this rank: of many ranks, their reports are summed up.
+
+        With what went wrong while it was made: it is too late for an abort.
+        """
+        if self._sums_up and len(account.reports) > 1:
+            reports = (self._summed_up(account.reports),)
+            account = msgspec.structs.replace(account, reports=reports)
         code = worst((account.code, *(code for code, _ in self._late)))
         reasons = account.reasons + tuple(reason for _, reason in self._late)
         return msgspec.structs.replace(account, code=code, reasons=reasons)
@@ -381,15 +390,23 @@ class Rank:
         account = self._amended(conclude.account)
         code = account.code
         silent = tuple(rank for rank in account.silent if rank not in self._engine.lost)
-        self._unheard = bool(silent)
+        self._unheard = bool(silent or account.more_silent)
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))
         result = account.value if conclude.result is None else conclude.result
         if account.value is not None and conclude.result is not None:
             result = self._merge(conclude.result, account.value)
-        reports = tuple(sorted(map(self._report_decoder.decode, account.reports), key=_by_rank))
-        reasons = _without_echoes(account.reasons)
-        outcome = Outcome(code, reasons, silent, reports, result)
+        reports: tuple[RankReport, ...] = ()
+        summary = None
+        if self._sums_up:
+            from pcircle.runtime.summary import merged, unpacked
+
+            summary = merged(unpacked(account.reports))
+        else:
+            decode = msgspec.msgpack.Decoder(RankReport).decode
+            reports = tuple(sorted(map(decode, account.reports), key=_by_rank))
+        reasons = (*_without_echoes(account.reasons), *_left_out(account))
+        outcome = Outcome(code, reasons, silent, reports, result, summary)
         self._engine.conclude(self._tell(outcome), _now_s())
 
     def _stop(self, stop: Stop) -> None:
@@ -459,6 +476,24 @@ class Rank:
             ),
             sent_block=self._sent_block,
         )
+        if not self._sums_up:
+            return self._encoded(report)
+        from pcircle.runtime.summary import Summary
+
+        figures = report.figures()
+        try:
+            figures = {**self._task.figures(counts), **figures}
+        except Exception as error:
+            self._late.append(self._explain(error, "telling what was done"))
+        return self._encoded(Summary.of(report.rank, counts, figures))
+
+    def _summed_up(self, reports: Sequence[bytes]) -> bytes:
+        """Reports of many ranks as one."""
+        from pcircle.runtime.summary import merged, unpacked
+
+        return self._encoded(merged(unpacked(reports)))
+
+    def _encoded(self, report: RankReport | Summary) -> bytes:
         try:
             return msgspec.msgpack.encode(report)
         except OverflowError as error:  # a count of more than 64 bits
@@ -471,6 +506,14 @@ def _without_echoes(reasons: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         reason for reason in reasons if not any(r.startswith(f"{reason}:") for r in reasons)
     )
+
+
+def _left_out(account: Account[Any]) -> Iterator[str]:
+    """How much of an account has not been told, since there was too much of it."""
+    if account.more_reasons:
+        yield f"up to {account.more_reasons} more reasons"
+    if account.more_silent:
+        yield f"{account.more_silent} more ranks were not heard from at the end"
 
 
 def _now_s() -> float:

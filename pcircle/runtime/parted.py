@@ -7,6 +7,7 @@ lock; what the rank has as a whole the parts take from the first.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -26,6 +27,9 @@ class Counting(Protocol):
 
     def work(self) -> Work:
         """How much was done so far."""
+
+    def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
+        """What a summary tells of a rank with these counts, see `Task.figures`."""
 
 
 class PartedTask(Task[I, R]):
@@ -57,6 +61,10 @@ class PartedTask(Task[I, R]):
             return self.counted.sums()
         sums = sum((part.counted.sums() for part in self.parts), Sums())
         return msgspec.structs.replace(sums, ranks=1)
+
+    def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
+        """See `Task.figures`."""
+        return self.counted.figures(counts)
 
     def work(self) -> Work:
         """See `Task.work`."""

@@ -17,12 +17,25 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, ForwardRef, Generic, NamedTuple, Protocol, TypeVar, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    ForwardRef,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+)
 
 import msgspec
 
 from pcircle.circle import Sums
+
+if TYPE_CHECKING:  # only jobs of very many ranks have one
+    from pcircle.runtime.summary import Summary
 
 I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
@@ -227,6 +240,13 @@ class Task(ABC, Generic[I, R]):
         """This rank's counters for the progress rounds; called on the main thread."""
         return Sums(ranks=1)
 
+    def figures(self, counts: tuple[int, ...]) -> Mapping[str, int]:
+        """What a summary of many ranks tells of one that has counted this, by name.
+
+        Besides what the engine counts of itself; names of times in microseconds end with `_us`.
+        """
+        return {}
+
 
 def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
     """The Item and the Result that a task class was subclassed with; Any where it does not say."""
@@ -239,7 +259,7 @@ def wire_types(task: type[Task[Any, Any]]) -> tuple[Any, Any]:
     return Any, Any
 
 
-class RankReport(msgspec.Struct, frozen=True):
+class RankReport(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """What one rank tells of itself at the end.
 
     `rates` say how much work (`Task.work`) per second was done, on metadata or data, with each
@@ -265,13 +285,28 @@ class RankReport(msgspec.Struct, frozen=True):
     sent: tuple[tuple[int, int, int], ...] = ()
     sent_block: int = 1
 
+    def figures(self) -> dict[str, int]:
+        """What a summary of many ranks tells of this one, as of `Task.figures`."""
+        return {
+            "threads": self.threads,
+            "items": self.items,
+            "steals_asked": self.steals_asked,
+            "steals_got": self.steals_got,
+            "messages": self.messages,
+            "message_bytes": self.message_bytes,
+            "spilled_items": self.spilled,
+            "cpu_us": round(self.cpu_s * 1e6),
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
 
 class Outcome(msgspec.Struct, Generic[R], frozen=True):
     """How a job ended, as rank 0 knows it.
 
     `code` is the exit code as far as the engine can tell; `reasons` say why
     it stopped early; `silent` are ranks that could not be heard at the end;
-    `result` is the merged result, None if there is none.
+    `result` is the merged result, None if there is none. Of more than
+    `Settings.rank_rows` ranks there are no `reports`, but a `summary`.
     """
 
     code: int
@@ -279,6 +314,14 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True):
     silent: tuple[int, ...]
     reports: tuple[RankReport, ...]
     result: R | None
+    summary: Summary | None = None
+
+    @property
+    def counts(self) -> tuple[tuple[int, ...], ...]:
+        """Rows of counts, which together are those of all ranks that were heard."""
+        if self.summary is not None:
+            return (self.summary.counts,)
+        return tuple(report.counts for report in self.reports)
 
 
 class Observer(Generic[R]):

@@ -206,7 +206,7 @@ class ChangeConsole(TreeConsole):
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`. Only a plan that is whole has its last line."""
         if not outcome.code:
-            total: Any = self.counters_type.total(report.counts for report in outcome.reports)
+            total: Any = self.counters_type.total(outcome.counts)
             self.plan(tail(self.planned, total.found + total.left_out))
         return super().end(outcome)
 

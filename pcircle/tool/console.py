@@ -11,9 +11,10 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pcircle.circle import Sums
 from pcircle.errors import Defect, StoppedEarly, worst
@@ -31,11 +32,17 @@ from pcircle.ui.pace import Known, Pace
 from pcircle.ui.report import (
     FAILURES_KEPT,
     FailedEntry,
+    Figure,
     RankShare,
+    RankSummary,
     by_kind,
     failures_by_kind,
     plural,
+    shares,
 )
+
+if TYPE_CHECKING:  # only jobs of very many ranks have one
+    from pcircle.runtime.summary import Summary
 
 R = TypeVar("R")
 
@@ -53,6 +60,15 @@ class Counted(Protocol):
     def troubles(self) -> int: ...
     def known(self, weight: float) -> Known:
         """What is known of the work, for how long it will take."""
+
+
+class Shared(Protocol):
+    """A report that tells what the ranks did."""
+
+    @property
+    def ranks(self) -> tuple[RankShare, ...]: ...
+    @property
+    def rank_summary(self) -> RankSummary | UnsetType: ...
 
 
 class Console(Observer[R]):
@@ -199,7 +215,7 @@ class Console(Observer[R]):
                     log.close()
                 except OSError as error:
                     self._fail_log(what, error)
-        counted: list[Any] = [self.counted(report.counts) for report in outcome.reports]
+        counted: list[Any] = [self.counted(counts) for counts in outcome.counts]
         offline = sum(each.offline for each in counted)
         if offline and not self.quiet:
             self.note(f"{self.tool}: {plural(offline, 'offline file', 'offline files')} left out")
@@ -217,6 +233,22 @@ class Console(Observer[R]):
             rank_share(report, each.completed, each.bytes_done)
             for report, each in zip(outcome.reports, counts, strict=True)
         )
+
+    def rank_summary(self, outcome: Outcome[R]) -> RankSummary | UnsetType:
+        """What the ranks did, where there are too many of them to tell of each."""
+        return UNSET if outcome.summary is None else _rank_summary(outcome.summary)
+
+    def share_table(self, report: Shared) -> str:
+        """Statistics of many ranks as a table; empty if there is a row for each."""
+        if isinstance(report.rank_summary, UnsetType):
+            return ""
+        from pcircle.ui import spread
+
+        return spread.render(report.rank_summary, self.verbose)
+
+    def shown_shares(self, report: Shared, entries: int) -> str:
+        """Per-process statistics as a table."""
+        return self.share_table(report) or shares(report.ranks, entries, self.verbose)
 
     def fields(
         self,
@@ -241,6 +273,7 @@ class Console(Observer[R]):
             "failures": tuple(self.failures),
             "failures_omitted": self.failures_omitted,
             "ranks": self.shares(outcome),
+            "rank_summary": self.rank_summary(outcome),
         }
 
     def tell_failures(self) -> None:
@@ -286,3 +319,27 @@ def rank_share(report: RankReport, entries: int, size: int) -> RankShare:
         threads=report.threads,
         work_per_s=by_kind(report.rates),
     )
+
+
+def _rank_summary(summary: Summary) -> RankSummary:
+    """A summary as it is told: times in seconds."""
+    figures = {}
+    for name, spread in summary.figures.items():
+        is_time = name.endswith("_us")
+
+        def told(value: float, is_time: bool = is_time) -> float:
+            return round(value / 1e6, 3) if is_time else value
+
+        figures[name.removesuffix("_us") + "_s" if is_time else name] = Figure(
+            sum=told(spread.total),
+            mean=round(told(spread.total) / summary.ranks, 3),
+            min=told(spread.least),
+            min_rank=spread.least_rank,
+            p5=told(spread.quantile(0.05)),
+            median=told(spread.quantile(0.5)),
+            p95=told(spread.quantile(0.95)),
+            max=told(spread.most),
+            max_rank=spread.most_rank,
+            bins=tuple((told(edge), ranks) for edge, ranks in spread.edges()),
+        )
+    return RankSummary(summary.ranks, figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -70,6 +70,12 @@ class Measured:
     def work(self: Sized) -> Work:
         """What was done so far, in names; so many bytes count as one."""
         return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
+
+    @classmethod
+    def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
+        """What a summary of many ranks tells of one with these counts."""
+        total: Any = cls.of(counts)  # type: ignore[attr-defined]  # of `Counting`
+        return {"entries": total.completed, "bytes": total.bytes_done}
 
     def known(self: Sized, weight: float) -> Known:
         """What is known of the work, for how long it will take."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
 from pcircle.entry import enter
@@ -47,7 +48,7 @@ from pcircle.ui.arguments import (
     run,
 )
 from pcircle.ui.errorlog import LogFile
-from pcircle.ui.report import Document, FailedEntry, RankShare, plural, shares
+from pcircle.ui.report import Document, FailedEntry, RankShare, RankSummary, plural
 from pcircle.units import format_duration
 from pcircle.walk.roots import Root
 
@@ -83,7 +84,7 @@ def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace],
     return enter(lambda: run(parser, None, {}, carry_out, speaks=speaks))
 
 
-class TreeReport(Document, frozen=True):
+class TreeReport(Document, frozen=True, kw_only=True):
     """The result as JSON; `counts` are the tool's counters by name."""
 
     counts: dict[str, int]
@@ -91,6 +92,7 @@ class TreeReport(Document, frozen=True):
     reasons: tuple[str, ...]
     failures: tuple[FailedEntry, ...]
     ranks: tuple[RankShare, ...]
+    rank_summary: RankSummary | UnsetType = UNSET
 
 
 class TreeConsole(Console[dict[int, int]]):
@@ -124,7 +126,7 @@ class TreeConsole(Console[dict[int, int]]):
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
         """What all ranks have counted."""
-        return self.counters_type.total(report.counts for report in outcome.reports)
+        return self.counters_type.total(outcome.counts)
 
     def conclude(self, outcome: Outcome[dict[int, int]]) -> int:
         code, reasons = self.end(outcome)
@@ -145,12 +147,21 @@ class TreeConsole(Console[dict[int, int]]):
             self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
         for remark in self.remarks(total, code):
             self.note(f"{self.tool}: {remark}")
-        ranks = self.shares(outcome)
-        if self.verbose:
-            self.note(shares(ranks, total.completed, self.verbose).rstrip("\n"))
         counts = dict(zip(total.names, total.row(), strict=True))
-        about = (1, self.tool, __version__, code, counts, round(self.elapsed_s, 3))
-        report = TreeReport(*about, tuple(reasons), tuple(self.failures), ranks)
+        report = TreeReport(
+            schema=1,
+            tool=self.tool,
+            version=__version__,
+            exit_code=code,
+            counts=counts,
+            elapsed_s=round(self.elapsed_s, 3),
+            reasons=tuple(reasons),
+            failures=tuple(self.failures),
+            ranks=self.shares(outcome),
+            rank_summary=self.rank_summary(outcome),
+        )
+        if self.verbose:
+            self.note(self.shown_shares(report, total.completed).rstrip("\n"))
         self._program.report = report
         self.results.document(report)
         return worst((code, self.results.code))

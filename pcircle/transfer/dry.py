@@ -119,6 +119,9 @@ class DryTask(Task[Item, Done]):
     def measure(self) -> Sums:
         return self.counters.sums()
 
+    def figures(self, counts: tuple[int, ...]) -> dict[str, int]:
+        return self.counters.figures(counts)
+
 
 class DryVisitor(Visitor[None]):
     """What would be done at each step of the walk."""

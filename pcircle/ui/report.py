@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pcircle.units import format_count, format_size
 
@@ -66,10 +67,36 @@ class RankShare(msgspec.Struct, frozen=True):
     work_per_s: dict[str, dict[str, float]] = {}
 
 
-class ReadReport(Document, frozen=True):
+class Figure(msgspec.Struct, frozen=True):
+    """A figure over all ranks. `bins` are lower edges, and how many ranks are from there on.
+
+    The quantiles are right to the width of a bin; the rest is exact.
+    """
+
+    sum: int | float
+    mean: float
+    min: int | float
+    min_rank: int
+    p5: int | float
+    median: int | float
+    p95: int | float
+    max: int | float
+    max_rank: int
+    bins: tuple[tuple[int | float, int], ...]
+
+
+class RankSummary(msgspec.Struct, frozen=True):
+    """What so many ranks did. The figures are those of a rank, by name; times in seconds."""
+
+    ranks: int
+    figures: dict[str, Figure]
+
+
+class ReadReport(Document, frozen=True, kw_only=True):
     """The result of a tool that reads files. Times in seconds; `entries` are those that went well.
 
-    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed.
+    `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed. Of very many ranks
+    there is a summary in place of `ranks`.
     """
 
     entries: int
@@ -86,6 +113,7 @@ class ReadReport(Document, frozen=True):
     failures: tuple[FailedEntry, ...]
     failures_omitted: int
     ranks: tuple[RankShare, ...]
+    rank_summary: RankSummary | UnsetType = UNSET
 
 
 def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Sums, Up
-from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
+from pcircle.circle.rounds import (
+    MAX_REASONS,
+    MAX_SILENT,
+    GatherRound,
+    ProgressRounds,
+    earlier,
+    merge_accounts,
+)
 from pcircle.circle.topology import Tree
 
 counts = st.lists(st.integers(0, 1 << 60), max_size=5).map(tuple)
@@ -183,6 +190,19 @@ def test_a_rank_that_still_runs_something_is_not_ready_for_its_own() -> None:
     assert gather.advance(set(), False, 0.0) == []
     ((dest, message),) = gather.advance(set(), True, 1.0)
     assert (dest, message.account) == (0, Account(reports=(b"2",), value=1))  # type: ignore[union-attr]
+
+
+def test_an_account_names_only_so_many() -> None:
+    """However many ranks have reasons of their own, or are silent, an account stays as it is."""
+    total = Account[int]()
+    for rank in range(MAX_SILENT + 7):
+        reasons = (f"rank {rank} has no space", "stopped")
+        total = merge_accounts(total, Account(reasons=reasons, silent=(rank,)), operator.add)
+    assert total.silent == tuple(range(MAX_SILENT))
+    assert total.more_silent == 7
+    assert total.reasons[:2] == ("rank 0 has no space", "stopped")
+    assert len(total.reasons) == MAX_REASONS
+    assert total.more_reasons == MAX_SILENT + 7 + 1 - MAX_REASONS
 
 
 def test_an_aborted_job_names_who_is_silent() -> None:

@@ -46,12 +46,11 @@ class RankWork(RankShare, frozen=True, kw_only=True):
 def rank_work(report: RankReport) -> RankWork:
     """A rank's work, of its report."""
     counts = totals(report.counts)
-    adding_us = counts.work_us - counts.readdir_us - counts.stat_us
     return RankWork(
         **msgspec.structs.asdict(rank_share(report, counts.settled, counts.bytes)),
         readdir_s=counts.readdir_us / 1e6,
         stat_s=counts.stat_us / 1e6,
-        adding_s=max(0, adding_us) / 1e6,
+        adding_s=counts.adding_us / 1e6,
         protocol_s=counts.protocol_us / 1e6,
         idle_s=counts.idle_us / 1e6,
         sent=tuple(Sent(*row) for row in report.sent),

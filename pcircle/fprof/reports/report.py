@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from pcircle import __version__
 from pcircle.fprof.profile.bins import RELATIVE_ERROR, is_edge, quantile, rebin, standard_edges
@@ -24,7 +25,7 @@ from pcircle.fprof.reports.balance import RankWork, rank_work
 from pcircle.fprof.reports.wishes import Wishes
 from pcircle.runtime import RankReport
 from pcircle.ui.names import show
-from pcircle.ui.report import Document, FailedEntry
+from pcircle.ui.report import Document, FailedEntry, RankSummary
 
 if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.fprof.profile.inspecting import Sparse
@@ -108,6 +109,7 @@ class Report(Document, frozen=True, kw_only=True):
     failures: tuple[FailedEntry, ...]
     failures_omitted: int
     ranks: tuple[RankWork, ...]
+    rank_summary: RankSummary | UnsetType = UNSET
 
 
 class Stopped(Document, frozen=True, kw_only=True):
@@ -196,6 +198,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[FailedEntry, ...] = ()
     failures_omitted: int = 0
     reports: tuple[RankReport, ...] = ()
+    rank_summary: RankSummary | UnsetType = UNSET
 
 
 def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
@@ -220,6 +223,7 @@ def make(profile: Profile, wishes: Wishes, run: Run) -> Report:
         failures=run.failures,
         failures_omitted=run.failures_omitted,
         ranks=tuple(map(rank_work, run.reports)),
+        rank_summary=run.rank_summary,
     )
     return _with_storage(_with_insides(report, profile, wishes), profile, wishes)
 

@@ -30,7 +30,7 @@ from pcircle.transfer.resume import remarks_of
 from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
-from pcircle.ui.report import Signed, shares
+from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
     from pcircle.transfer.reports.signing import Signatures
@@ -106,7 +106,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
-        total = Counters.total(report.counts for report in outcome.reports)
+        total = Counters.total(outcome.counts)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
             code = Defect.exit_code
@@ -233,7 +233,7 @@ class Console(base.Console[Done]):
         if not self.quiet:
             text = self.summary(report) + "\n"
             if self.verbose:
-                text = shares(report.ranks, report.entries, self.verbose) + text
+                text = self.shown_shares(report, report.entries) + text
             Output(self.results.stream).write(text)  # said about the copy: no result
         return worst((report.exit_code, self.results.code))
 

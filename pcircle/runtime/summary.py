@@ -1,0 +1,135 @@
+"""What many ranks did, in as much space as what a few did: sums, extremes and a histogram of each.
+
+In a job of more than `Settings.rank_rows` ranks nobody reads a row for each, and rank 0 could not
+hold them. There each rank's report is the `Summary` of one rank, and a rank that hands up its
+account merges those of its children into its own. So an account has the same size at the root as
+anywhere else in the tree, whatever the number of ranks.
+
+Merging is associative and commutative, so the summary does not depend on the tree. That holds for
+the histograms as well: bins of level 0 are at most 1.6 % wide, each level above joins two bins of
+the one below, and a histogram is at the lowest level at which it has `MAX_BINS` bins or fewer. All
+figures are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+MAX_BINS = 64
+LIMIT = (1 << 63) - 1
+_HIGH_BITS = 62  # of a sum, above which it travels apart
+_FINE_BITS = 6  # so many bits behind the leading one tell values apart
+
+
+class Spread(msgspec.Struct, frozen=True, array_like=True):
+    """One figure over many ranks: `bins` has the number of ranks by bin, of this `level`.
+
+    Of ranks with the same least or greatest value the first one is told. The sum is in two parts,
+    since it may have more than 64 bits.
+    """
+
+    high: int
+    low: int
+    least: int
+    least_rank: int
+    most: int
+    most_rank: int
+    level: int
+    bins: dict[int, int]
+
+    @classmethod
+    def of(cls, rank: int, value: int) -> Spread:
+        """The figure of one rank."""
+        value = max(-LIMIT, min(LIMIT, value))
+        bins = {bin_of(value): 1}
+        return cls(*divmod(value, 1 << _HIGH_BITS), value, rank, value, rank, 0, bins)
+
+    @property
+    def total(self) -> int:
+        """The sum over all ranks."""
+        return (self.high << _HIGH_BITS) + self.low
+
+    def __add__(self, other: Spread) -> Spread:
+        least, least_rank = min((self.least, self.least_rank), (other.least, other.least_rank))
+        most, most_rank = min((-self.most, self.most_rank), (-other.most, other.most_rank))
+        level = max(self.level, other.level)
+        bins: dict[int, int] = {}
+        for each in (self, other):
+            _add(bins, each.bins, level - each.level)
+        while len(bins) > MAX_BINS:
+            finer, bins = bins, {}
+            _add(bins, finer, 1)
+            level += 1
+        total = divmod(self.total + other.total, 1 << _HIGH_BITS)
+        return Spread(*total, least, least_rank, -most, most_rank, level, bins)
+
+    def quantile(self, share: float) -> int:
+        """A value that this share of the ranks does not exceed, to the width of a bin."""
+        due = share * sum(self.bins.values())
+        for number, count in sorted(self.bins.items()):
+            due -= count
+            if due <= 0:
+                low, high = (edge(number + up << self.level) for up in (0, 1))
+                return min(self.most, max(self.least, (low + high) // 2))
+        return self.most
+
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """The lower edges of the bins, with the number of ranks in each."""
+        return tuple((edge(number << self.level), n) for number, n in sorted(self.bins.items()))
+
+
+def _add(bins: dict[int, int], more: Mapping[int, int], levels: int) -> None:
+    for number, count in more.items():
+        number >>= levels
+        bins[number] = bins.get(number, 0) + count
+
+
+def bin_of(value: int) -> int:
+    """The bin of level 0 that a value is in."""
+    if value < 0:
+        return -bin_of(-value)
+    shift = max(0, value.bit_length() - _FINE_BITS - 1)
+    return (shift << _FINE_BITS) + (value >> shift)
+
+
+def edge(number: int) -> int:
+    """The least value, by its amount, in a bin of level 0."""
+    if number < 0:
+        return -edge(-number)
+    shift = max(0, (number >> _FINE_BITS) - 1)
+    return (number - (shift << _FINE_BITS)) << shift
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """What so many ranks did: the sums of their `counts`, and how each figure is spread."""
+
+    ranks: int
+    counts: tuple[int, ...]
+    figures: dict[str, Spread]
+
+    @classmethod
+    def of(cls, rank: int, counts: tuple[int, ...], figures: Mapping[str, int]) -> Summary:
+        """That of one rank."""
+        return cls(1, counts, {name: Spread.of(rank, value) for name, value in figures.items()})
+
+    def __add__(self, other: Summary) -> Summary:
+        if not (self.counts and other.counts):  # a rank that could not count has none
+            counts = self.counts or other.counts
+        else:
+            counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        figures = dict(self.figures)
+        for name, spread in other.figures.items():
+            figures[name] = figures[name] + spread if name in figures else spread
+        return Summary(self.ranks + other.ranks, counts, figures)
+
+
+def unpacked(reports: Iterable[bytes]) -> Iterator[Summary]:
+    """Summaries that have travelled."""
+    return map(msgspec.msgpack.Decoder(Summary).decode, reports)
+
+
+def merged(summaries: Iterable[Summary]) -> Summary:
+    """All of them together."""
+    return sum(summaries, Summary(0, (), {}))
