@@ -85,6 +85,8 @@ def _add_what(p: argparse.ArgumentParser) -> None:
     add("-u", "--update", action="store_true", help="leave files that are newer in B")
     add("--existing", action="store_true", help="make nothing that B lacks")
     add("--ignore-existing", action="store_true", help="leave all files that are in B")
+    text = "leave out directories that hold no files, or only ones left out"
+    add("-m", "--prune-empty-dirs", action="store_true", help=text)
     text = "link to unchanged entries in DIR what B lacks (repeatable)"
     add("--link-dest", metavar="DIR", action="append", help=text)
     text = "leave out what B lacks and DIR has unchanged (repeatable)"

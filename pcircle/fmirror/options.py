@@ -187,7 +187,9 @@ def _upkeep(typed: argparse.Namespace) -> Upkeep:
         look = "size"
     window = typed.modify_window
     window_ns = None if window is None else int(interval_s("--modify-window", window) * 10**9)
-    return Upkeep(look, window_ns, typed.update, typed.ignore_existing, typed.existing, typed.ctime)
+    stays, exist = typed.ignore_existing, typed.existing
+    more = typed.ctime, typed.prune_empty_dirs
+    return Upkeep(look, window_ns, typed.update, stays, exist, *more)
 
 
 def _deleting(typed: argparse.Namespace) -> Deleting:
@@ -293,7 +295,22 @@ def _refuse_during(typed: argparse.Namespace) -> None:
         raise UsageError(f"--delete=during cannot be combined with {names[0]}")
 
 
+_NOT_PRUNED = ("apply", "changed_from", "files_from", "since_manifest")
+
+
+def _refuse_pruning(typed: argparse.Namespace) -> None:
+    """UsageError for what names directories without looking into them."""
+    if not typed.prune_empty_dirs:
+        return
+    names = [_option(name) for name in _NOT_PRUNED if getattr(typed, name) is not None]
+    if typed.changed != "walk":
+        names.append(f"--changed={typed.changed}")
+    if names:
+        raise UsageError(f"--prune-empty-dirs cannot be combined with {names[0]}")
+
+
 def _refuse(typed: argparse.Namespace) -> None:
+    _refuse_pruning(typed)
     _refuse_snapshot(typed)
     _refuse_during(typed)
     _refuse_clearing(typed)

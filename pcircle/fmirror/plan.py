@@ -21,7 +21,8 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
     `look` says what tells that content is the same, times being so if they are at most `window_ns`
     apart (None: as exactly as both sides keep them). `newer`: files of the target that are newer
     stay. `stays`: what is there stays as it is. `existing`: what is not there is left out. `ctime`:
-    a file of the source that has changed in any way since the last complete run is read.
+    a file of the source that has changed in any way since the last complete run is read. `prunes`:
+    directories of the source that hold nothing but directories are taken not to be there.
     """
 
     look: Look = "time"
@@ -30,6 +31,7 @@ class Upkeep(msgspec.Struct, frozen=True, array_like=True):
     stays: bool = False
     existing: bool = False
     ctime: bool = False
+    prunes: bool = False
 
 
 class Deleting(msgspec.Struct, frozen=True, array_like=True):

@@ -32,7 +32,8 @@ def is_whole(options: MirrorOptions) -> bool:
         return False
     if options.one_file_system and mounts_below(options.sources[0]):
         return False
-    return not (upkeep.newer or upkeep.stays or upkeep.existing or options.compare_dest)
+    part = upkeep.newer or upkeep.stays or upkeep.existing or upkeep.prunes
+    return not (part or options.compare_dest)
 
 
 def other_target(options: MirrorOptions, known: State) -> str:

@@ -19,7 +19,7 @@ from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge, Linked, count
 from pcircle.fmirror.work.keeping import Keeping
-from pcircle.fmirror.work.surplus import Finder, Surplus, existing, packed
+from pcircle.fmirror.work.surplus import Finder, Surplus, existing, filled, packed
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import trying
@@ -30,8 +30,9 @@ from pcircle.transfer.acting import Acting, letter_of
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.dry import DryTask, DryVisitor
 from pcircle.transfer.items import Notice
-from pcircle.transfer.plan import Plan
+from pcircle.transfer.plan import Plan, scope_of
 from pcircle.transfer.worker.limits import ItemLimits
+from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where
 
@@ -58,7 +59,8 @@ class DryMirrorVisitor(DryVisitor):
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
         self._renamed = Paths(mirror.renamed)
         self._beside = Beside(mirror, self._keeping, dry=True)
-        self._finder = Finder(mirror) if mirror.deleting.wanted else None
+        self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
+        self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
         self._plans = mirror.acts.plan
         self._within: tuple[int, bytes] | None = None  # the directory that was planned last
 
@@ -125,6 +127,8 @@ class DryMirrorVisitor(DryVisitor):
     def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
         target = require(opened.leases)[1]
+        if self._emptiness is not None:
+            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
         if self._finder is not None and target is not None and opened.only is None:
 
             def tell(paths: list[bytes]) -> None:

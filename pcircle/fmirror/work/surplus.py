@@ -30,6 +30,7 @@ from pcircle.runtime import Context
 from pcircle.tool.actions import Actions, Wanted
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.choosing import choosing
+from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.globs import Rule, read_rule
 
 _MOST_AT_HAND = 1 << 16
@@ -83,7 +84,9 @@ def kept_rules(plan: Decided) -> tuple[Rule, ...]:
 class Finder:
     """One thread's."""
 
-    def __init__(self, plan: Decided) -> None:
+    def __init__(self, plan: Decided, emptiness: Emptiness | None = None) -> None:
+        """With `emptiness` directories of the source that hold nothing are not there."""
+        self._emptiness = emptiness
         deleting, rules = plan.deleting, kept_rules(plan)
         self._choose = choosing(rules) if rules else None
         # Of what the source has, too, nothing goes but what is left out and is to go for that.
@@ -130,7 +133,7 @@ class Finder:
                 if names is not None:
                     some = [name for name in some if name not in names]
                 # Whatever a listing has said: what the source has by that name is never lost.
-                gone = [name for name in some if not _exists(name, source_fd)]
+                gone = [name for name in some if not self._exists(name, source_fd, path)]
                 if self._leave_out is not None and len(gone) < len(some):
                     setattr(there, kind, [name for name in some if name not in set(gone)])
                 setattr(block, kind, gone)
@@ -150,6 +153,11 @@ class Finder:
             if len(block):
                 found = block.files + block.directories + block.links + block.specials
                 yield [join_path(path, name) for name in encoded(found)]
+
+    def _exists(self, name: str, source_fd: int, path: bytes) -> bool:
+        if self._emptiness is None or not _exists(name, source_fd):
+            return _exists(name, source_fd)
+        return not self._emptiness.is_empty(path, os.fsencode(name), source_fd)
 
 
 def _exists(name: str, directory_fd: int) -> bool:
@@ -266,6 +274,15 @@ def existing(found: Iterable[Block], target_fd: int) -> Iterator[Block]:
         for kind in KINDS:
             names = getattr(block, kind) if target_fd >= 0 else ()
             setattr(block, kind, [name for name in names if _exists(name, target_fd)])
+        yield block
+
+
+def filled(
+    found: Iterable[Block], emptiness: Emptiness, path: bytes, source_fd: int
+) -> Iterator[Block]:
+    """The same blocks of the source's directory, less directories that hold nothing."""
+    for block in found:
+        emptiness.without_empty(block, path, source_fd)
         yield block
 
 

@@ -23,7 +23,7 @@ from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
-from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, packed
+from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, filled, packed
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.scan import Block, few, files_of, rewound
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
@@ -32,10 +32,12 @@ from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
+from pcircle.transfer.plan import scope_of
 from pcircle.transfer.work.entries import BATCH_S, Entries
 from pcircle.transfer.work.task import threads_of
 from pcircle.transfer.work.visitor import CopyVisitor, Directory
 from pcircle.transfer.worker.worker import Worker
+from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
@@ -57,7 +59,8 @@ class MirrorVisitor(CopyVisitor):
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
         source = Stats(helped)
         self._looks = source, Stats(helped, sharing=source)
-        self._finder = Finder(plan) if plan.deleting.wanted else None
+        self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
+        self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
         self._disposal = Disposal(plan, worker) if plan.deleting.during else None
         self._context: Context[Any] | None = None
@@ -267,6 +270,8 @@ class MirrorVisitor(CopyVisitor):
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`. What is surplus is held against all of the source's directory."""
         leases = opened.leases
+        if self._emptiness is not None:
+            blocks = filled(blocks, self._emptiness, opened.path, source.fd)
         seen = opened.own is not None and not opened.own.created and opened.only is None
         if self._finder is not None and seen and leases is not None:
             fds = source.fd, require(leases[1]).fd
