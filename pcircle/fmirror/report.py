@@ -107,10 +107,12 @@ class MirrorConsole(Console):
                 self.notice(0, [Lines(b"", planned=change.planned)])
             if self.itemizes and change.line:
                 self.results.text([change.line])
-            if self._dry and change.line:
+            if self._dry and change.touches and change.line:
+                linked.touched += 1
+            elif self._dry and change.line:
                 count(linked, change.name.mode, change.size_bytes)
                 linked.nearby += change.name.near and not change.linked
-        if linked.completed:
+        if linked.completed or linked.touched:
             outcome = _with(outcome, linked)
         total = Counters.total(outcome.counts)
         self.entries = total.found

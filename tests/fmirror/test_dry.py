@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcircle.fmirror import mirror
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
 
@@ -175,6 +176,44 @@ def test_links_with_several_names_have_no_bytes(place: bytes) -> None:
 
 
 @needs_strace
+def test_new_names_are_linked_to_what_is_there(place: bytes) -> None:
+    """However the names are listed no content is copied that the target has under another one."""
+    source, target = place + b"/a", place + b"/b"
+    for side in (source, target):
+        os.mkdir(side)
+        for number in range(20):
+            path = write_file(side + b"/old %d" % number, b"content")
+            os.utime(path, (10**9, 10**9))
+    for number in range(20):
+        os.link(source + b"/old %d" % number, source + b"/new %d" % number)
+    inodes = {name: os.stat(target + b"/" + name).st_ino for name in os.listdir(target)}
+    reports = [mirror(source, target, dry_run=dry, jobs=1) for dry in (True, False)]
+    told = [(report.files, report.skipped, report.bytes) for report in reports if report]
+    assert told == [(20, 20, 0)] * 2
+    assert {name: os.stat(target + b"/" + name).st_ino for name in inodes} == inodes
+
+
+def test_attributes_of_a_name_of_several_are_touched(place: bytes) -> None:
+    """In place if no other name of the target's file would get them as well, else by a new file."""
+    source, target = place + b"/a", place + b"/b"
+    for side in (source, target):
+        os.makedirs(side + b"/later")
+        for name in (b"/one", b"/two"):
+            path = write_file(side + name, name)
+            os.utime(path, (10**9, 10**9))
+    for name in (b"/one", b"/two"):
+        os.link(source + name, source + b"/later" + name)
+        os.chmod(source + name, 0o600)
+    os.link(target + b"/two", target + b"/another name")
+    names = ("touched", "files", "bytes", "skipped", "failed")
+    told = []
+    for dry in (True, False):
+        report = mirror(source, target, dry_run=dry, jobs=1)
+        assert report is not None
+        told.append([getattr(report, name) for name in names])
+    assert told[0] == told[1] == [1, 3, 4, 1, 0]
+
+
 def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
     source, target = pair(place, 7)
     os.makedirs(source + b"/closed")

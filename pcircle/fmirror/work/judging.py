@@ -45,7 +45,8 @@ class Linked(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 class LinkedName(NamedTuple):
     """A name of an inode of several; `inode` is that of the target's, if it is of the kind.
 
-    `near`: another tree has its content. `marks` are those of both sides, for a plan.
+    `alone`: the target's has no other name. `near`: another tree has its content. `marks` are those
+    of both sides, for a plan.
     """
 
     path: bytes
@@ -53,6 +54,7 @@ class LinkedName(NamedTuple):
     size: int
     different: int
     inode: int
+    alone: int
     near: int
     marks: bytes
 
@@ -63,6 +65,11 @@ class Change(NamedTuple):
     name: LinkedName
     line: bytes
     linked: bool  # to another one
+
+    @property
+    def touches(self) -> bool:
+        """Whether its attributes alone are set."""
+        return not (self.linked or self.name.different & _NEW) and bool(self.name.alone)
 
     @property
     def size_bytes(self) -> int:
@@ -186,7 +193,9 @@ def _record(
     *above, name = path.split(b"/")
     place = b"".join(b"\2%b\0" % each for each in above)
     inode = 0 if old is None or different & fields.KIND else old.st_ino
-    numbers = b"%d %d %d %d %d" % (source.st_mode, source.st_size, different, inode, near)
+    alone = old is not None and old.st_nlink == 1
+    numbers = b"%d %d %d" % (source.st_mode, source.st_size, different)
+    numbers += b" %d %d %d" % (inode, alone, near)
     return b"%016x%016x%b\1%b\0\0%b %b" % (number, source.st_ino, place, name, numbers, marks)
 
 
@@ -231,5 +240,5 @@ def _read(record: bytes) -> LinkedName:
     key, _, text = record[_INODE_DIGITS:].rpartition(b"\0\0")
     path = b"/".join(each[1:] for each in key.split(b"\0"))
     *numbers, marks = text.split(b" ")
-    mode, size, different, inode, near = map(int, numbers)
-    return LinkedName(path, mode, size, different, inode, near, marks)
+    mode, size, different, inode, alone, near = map(int, numbers)
+    return LinkedName(path, mode, size, different, inode, alone, near, marks)

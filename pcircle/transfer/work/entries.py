@@ -7,9 +7,11 @@ read again) is told once, at the item's end.
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from pcircle.checkpoint.journal import Counts
@@ -102,12 +104,26 @@ class Entries:
             self._are_done(where, done, before, context)
         if linked:
             context.wait(where.slot)
-            self._links.claim_later(where, linked)
+            there = self._are_there(linked, target_fd)
+            self._links.claim_later(where, there, ahead=True)
+            self._links.claim_later(where, [each for each in linked if each not in there])
         self._counters.weight += where.weight * here_done
         if tally.large:
             context.spawn([self._large_of(where, *each) for each in tally.large])
         if tried < len(files):
             context.spawn(list(handed_back(where, files[tried:])))
+
+    def _are_there(self, linked: Sequence[Linked], target_fd: int) -> list[Linked]:
+        """Names that the target may have as they should be: others are linked to them then."""
+        there: list[Linked] = []
+        if self._copier.names.keeper is None:
+            return there
+        for each in linked:
+            with suppress(OSError):
+                old = os.stat(each.name, dir_fd=target_fd, follow_symlinks=False)
+                if (old.st_size, old.st_mtime_ns) == (each.stamp.size, each.stamp.modified_ns):
+                    there.append(each)
+        return there
 
     def are_copied(self, where: Open[Part], begun: Begun, context: Gathering[Part]) -> None:
         """Of a directory that was begun the first names are copied; nothing of it was counted."""

@@ -159,26 +159,28 @@ class HardLinks:
             number = _BY_DEVICE + status.st_dev
         return Linked(name, plan.stamp(status), status.st_nlink, number)
 
-    def claim_later(self, where: Where, linked: Sequence[Linked], *, again: bool = False) -> None:
-        """Names of one directory are to be claimed when the item at hand ends."""
+    def claim_later(
+        self, where: Where, linked: Sequence[Linked], *, again: bool = False, ahead: bool = False
+    ) -> None:
+        """Names of one directory are to be claimed when the item at hand ends, or `ahead`."""
         by_home: dict[tuple[int, int], list[Linked]] = {}
         for each in linked:
             home = home_of((each.file_system, each.stamp.inode), self._size)
             by_home.setdefault((home, each.file_system), []).append(each)
         for (home, number), some in by_home.items():
-            self._claims.setdefault(home, []).append(
-                Claimed(
-                    where.root,
-                    where.path,
-                    msgspec.structs.replace(require(where.place), file_system=number),
-                    b"\0".join(each.name for each in some),
-                    tuple(each.stamp for each in some),
-                    tuple(each.names for each in some),
-                    where.weight,
-                    again,
-                    where.slot,
-                )
+            claims = self._claims.setdefault(home, [])
+            claimed = Claimed(
+                where.root,
+                where.path,
+                msgspec.structs.replace(require(where.place), file_system=number),
+                b"\0".join(each.name for each in some),
+                tuple(each.stamp for each in some),
+                tuple(each.names for each in some),
+                where.weight,
+                again,
+                where.slot,
             )
+            claims.insert(0 if ahead else len(claims), claimed)
 
     def send_claims(self, context: Context[Item]) -> None:
         """Claim what there is to be claimed: one item for each home."""
