@@ -130,6 +130,7 @@ def _add_deletions(p: argparse.ArgumentParser) -> None:
     add("--ignore-errors", action="store_true", help="remove although some of A was not read")
     add("--allow-empty", action="store_true", help="do as A says also if A is empty")
     add("--allow-foreign", action="store_true", help="and if A is not what it was the last time")
+    add("--allow-moved", action="store_true", help="and if files were moved from a source to B")
     text = "remove files from A when their copies were read back"
     add("--remove-source-files", action="store_true", help=text)
     add("--move", action="store_true", help="and directories of A that are empty then")

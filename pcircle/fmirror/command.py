@@ -101,6 +101,7 @@ def _carried_out(
         code = _keep_snapshots(typed, options, copied, code)
     cleared = 0
     if options.clears and code in (0, EntriesFailed.exit_code):
+        _remember_moving(options, copied, began_ns)
         code, cleared = _clear(options, lock, code)
     console = copied.console
     if console is None:
@@ -193,6 +194,32 @@ def _entries(copied: MirrorProgram) -> int:
     return max(entries, copied.least_entries) if copied.is_part else entries
 
 
+def _remember_moving(options: MirrorOptions, copied: MirrorProgram, began_ns: int) -> None:
+    """Before anything goes from the source: --delete would remove it from the target later."""
+    if copied.console is None:
+        return
+    place, now_ns = state.place_of(options.kept_at, options.state_dir), state.now_ns()
+    try:
+        known = copied.known
+        if known is None:
+            sides = require(copied.identity), state.identity_of(options.kept_at)
+            known = state.State(encode(options.sources[0]), *sides, frozenset(), began_ns, 0)
+        copied.known = known._replace(touched_ns=now_ns, moved_ns=now_ns)
+        state.write(place, copied.known)
+    except OSError as error:
+        text = f"cannot write the state '{show(place)}': {error.strerror}"
+        copied.complain(f"{text}; --delete will not be refused")
+
+
+def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
+    """When files were moved to the target that may still be there and in no source."""
+    deleting = options.deleting
+    all_went = deleting.wanted and not deleting.protected and options.snapshot is None
+    if copied.known is None or (all_went and not copied.is_part):
+        return 0
+    return copied.known.moved_ns
+
+
 def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
     place = state.place_of(options.kept_at, options.state_dir)
     source, there = encode(options.sources[0]), options.kept_at
@@ -211,6 +238,7 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
         if copied.is_part:
             full_ns = 0 if copied.known is None else copied.known.full_ns
         run = run._replace(full_ns=full_ns, touched_ns=state.now_ns())
+        run = run._replace(moved_ns=_moved_ns(options, copied))
         if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
             alike = options.deleting.wanted and not options.deleting.protected

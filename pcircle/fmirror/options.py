@@ -44,6 +44,7 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     ignore_errors: bool = False
     allow_empty: bool = False
     allow_foreign: bool = False
+    allow_moved: bool = False
     state_dir: bytes | None = None
     changed: Literal["walk", "fs", "auto"] = "walk"
     plan: str | None = None
@@ -137,6 +138,7 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         ignore_errors=typed.ignore_errors,
         allow_empty=typed.allow_empty,
         allow_foreign=typed.allow_foreign,
+        allow_moved=typed.allow_moved,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
         changed=typed.changed,
         **_told(typed),

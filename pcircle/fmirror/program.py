@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +273,12 @@ class MirrorProgram(CopyProgram):
                 "removed; if this is meant, add --allow-empty"
             )
         known = self.known
+        if known is not None and known.moved_ns and not (options.allow_moved or options.snapshot):
+            day = time.strftime("%Y-%m-%d", time.localtime(known.moved_ns // 10**9))
+            raise UsageError(
+                f"files were moved from a source to '{show(options.target)}' on {day}, and are "
+                "nowhere else: nothing is removed; if this is meant, add --allow-moved"
+            )
         if known is None or options.allow_foreign:
             return
         if known.identity != self.identity:

@@ -210,3 +210,65 @@ def test_what_is_refused(place: bytes, words: str, option: str) -> None:
     assert done.code == 2, done.said
     assert entries(place + b"/a") == {b"d/file": (stat.S_IFREG, b"1")}
     assert os.listdir(place + b"/b") == []
+
+
+@every_launcher
+@pytest.mark.parametrize("option", ["--remove-source-files", "--move"])
+def test_what_was_moved_is_not_removed_later(
+    place: bytes, launcher: Launcher, option: str, tmp_path: Path
+) -> None:
+    """By no run that removes what the source has not, until one was told that this is meant."""
+    source, target, other = place + b"/a", place + b"/b", place + b"/other"
+    for top, name in ((source, b"moved"), (other, b"of another")):
+        os.mkdir(top)
+        write_file(top + b"/" + name, name)
+    mirrored(launcher, option, source, target)
+    assert os.listdir(source) == []
+    write_file(source + b"/new", b"new")
+    mirrored(launcher, source, target)
+    mirrored(launcher, "--exclude=x", source, target)
+    words: tuple[list[str], ...] = (
+        ["--delete"],
+        ["--delete=during"],
+        ["--delete", "--dry-run"],
+        ["--delete", "--allow-empty", "--allow-foreign"],
+        ["--delete", "--moved"],
+        ["--delete", f"--plan={tmp_path}/plan"],
+    )
+    for top in (source, other):
+        for some in words:
+            finished = mirrored(launcher, *some, top, target, code=2)
+            assert "files were moved" in finished.said
+            assert "add --allow-moved" in finished.said
+    assert sorted(os.listdir(target)) == [b"moved", b"new"]
+    mirrored(launcher, "--delete", "--allow-moved", "--protect=moved", source, target)
+    assert "files were moved" in mirrored(launcher, "--delete", source, target, code=2).said
+    mirrored(launcher, "--delete", "--allow-moved", source, target)
+    assert os.listdir(target) == [b"new"]
+    mirrored(launcher, "--delete", source, target)
+
+
+@pytest.mark.parametrize("moment", [1, 3])
+def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
+    """What has gone from the source by then is as much in danger as all of it."""
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    for number in range(5):
+        write_file(source + b"/%d" % number, b"%d" % number)
+    prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(source)]
+    prefix += ["-e", f"inject=unlinkat:signal=KILL:when={moment}"]
+    assert run_fmirror(None, "-q", "-j1", "--move", source, target, prefix=prefix).code != 0
+    gone = set(os.listdir(target)) - set(os.listdir(source))
+    assert gone
+    finished = mirrored(None, "--delete", source, target, code=2)
+    assert "files were moved" in finished.said
+    assert gone <= set(os.listdir(target))
+
+
+def test_a_state_that_cannot_be_written_is_told(place: bytes) -> None:
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    write_file(source + b"/file", b"")
+    said = mirrored(None, "-j1", "--move", "--state-dir", place + b"/none", source, target).said
+    assert "cannot write the state" in said
+    assert "--delete will not be refused" in said

@@ -16,6 +16,8 @@ before the first space being these:
     full SECONDS           when the last run began that has looked at all of both sides
     touched SECONDS        when the last run of all began that may have changed the target, or, if
                            that was complete, when it ended
+    moved SECONDS          when a run last began to remove from a source what it had copied to the
+                           target; left out if none has since all of the target was a source's
     entries COUNT          how many entries the source had
     mount PATH             a mount point below the source; a line for each
     subvolume ID NUMBER    of a read-only snapshot of btrfs: its origin and generation; else `- 0`
@@ -92,6 +94,7 @@ class State(NamedTuple):
     given: str = "-"
     full_ns: int = 0
     touched_ns: int = 0
+    moved_ns: int = 0
 
 
 def identity_of(path: bytes) -> Identity:
@@ -142,6 +145,7 @@ def read(path: bytes) -> State | None:
         left = None if uuid == "-" else Left(uuid, *map(int, numbers))
         more = snapshot, left, words["names"] == "alike", words["given"]
         entries = int(words["entries"])
+        times.append(_read_time(words.get("moved", "0.0")))
         return State(*known, times[0], entries, subvolume, mounts, *more, *times[1:])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -160,6 +164,7 @@ def write(path: bytes, run: State) -> None:
         f"began {_time(run.began_ns)}",
         f"full {_time(run.full_ns)}",
         f"touched {_time(run.touched_ns)}",
+        *([f"moved {_time(run.moved_ns)}"] if run.moved_ns else ()),
         f"entries {run.entries}",
         "subvolume {} {}".format(*run.subvolume or ("-", 0)),
         f"snapshot {run.snapshot or '-'}",
