@@ -38,6 +38,7 @@ WRITERS = {
 # Who reads into bytes objects: what is small, or wanted as bytes in the end.
 READERS = {
     "aio/operations.py",  # what its users ask for
+    "checkpoint/index.py",  # rows of NumPy, which it keeps
     "checkpoint/journal.py",  # records, and where one begins again behind damage
     "copying/plain.py",  # what is small
     "ffind/evaluating/running.py",  # what commands write

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import msgspec
 
 from pcircle.checkpoint.guard import Guard
+from pcircle.checkpoint.index import Places
 from pcircle.checkpoint.journal import Keys, Named
 from pcircle.checkpoint.mark import Mark, new_mark
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import Entries, History, Trouble, read_history, write_index
+from pcircle.checkpoint.resumed import History, Trouble, read_history
 from pcircle.checkpoint.store import (
     VERSION,
     Checkpoint,
@@ -32,7 +33,7 @@ from pcircle.checkpoint.store import (
 )
 from pcircle.fs.scan import rewound
 
-_NOTHING = History(0, False, {}, ())
+_NOTHING = History(0, {}, (), {})
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -208,15 +209,26 @@ def _begin(checkpoint: Checkpoint, guard: Guard, header: Header, wish: Wish, job
 def _go_on(
     checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, job: Job
 ) -> tuple[Header, History, Found]:
-    """The header that counts from now on, and what was done; its index is written.
+    """The header that counts from now on, and what was done; its index is written."""
+    places = Places(checkpoint.fd)
+    try:
+        return _decided(checkpoint, was, header, wish, job, places)
+    finally:
+        places.close()
+
+
+def _decided(
+    checkpoint: Checkpoint, was: Header, header: Header, wish: Wish, job: Job, places: Places
+) -> tuple[Header, History, Found]:
+    """As of `_go_on`.
 
     Of what is not trusted nothing is left, nor the secret by which it would be read if its
     removal were lost with the power. Unusable if the job must not begin.
     """
-    history, entries = _NOTHING, Entries(bytearray(), {})
+    history = _NOTHING
     mark = Mark(job.marked, was.mark)
     if was.version == VERSION:
-        history, entries = read_history(checkpoint, Keys(was.secret))
+        history = read_history(checkpoint, Keys(was.secret), places if wish.resume else None)
     if not (wish.resume or wish.restart):
         raise Unusable(Why.INTERRUPTED, checkpoint.path, counts=history.counts)
     if not wish.restart and was.version == VERSION:
@@ -227,12 +239,11 @@ def _go_on(
     if wish.restart or distrust is not None:
         _forget(checkpoint)
         mark.remove()
-        run = 0 if wish.restart else history.run
-        history, entries = _NOTHING._replace(run=run), Entries(bytearray(), {})
+        history = _NOTHING._replace(run=0 if wish.restart else history.run)
         now = msgspec.structs.replace(header, begun_ns=was.begun_ns, tokens=tokens)
     else:
         now = msgspec.structs.replace(was, tokens=tokens)
-    write_index(checkpoint, entries)
+    checkpoint.write(b"index", places.committed(history.commits))
     counts = history.counts if history.committed else None
     return now, history, Found(counts, trouble, distrust)
 

@@ -1,10 +1,8 @@
-"""What earlier runs of a copy have done, found by directory: the index of their journals.
+"""What earlier runs of a copy have done, found by directory.
 
-Rank 0 reads all journals once, keeps what was committed, and writes where each
-record lies, in the order of the records' keys, to the file `index` of the
-checkpoint. Every rank maps that file and finds by bisection what it wants to
-know of the directory at hand. So a resumed rank's memory does not grow with
-what was done before; rank 0 needs some 80 bytes a record while it sorts.
+Rank 0 reads all journals once, and writes where each record lies that was committed to the file
+`index` of the checkpoint, in the order of the records' keys. Every rank finds there what it wants
+to know of the directory at hand. No rank's memory grows with what was done before.
 
 What the journals say is a hint where to save work. It names no place to write
 to, but for two names: that of a temporary file, and that of a copy to make
@@ -14,19 +12,17 @@ only if they have the inode that was recorded.
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
-import struct
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from pcircle.checkpoint.index import Index, Place, Places
 from pcircle.checkpoint.journal import (
     COMMIT,
     Begun,
@@ -51,13 +47,10 @@ from pcircle.checkpoint.store import Checkpoint
 from pcircle.encoding import text_of
 from pcircle.fs.scan import Block, rewound
 
-_ENTRY = struct.Struct("<16sIIQI")  # key, run, rank, offset and length of a record
-_SEEN = struct.Struct("<16sIIQIQ")  # the same, with the epoch
 _NAME = re.compile(rb"journal-([0-9]{4,9})-([0-9]{1,9})")
 _TEMPORARY = re.compile(rb"\.fcp-([0-9a-f]{8})-[0-9a-f]+-[0-9a-f]+")
 _MAX_OPEN = 32
 _TOTAL_BITS = 62
-_WRITE_ROWS = 1 << 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 T = TypeVar("T")
@@ -89,30 +82,27 @@ class Trouble(NamedTuple):
 class History(NamedTuple):
     """What journals say on the whole.
 
-    `run` is the number of the last run, `committed` tells that something
-    was; `counts` are those of the run that got farthest, `trouble` are the journals that are
-    damaged.
+    `run` is the number of the last run; `counts` are those of the run that got farthest, `trouble`
+    are the journals that are damaged, `commits` the last committed epochs by run, 0 where none was.
     """
 
     run: int
-    committed: bool
     counts: Named
     trouble: tuple[Trouble, ...]
+    commits: Mapping[int, int]
+
+    @property
+    def committed(self) -> bool:
+        """Whether anything was."""
+        return any(self.commits.values())
 
 
-class Entries(NamedTuple):
-    """Where records lie that were found, in a row, and which epoch each run has committed."""
-
-    seen: bytearray
-    commits: dict[int, int]
-
-
-def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
-    """Read all journals; the second value is what `write_index` wants. OSError."""
-    entries = Entries(bytearray(), {})
+def read_history(checkpoint: Checkpoint, keys: Keys, places: Places | None = None) -> History:
+    """Read all journals; `places` are told where the records lie. OSError."""
+    commits: dict[int, int] = {}
     counts: dict[int, Named] = {}
     trouble: list[Trouble] = []
-    reader = _Reader(entries.seen)
+    reader = _Reader(places)
     names = sorted(map(os.fsencode, os.listdir(rewound(checkpoint.fd))))
     for name, run, rank in [(m[0], int(m[1]), int(m[2])) for m in map(_NAME.fullmatch, names) if m]:
         reader.begin(run, rank)
@@ -126,15 +116,16 @@ def read_history(checkpoint: Checkpoint, keys: Keys) -> tuple[History, Entries]:
                 reader.take(found)
         finally:
             os.close(fd)
-        entries.commits[run] = max(entries.commits.get(run, 0), reader.committed)
+        commits[run] = max(commits.get(run, 0), reader.committed)
         counts[run] = add_named(counts.get(run, {}), reader.counts)
         if reader.lost_bytes:
             trouble.append(Trouble(name.decode(), reader.lost_bytes))
-    last = max(entries.commits, default=0)
-    committed = any(entries.commits.values())
     return History(
-        last, committed, max(counts.values(), key=_extent, default={}), tuple(trouble)
-    ), entries
+        max(commits, default=0),
+        max(counts.values(), key=_extent, default={}),
+        tuple(trouble),
+        commits,
+    )
 
 
 def _extent(counts: Named) -> int:
@@ -145,8 +136,8 @@ def _extent(counts: Named) -> int:
 class _Reader:
     """Takes in the frames of one journal after another."""
 
-    def __init__(self, seen: bytearray) -> None:
-        self._seen = seen
+    def __init__(self, places: Places | None) -> None:
+        self._places = places
         self._total = 0
 
     def begin(self, run: int, rank: int) -> None:
@@ -160,7 +151,6 @@ class _Reader:
         if isinstance(found, Damage):
             self.lost_bytes += found.length
             return
-        before = len(self._seen)
         try:
             if found.magic == COMMIT:
                 self.counts = read_counts(found.payload)
@@ -169,8 +159,12 @@ class _Reader:
             for at, length, record in read_records(found.payload):
                 self._see(record, found.offset + at, length, found.epoch)
         except (ValueError, msgspec.DecodeError):
-            del self._seen[before:]
+            if self._places is not None:
+                self._places.reject()
             self.lost_bytes += len(found.payload)
+            return
+        if self._places is not None:
+            self._places.accept()
 
     def _see(self, record: Record, offset: int, length: int, epoch: int) -> None:
         if isinstance(record, Subtree | Names):
@@ -180,28 +174,11 @@ class _Reader:
             self._total = total
         elif isinstance(record, Made):
             epoch = 0
-        keys = [record.key, record.where] if isinstance(record, Begun) else [record.key]
-        for key in keys:
-            self._seen += _SEEN.pack(key, self._run, self._rank, offset, length, epoch)
-
-
-def write_index(checkpoint: Checkpoint, entries: Entries) -> None:
-    """Write the index of the records that were committed. OSError."""
-    import numpy as np  # few runs resume, and it takes long to import
-
-    fields = [("high", ">u8"), ("low", ">u8"), ("run", "<u4"), ("rest", "V16"), ("epoch", "<u8")]
-    table = np.frombuffer(entries.seen, dtype=np.dtype(fields))
-    trusted = np.zeros(len(table), dtype=bool)
-    for run, epoch in entries.commits.items():
-        trusted |= (table["run"] == run) & (table["epoch"] <= epoch)
-    order = np.flatnonzero(trusted)
-    order = order[np.lexsort((table["low"][order], table["high"][order]))]
-    rows = np.frombuffer(entries.seen, dtype=np.uint8).reshape(-1, _SEEN.size)
-    starts = range(0, len(order), _WRITE_ROWS)
-    checkpoint.write(
-        b"index",
-        (rows[order[at : at + _WRITE_ROWS], : _ENTRY.size].tobytes() for at in starts),
-    )
+        if self._places is not None:
+            place = Place(self._run, self._rank, offset, length)
+            self._places.see(record.key, place, epoch)
+            if isinstance(record, Begun):
+                self._places.see(record.where, place, epoch)
 
 
 class Standing(NamedTuple):
@@ -263,13 +240,7 @@ class Resumed:
         self._stale = frozenset(plan.stale)
         self._fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._journals: dict[tuple[int, int], int] = {}  # open ones, the one used last at the end
-        fd = os.open(b"index", _READ, dir_fd=self._fd)
-        try:
-            size = os.fstat(fd).st_size
-            self._count = size // _ENTRY.size
-            self._index = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
-        finally:
-            os.close(fd)
+        self._index = Index(self._fd)
 
     def subtrees(self, root: int, path: bytes) -> list[Subtree]:
         """The records of a directory that is done and its subtree, one of each run or none."""
@@ -288,9 +259,9 @@ class Resumed:
     def _latest(self, key: bytes, trust: Callable[[Names], bool] | None) -> Iterator[Names]:
         import numpy as np
 
-        runs: dict[int, list[tuple[int, int, int, int]]] = {}
-        for place in self._places(key):
-            runs.setdefault(place[0], []).append(place)
+        runs: dict[int, list[Place]] = {}
+        for place in self._index.places(key):
+            runs.setdefault(place.run, []).append(place)
         taken = np.empty(0, dtype="<u8")  # the names of later runs, sorted
         for _, places in sorted(runs.items(), reverse=True):
             of_run = [taken]
@@ -349,9 +320,7 @@ class Resumed:
         for fd in self._journals.values():
             os.close(fd)
         self._journals.clear()
-        if isinstance(self._index, mmap.mmap):
-            self._index.close()
-        self._index, self._count = b"", 0
+        self._index.close()
 
     def close(self) -> None:
         """As `let_go`, for good."""
@@ -359,25 +328,13 @@ class Resumed:
         os.close(self._fd)
 
     def _of(self, kind: type[T], key: bytes) -> Iterator[T]:
-        for place in self._places(key):
+        for place in self._index.places(key):
             record = self._read(*place)
             if isinstance(record, kind):
                 yield record
 
-    def _places(self, key: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """Where the records of a key are: run, rank, offset and length."""
-        at = bisect_left(range(self._count), key, key=self._key_at)
-        while at < self._count and self._key_at(at) == key:
-            _, run, rank, offset, length = _ENTRY.unpack_from(self._index, at * _ENTRY.size)
-            yield run, rank, offset, length
-            at += 1
-
-    def _read_place(self, place: tuple[int, int, int, int]) -> Record | None:
+    def _read_place(self, place: Place) -> Record | None:
         return self._read(*place)
-
-    def _key_at(self, number: int) -> bytes:
-        at = number * _ENTRY.size
-        return self._index[at : at + 16]
 
     def _read(self, run: int, rank: int, offset: int, length: int) -> Record | None:
         """A record; None, as if it were not there, if it can't be read any more."""

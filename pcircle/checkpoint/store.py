@@ -8,7 +8,7 @@ destination, so that the same command finds it again:
                         rewritten by each run
     lock                who is running this copy; rewritten as a heartbeat
     journal-RUN-RANK    what was done, see `pcircle.checkpoint.journal`
-    index               the journals of earlier runs, in order, see `pcircle.checkpoint.resumed`
+    index               the journals of earlier runs, in order, see `pcircle.checkpoint.index`
 
 A resumed job is a further run, with journals of its own, by whatever number
 of ranks. Where the target's parent can't be written the checkpoint is inside the

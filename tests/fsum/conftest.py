@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fcp.conftest import odd_tree, place, shared_place
+from tests.fcp.conftest import odd_tree, place, shared_place, vast_place
 from tests.fusefs.fixture import fuse
 
-__all__ = ["fuse", "odd_tree", "place", "shared_place"]
+__all__ = ["fuse", "odd_tree", "place", "shared_place", "vast_place"]
