@@ -47,6 +47,7 @@ READERS = {
     "runtime/spill.py",  # a segment, to be decoded
     "signature/runs.py",  # entries, to be cut into bytes
     "transport/_wake.py",  # what wakes
+    "walk/index.py",
     "walk/segments.py",
 }
 # Who makes such memory for anything else: names of attributes, and the kernel's records of files.

@@ -83,7 +83,7 @@ def parser() -> FindParser:
     add("--top", metavar="N", help="only the N largest or newest, by the key of --by")
     add("--by", metavar="KEYS", help="keys of --top (size unless given)")
     add("--stat", choices=("auto", "never"), default="auto", help="never look entries up")
-    add("--in", dest="within", metavar="PROFILE", help="not available yet")
+    add("--in", dest="within", metavar="INDEX", help="search a saved index, not the file system")
     add("--dry-run", action="store_true", help="show what would be removed and run")
     add_plans(add)
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument

@@ -17,7 +17,7 @@ from pcircle.ffind.evaluating.resolving import Resolver
 from pcircle.ffind.language.grammar import parse
 from pcircle.ffind.language.nodes import Node, Parsed, names_of, walk
 from pcircle.ffind.ordering import order_of
-from pcircle.ffind.plan import FindPlan
+from pcircle.ffind.plan import FindPlan, Kept
 from pcircle.ffind.starts import listed_starts, start_of
 from pcircle.ffind.task import FindTask
 from pcircle.runtime import Task
@@ -52,6 +52,7 @@ class FindProgram(ChangeProgram):
         self.files: list[LogFile] = []
         self.sink: Callable[[bytes], object] | None = None
         self.first_task: Any = None  # of this process
+        self.kept: Kept | None = None  # on rank 0
 
     def __getstate__(self) -> dict[str, Any]:
         """What ranks that are programs of their own are told: all but what is this one's."""
@@ -65,11 +66,25 @@ class FindProgram(ChangeProgram):
             if self.typed.operands:
                 raise UsageError("-files0-from cannot be combined with PATH")
             paths = tuple(listed_starts(parsed.starts_from))
+        if self.typed.within is not None:
+            return self._kept_roots(paths)
         removes = "delete" in self.names
         follow = parsed.settings.follow
         roots = tuple(start_of(path, follow, removes=removes) for path in paths)
         if self.typed.plan is not None:
             refuse_twice("--plan", roots)
+        return roots
+
+    def _kept_roots(self, paths: tuple[bytes, ...]) -> tuple[Root, ...]:
+        """The roots in an index. What is left closed makes of the search one after the other."""
+        from pcircle.ffind.keeping import kept
+
+        parsed = self.parsed
+        named = bool(self.typed.operands) or parsed.starts_from is not None
+        in_order = (
+            parsed.settings.one_file_system or parsed.exclude is not None or "prune" in self.names
+        )
+        self.kept, roots = kept(self.typed.within, paths if named else (), in_order=in_order)
         return roots
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
@@ -95,6 +110,7 @@ class FindProgram(ChangeProgram):
             "order": self.order,
             "alone": cuts and writes,
             "removes": "delete" in self.names,
+            "kept": self.kept,
             "runs": not self.names.isdisjoint(_RUNNING),
         }
         return super().decided(roots, ranks) | more
@@ -152,7 +168,7 @@ def _is_terminal() -> bool:
 def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
     """UsageError for what can't be combined, or is not there yet."""
     if typed.within is not None:
-        raise UsageError("--in: not available yet")
+        _refuse_with_index(typed, parsed)
     for option in ("max_delete", "plan"):
         if getattr(typed, option) is None:
             continue
@@ -174,6 +190,24 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
                 raise UsageError(f"--stat=never: {_said(typed.words, node)} looks entries up")
         if ordered and needs_order(typed):
             raise UsageError("--stat=never: the order needs entries looked up")
+
+
+def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
+    """UsageError for what an index can't answer, or what would do nothing."""
+    from pcircle.ffind.keeping import is_live
+
+    if parsed.settings.follow != "P":
+        raise UsageError(f"--in: -{parsed.settings.follow} needs the file system")
+    nodes = [*walk(parsed.expression), *(() if parsed.exclude is None else walk(parsed.exclude))]
+    for node in nodes:
+        if is_live(node):
+            said = "-delete" if node.name == "delete" else _said(typed.words, node)
+            raise UsageError(f"--in: {said} needs the file system")
+    if typed.filters:
+        raise UsageError("--in cannot be combined with filters; see -exclude")
+    for option in ("polite", "strict_operands"):
+        if getattr(typed, option):
+            raise UsageError(f"--in cannot be combined with --{option.replace('_', '-')}")
 
 
 def needs_order(typed: argparse.Namespace) -> bool:

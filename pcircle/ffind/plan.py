@@ -8,6 +8,32 @@ from pcircle.ffind.language.nodes import Node, Settings
 from pcircle.tool.changing import ChangeCounters, ChangePlan
 
 
+class Sections(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """The sections of an index between two places, to be searched for what is below a PATH."""
+
+    start: int
+    begin: int
+    end: int
+    weight: float
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True):
+    """A PATH in an index: the directory `path` below a root, or a `name` in it."""
+
+    root: int
+    path: bytes
+    name: bytes = b""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The index that is searched in place of the file system, by its path and digest."""
+
+    path: bytes
+    digest: bytes
+    starts: tuple[Start, ...]
+    portions: tuple[Sections, ...]
+
+
 class Order(msgspec.Struct, frozen=True, array_like=True):
     """Fields to sort by, each with a `-` in front if downwards; of a `top` only so many."""
 
@@ -22,6 +48,7 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     as of `Actions`. With `alone` one thread of rank 0 does everything, in its order. What is
     found may be removed if it `removes`, and given to commands if it `runs` some. `around_plan` are
     device and inode of the directories that the file of a plan lies in, which are no part of it.
+    With `kept` no tree is walked.
     """
 
     expression: Node
@@ -35,6 +62,7 @@ class FindPlan(ChangePlan, frozen=True, kw_only=True):
     removes: bool = False
     runs: bool = False
     around_plan: tuple[tuple[int, int], ...] = ()
+    kept: Kept | None = None
 
 
 class Counters(ChangeCounters):

@@ -19,8 +19,9 @@ from pcircle.ffind.evaluating.entry import Entry
 from pcircle.ffind.evaluating.output import Found, Links, Output, Records
 from pcircle.ffind.evaluating.running import Commands
 from pcircle.ffind.finder import Finder
+from pcircle.ffind.kept import Searcher
 from pcircle.ffind.ordering import ordered
-from pcircle.ffind.plan import Counters, FindPlan
+from pcircle.ffind.plan import Counters, FindPlan, Sections
 from pcircle.fs.directories import (
     Directories,
     bases,
@@ -29,6 +30,7 @@ from pcircle.fs.directories import (
     inode_alone,
 )
 from pcircle.fs.stats import Stats
+from pcircle.guards import require
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
 from pcircle.tool.changing import ChangeTask
@@ -61,7 +63,8 @@ class _Ending(msgspec.Struct):
 
 
 class FindTask(
-    ChangeTask, PartedTask[Tree | Batch | Portion | Phase | Whole | End | Halt, dict[int, int]]
+    ChangeTask,
+    PartedTask[Tree | Batch | Portion | Phase | Sections | Whole | End | Halt, dict[int, int]],
 ):
     """A rank's part of a search, or a thread's."""
 
@@ -108,6 +111,8 @@ class FindTask(
             quoted=plan.quoted,
         )
 
+        self.searcher = None if plan.kept is None else Searcher(self)
+
     @property
     def rank_part(self) -> FindTask:
         """The part of the rank's first thread."""
@@ -136,6 +141,8 @@ class FindTask(
         """See `TreeTask`."""
         super().close()
         for part in self.parts:
+            if part.searcher is not None:
+                part.searcher.close()
             part.stats.close()
             part.ahead.close()
 
@@ -183,7 +190,8 @@ class FindTask(
 
     def seed(self) -> Iterable[Any]:
         """See `TreeTask`."""
-        self._first_items = list(super().seed())
+        kept = self.plan.kept
+        self._first_items = list(super().seed() if kept is None else kept.portions)
         return [Whole()]
 
     def process(self, item: Any, context: Context[Any]) -> Any:
@@ -201,6 +209,9 @@ class FindTask(
             context.post(0, [item])
             return None
         self.halt(context)
+        if isinstance(item, Sections):
+            require(self.searcher).portion(item, context)
+            return {}
         return super().process(item, context)
 
     def join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:

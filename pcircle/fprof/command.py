@@ -48,6 +48,11 @@ class ProfileProgram(ToolProgram):
         super().__init__()
         self._options = options
         self._lists: Lists | None = None  # on rank 0
+        self._parts: bytes | None = None  # the file that an index grows from
+
+    def withdraw(self) -> None:
+        if self._parts is not None:
+            os.unlink(self._parts)
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -74,7 +79,13 @@ class ProfileProgram(ToolProgram):
             pieces=options.wishes.pieces,
             wanted=options.wanted,
             now_ns=now_ns(),
+            ranks=len(nodes),
         )
+        if options.entries:
+            from pcircle.fprof.entries import place_for
+
+            self._parts = place_for(str(options.save), plan)
+            plan = msgspec.structs.replace(plan, index=self._parts)
         self.begin_log(options.error_log)
         return msgspec.msgpack.encode(plan)
 
@@ -108,12 +119,15 @@ def profile_typed(typed: argparse.Namespace) -> int:
     if not typed.operands:
         raise UsageError(f"missing operand {'FILE' if typed.merge else 'PATH'}")
     refuse_idle_null(typed)
+    if typed.entries and (typed.save is None or typed.merge):
+        raise UsageError("--entries requires --save, and cannot be combined with --merge")
     options = Options(
         **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
         wishes=_wishes(typed),
         csv=typed.csv,
         save=typed.save,
+        entries=typed.entries,
         html=typed.html,
         plot=typed.plot,
     )
@@ -124,6 +138,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
             return tell_kept(options)
     if options.files_from is not None and (options.filters or options.wanted != ANY):
         raise UsageError("--files-from cannot be combined with filters")
+    if options.files_from is not None and options.entries:
+        raise UsageError("--files-from cannot be combined with --entries")
     return _run(options)
 
 

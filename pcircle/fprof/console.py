@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pcircle.errors import Defect, EntriesFailed, worst
 from pcircle.fprof.counters import Totals, add_up, totals
 from pcircle.fprof.items import Done
-from pcircle.fprof.plan import Plan
+from pcircle.fprof.plan import Plan, index_of
 from pcircle.fprof.profile.model import Profile
 from pcircle.fprof.profile.packing import unpack
 from pcircle.fprof.reports import balance
@@ -39,6 +41,16 @@ class Console(base.Console[Done]):
         return now.bytes
 
     def conclude(self, outcome: Outcome[Done]) -> int:
+        if self._plan.index is None:
+            return self._concluded(outcome)
+        from pcircle.fprof.entries import clear
+
+        try:
+            return self._concluded(outcome)
+        finally:
+            clear(self._plan)
+
+    def _concluded(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
         total = add_up(outcome.counts)
         profile = None if code else _profile_of(outcome)
@@ -64,6 +76,11 @@ class Console(base.Console[Done]):
             self.results.document(stopped([root.shown for root in self._plan.roots], run))
             return worst((code, self.results.code))
         report = make(profile, self._wishes, run)
+        if self._plan.index is not None and self._outputs.save is not None:
+            from pcircle.fprof.entries import publish
+
+            save = self._outputs.save
+            self.results.write(index_of(save), partial(publish, self._plan, save, told_of(profile)))
         self._outputs.tell(profile, report, run, self.results, quiet=self.quiet)
         if self.verbose:
             shares = self.share_table(report) or balance.render(
@@ -79,9 +96,14 @@ def _profile_of(outcome: Outcome[Done]) -> Profile | None:
     return unpack(packed) if packed else None
 
 
+def told_of(profile: Profile) -> int:
+    """How many entries a profile is of."""
+    return sum(tally[0] for tally in profile.kinds.values())
+
+
 def _account(total: Totals, profile: Profile | None) -> str | None:
     """What is wrong with the counts of a job that ended well; None if nothing is."""
-    told = 0 if profile is None else sum(tally[0] for tally in profile.kinds.values())
+    told = 0 if profile is None else told_of(profile)
     examined = total.settled - total.failed
     text = base.unsettled(total)
     if not text and told != examined:

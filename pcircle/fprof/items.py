@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from pcircle.fs.listed import Listed
-from pcircle.walk.items import Batch, Tree
+from pcircle.walk.items import Batch, Gather, Merge, Seal, Tree
 
 
 class Mixed(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
@@ -41,7 +41,9 @@ class Claims(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
     packed: bytes
 
 
-Item: TypeAlias = Tree | Batch | Mixed | Lines | Claims
+Item: TypeAlias = (
+    Tree | Batch | Mixed | Lines | Claims | Gather[Tree | Mixed | Lines] | Seal | Merge
+)
 
 
 Sum: TypeAlias = tuple[int, int, int]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from pcircle.errors import UsageError
+from pcircle.fprof.plan import index_of
 from pcircle.fprof.reports.outputs import Outputs
 from pcircle.fprof.reports.wishes import Wishes
 from pcircle.tool.options import Common
@@ -22,6 +23,7 @@ class Options(Common, frozen=True, kw_only=True):
     wishes: Wishes = Wishes()
     csv: str | None = None
     save: str | None = None
+    entries: bool = False
     html: str | None = None
     plot: str | None = None
 
@@ -46,6 +48,8 @@ def check_outputs(options: Options) -> None:
 def _check_files(options: Options) -> None:
     files = {"json": options.json, "save": options.save, "html": options.html}
     files |= {"plot": options.plot, "error-log": options.error_log}
+    if options.save is not None and options.entries:
+        files["entries"] = index_of(options.save)
     told: dict[str, str] = {}
     for option, where in files.items():
         if where is None or (option, where) == ("json", "-"):

@@ -24,7 +24,8 @@ class Plan(msgspec.Struct, frozen=True):
     the best are, `edges` those of a histogram that is to be exact there; `threads` how many
     operations of a rank may be under way at once, None: adaptive; `pieces` how many pieces
     of files are to be compressed. `wanted` is what entries must be, with times counted from
-    `now_ns`.
+    `now_ns`. `index` is where each of so many `ranks` writes its part of an index, its number to be
+    added.
     """
 
     roots: tuple[Root, ...]
@@ -40,6 +41,15 @@ class Plan(msgspec.Struct, frozen=True):
     pieces: int = 0
     wanted: Attributes = ANY
     now_ns: int = 0
+    index: bytes | None = None
+    ranks: int = 1
+
+
+def index_of(save: str) -> str:
+    """The file of the index beside a profile."""
+    from pcircle.walk.index import ENDING  # few runs write one
+
+    return save + os.fsdecode(ENDING)
 
 
 def resolve(paths: Sequence[bytes]) -> tuple[tuple[Root, ...], tuple[int, ...]]:

@@ -8,7 +8,7 @@ end of the job and is then merged up the tree.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +23,17 @@ from pcircle.fprof.profile.packing import unpack as unpacked
 from pcircle.fprof.visitor import Means, ProfileVisitor
 from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
-from pcircle.guards import require_type
+from pcircle.guards import require, require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.failures import Failure
-from pcircle.walk.items import Batch, Tree
+from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
 from pcircle.walk.roots import open_roots
 from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:
+    from pcircle.fprof.entries import Entries
     from pcircle.fprof.items import Sum
-    from pcircle.fprof.looks import Looks
+    from pcircle.fprof.profile.looks import Looks
     from pcircle.fs.lists import Lists
 
 _LIST_BYTES = 1 << 20  # of a list, that are divided at once
@@ -64,13 +65,20 @@ class ProfileTask(PartedTask[Item, Done]):
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
-            from pcircle.fprof.looks import Looks  # most runs need none
+            from pcircle.fprof.profile.looks import Looks  # most runs need none
 
-            self._looks = Looks(plan)
+            self._looks = Looks(plan.facets, plan.pieces)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
         self._directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
-        means = Means(self.counters, self._collector, self._stats, self._directories, self._looks)
+        self._entries: Entries | None = None
+        if plan.index is not None:
+            from pcircle.fprof.entries import Entries  # as above
+
+            kept: Entries | None = None if first is None else first._entries
+            self._entries = Entries(plan, rank, kept)
+        added = (self.counters, self._collector, self._stats, self._directories)
+        means = Means(*added, self._looks, self._entries)
         self._visitor = ProfileVisitor(plan, rank, size, means)
         # Of a mount point the visitor says whether it is entered.
         self._walker: Walker[Sum] = Walker(
@@ -108,7 +116,10 @@ class ProfileTask(PartedTask[Item, Done]):
         profile.unreadable = self.counters.unreadable
         return profile
 
-    def seed(self) -> Iterator[Item]:
+    def seed(self) -> Iterable[Item]:
+        return self._begun() if self._entries is None else [Gather(tuple(self._begun()))]
+
+    def _begun(self) -> Iterator[Tree | Mixed | Lines]:
         if self._lists is not None:
             only = self._lists.parts[0].listed
             if only is not None:
@@ -124,6 +135,8 @@ class ProfileTask(PartedTask[Item, Done]):
                 yield Tree(number, b"", weight)
 
     def process(self, item: Item, context: Context[Item]) -> Any:
+        if isinstance(item, SINK_ITEMS):
+            return require(self._entries).sink.process(item, context)
         began_s = time.perf_counter()
         own: Any = Done()
         if isinstance(item, Tree):
@@ -155,6 +168,8 @@ class ProfileTask(PartedTask[Item, Done]):
         return Done(slots, profile)
 
     def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
+        if isinstance(item, SINK_ITEMS):
+            return require(self._entries).sink.join(item, own, merged, context)
         if isinstance(own, list):
             slots = {slot: wide(part) for slot, part in merged.slots.items()}
             whole = self._walker.join(own, slots, context)

@@ -31,7 +31,8 @@ from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
 
 if TYPE_CHECKING:
-    from pcircle.fprof.looks import Looks
+    from pcircle.fprof.entries import Entries
+    from pcircle.fprof.profile.looks import Looks
 
 NOTHING: Sum = (0, 0, 0)
 
@@ -41,13 +42,14 @@ _BATCH_S = 0.1
 
 
 class Means(NamedTuple):
-    """What a worker looks names up with, and where it adds them up."""
+    """What a worker looks names up with, and where it adds them up, and keeps all `entries`."""
 
     counters: Counters
     collector: Collector
     stats: Stats
     directories: Directories
     looks: Looks | None
+    entries: Entries | None
 
 
 class ProfileVisitor(Visitor[Sum]):
@@ -61,7 +63,8 @@ class ProfileVisitor(Visitor[Sum]):
         self._plan = plan
         self._rank = rank
         self._size = size
-        self._counters, self._collector, self._stats, self._directories, self._looks = means
+        self._counters, self._collector, self._stats, self._directories = means[:4]
+        self._looks, self._entries = means.looks, means.entries
         self._bytes = 0  # of names that were looked at
         self._listings = Listings()
         self._device = -1  # of the directory entered last
@@ -86,6 +89,8 @@ class ProfileVisitor(Visitor[Sum]):
                 system = zlib.crc32(b"%d/%b" % (volume, opened.path)) << 16
                 opened.entered = not self._plan.one_file_system
         opened.place = Place(source.identity, file_system=system)
+        if self._entries is not None:
+            self._entries.directory(opened.root, opened.path, status, entered=opened.entered)
         return None
 
     def _reached(self, status: os.stat_result) -> None:
@@ -171,10 +176,17 @@ class ProfileVisitor(Visitor[Sum]):
         if opened.leases is None:
             self._counters.scans_done += 1
             self._counters.failed += 1
+            if self._entries is not None:
+                self._entries.unreached(opened.root, opened.path, error, self._directories)
             self._note(opened.root, opened.path, "reach", error, context)
             return
         if opened.place is None:
-            self._reached(opened.leases[0].opened.status)
+            status = opened.leases[0].opened.status
+            self._reached(status)
+            if self._entries is not None:
+                self._entries.directory(opened.root, opened.path, status, entered=False)
+        if self._entries is not None:
+            self._entries.unread(opened.root, opened.path, error)
         self._counters.unreadable += 1
         self._note(opened.root, opened.path, "read directory", error, context)
 
@@ -321,6 +333,8 @@ class ProfileVisitor(Visitor[Sum]):
             counters.weight -= weight * len(names)
             return self._looked_up(where, names, fd, context)
         counters.stat_s += time.perf_counter() - began_s
+        if names and self._entries is not None:
+            self._entries.names(where.root, where.path, names, self._stats, fd)
         return names
 
     # ---- failures --------------------------------------------------------------
@@ -328,7 +342,10 @@ class ProfileVisitor(Visitor[Sum]):
     def unreached(self, where: Where, name: bytes, error: OSError, context: Context[Any]) -> None:
         """See `Visitor`: an entry that can't be looked at."""
         self._counters.failed += 1
-        self._note(where.root, join_path(where.path, name), "look up", error, context)
+        path = join_path(where.path, name)
+        if self._entries is not None:
+            self._entries.unreached(where.root, path, error, self._directories)
+        self._note(where.root, path, "look up", error, context)
 
     def _note(
         self, root: int, path: bytes, doing: str, error: OSError, context: Context[Any]

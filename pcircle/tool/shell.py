@@ -20,11 +20,12 @@ def words_of(options: Mapping[str, object]) -> list[str]:
     """Options that a program gives by name, as they would be typed.
 
     True is an option without a value, False and None are none, and a list is given again for each.
+    A name that is a word of Python has a `_` behind it.
     UsageError for what only a command line may ask for.
     """
     words = []
     for name, value in options.items():
-        option = "--" + name.replace("_", "-")
+        option = "--" + name.removesuffix("_").replace("_", "-")
         if name in ("help", "version"):  # these end the process
             raise UsageError(f"unknown option '{option}'")
         for each in value if isinstance(value, list | tuple) else [value]:

@@ -85,16 +85,19 @@ def put(data: bytes, where: str, *, durable: bool = False) -> None:
     _put((data,), where, durable=durable)
 
 
-def stream(pieces: Iterable[bytes], where: str) -> None:
-    """Have a file made of pieces, as `put` does of one; `-` is standard output. OSError."""
+def stream(pieces: Iterable[bytes], where: str, *, private: bool = False) -> None:
+    """Have a file made of pieces, as `put` does of one; `-` is standard output. OSError.
+
+    A new file that is `private` is nobody else's to read.
+    """
     if where == "-":
         for piece in pieces:
             write_stream(getattr(sys.stdout, "buffer", None), piece)
     else:
-        _put(pieces, where, durable=False)
+        _put(pieces, where, durable=False, mode=0o600 if private else 0o666)
 
 
-def _put(pieces: Iterable[bytes], where: str, *, durable: bool) -> None:
+def _put(pieces: Iterable[bytes], where: str, *, durable: bool, mode: int = 0o666) -> None:
     with named(os.fsencode(where)) as place:
         if _is_written_in_place(place):
             fd = opened(place, os.O_WRONLY | os.O_APPEND)
@@ -104,7 +107,7 @@ def _put(pieces: Iterable[bytes], where: str, *, durable: bool) -> None:
             finally:
                 os.close(fd)
         else:
-            _replace(place, pieces, durable=durable)
+            _replace(place, pieces, durable=durable, mode=mode)
 
 
 def _problem(place: Place) -> str:
@@ -137,7 +140,7 @@ def _is_written_in_place(place: Place) -> bool:
     return place.descriptor or not (place.status is None or stat.S_ISREG(place.status.st_mode))
 
 
-def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool) -> None:
+def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool, mode: int) -> None:
     """Put pieces under a name; an existing file is replaced, its mode and access list kept."""
     refuse_pseudo(place)
     refuse_foreign(place)
@@ -145,7 +148,7 @@ def _replace(place: Place, pieces: Iterable[bytes], *, durable: bool) -> None:
     temporary = place.name[:_NAME_BYTES] + b".%d.tmp" % os.getpid()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     old = place.status
-    fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=place.fd)
+    fd = os.open(temporary, flags, mode if old is None else 0o600, dir_fd=place.fd)
     try:
         try:
             if old is not None:  # else the umask's mode is it

@@ -14,12 +14,14 @@ what it makes. `weight` is a share of the job's 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from pcircle.fs.listed import Listed
 from pcircle.guards import require
+
+I = TypeVar("I")  # noqa: E741 - item
 
 Identity: TypeAlias = tuple[int, int]
 """Device and inode."""
@@ -91,6 +93,28 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     specials: bytes = b""
     slot: int = 0
     ancestors: bytes = b""
+
+
+class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):
+    """All work of a job whose records go to a sink: the parent of what it begins with."""
+
+    items: tuple[I, ...]
+
+
+class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
+    """End the part of the rank that this is posted to."""
+
+
+class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
+    """Put a range in order: the keys from `low` on, to `high`, which the last range has not."""
+
+    number: int
+    low: bytes
+    high: bytes | None
+
+
+SINK_ITEMS = (Gather, Seal, Merge)
+"""Those of `pcircle.walk.sink`."""
 
 
 def unpack(packed: bytes) -> list[bytes]:

@@ -30,7 +30,7 @@ from pcircle.writing import WholeFile
 RANGE_BYTES = 64 << 20
 """Of text in a range, if the paths of the parts are spread as their samples are."""
 MAX_RANGES = 1024
-_BATCH_BYTES = 32 << 20
+_BATCH_BYTES = 16 << 20
 _BATCH_RECORDS = 100_000
 _COPY_BYTES = 1 << 20
 _FLUSH_BYTES = 1 << 20
@@ -233,8 +233,10 @@ def _texts(parts: Sequence[bytes], wanted: Sequence[tuple[int, int, int]]) -> It
     finally:
         if fd >= 0:
             os.close(fd)
-    for at in range(0, len(found), TOGETHER):
-        yield b"".join(found[at : at + TOGETHER])
+    # Few at once where they are long, or all of them would be there twice.
+    together = max(1, TOGETHER * len(found) * 64 // max(1, sum(map(len, found))))
+    for at in range(0, len(found), together):
+        yield b"".join(found[at : at + together])
 
 
 def _read(part: bytes, begin: int, length: int) -> Iterator[bytes]:

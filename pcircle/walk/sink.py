@@ -37,10 +37,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-import msgspec
-
 from pcircle.guards import require_type
 from pcircle.runtime import Context
+from pcircle.walk.items import SINK_ITEMS, Gather, Merge, Seal
 from pcircle.walk.segments import (
     RANGE_BYTES,
     Part,
@@ -58,26 +57,7 @@ I = TypeVar("I")  # noqa: E741 - item
 R = TypeVar("R")  # result
 
 
-class Gather(msgspec.Struct, Generic[I], frozen=True, array_like=True, tag="sink"):
-    """All work of a job whose records go to a sink: the parent of what it begins with."""
-
-    items: tuple[I, ...]
-
-
-class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
-    """End the part of the rank that this is posted to."""
-
-
-class Merge(msgspec.Struct, frozen=True, array_like=True, tag="merge"):
-    """Put a range in order: the keys from `low` on, to `high`, which the last range has not."""
-
-    number: int
-    low: bytes
-    high: bytes | None
-
-
 SinkItem: TypeAlias = Gather[I] | Seal | Merge
-SINK_ITEMS = (Gather, Seal, Merge)
 
 
 class _Stage(NamedTuple):

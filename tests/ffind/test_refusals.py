@@ -47,7 +47,7 @@ WRONG = [
     (". -limit 0 -print", "must be a positive integer", "-limit 0"),
     (". -prune -delete", "add -depth", "-prune"),
     (". ! -exclude -name x", "-exclude cannot be used within", "-exclude"),
-    (". --in index", "--in: not available yet", None),
+    (". --in index", "--in: cannot read 'index': No such file or directory", None),
     (". --max-delete 3", "--max-delete requires -delete", None),
     (". -delete -exec true ; --max-delete 3", "--max-delete cannot be combined with -exec", None),
     (". --sort=x", "--sort: unknown key 'x'; choose from path", None),

@@ -8,7 +8,6 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from pcircle.encoding import to_scan
 from pcircle.ffind.evaluating.entry import Entry, Test
 from pcircle.ffind.evaluating.inodes import INODE_TESTS, fs_type
 from pcircle.ffind.evaluating.layouts import LAYOUT_TESTS
@@ -306,7 +305,7 @@ def _lname(around: Surroundings, pattern: bytes, fold: int) -> Test:
         if entry.letter() != "l":
             return False
         try:
-            return match(os.readlink(entry.name, dir_fd=entry.fd))
+            return match(entry.target())
         except OSError as error:
             entry.fail("read link", error)
             return False
@@ -328,15 +327,8 @@ def _empty(around: Surroundings) -> Test:
 
 def is_empty(entry: Entry) -> bool:
     """Whether there is nothing in a directory; one that can't be read is not, and fails."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
     try:
-        fd = os.open(entry.name, flags | (0 if entry.follow else os.O_NOFOLLOW), dir_fd=entry.fd)
-        try:
-            scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
-            with scan as found:
-                return next(iter(found), None) is None
-        finally:
-            os.close(fd)
+        return entry.is_bare()
     except OSError as error:
         entry.fail("read directory", error)
         return False

@@ -11,9 +11,11 @@ import stat
 from collections.abc import Callable
 from typing import Any, Literal
 
+from pcircle.encoding import to_scan
 from pcircle.walk.attributes import LETTERS
 
 Status = Any  # an os.stat_result; None: not looked up yet; False: it can't be
+_SCANNED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 Report = Callable[["Entry", str, OSError], None]
 
 
@@ -97,6 +99,20 @@ class Entry:
             except (FileNotFoundError, NotADirectoryError):  # a link that leads nowhere is itself
                 pass
         return os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+
+    def target(self) -> bytes:
+        """What a link leads to. OSError."""
+        return os.readlink(self.name, dir_fd=self.fd)
+
+    def is_bare(self) -> bool:
+        """Whether there is nothing in a directory. OSError."""
+        fd = os.open(self.name, _SCANNED | (0 if self.follow else os.O_NOFOLLOW), dir_fd=self.fd)
+        try:
+            scan: Any = os.scandir(to_scan(fd))  # mypy knows of no scan of either kind
+            with scan as found:
+                return next(iter(found), None) is None
+        finally:
+            os.close(fd)
 
     def letter(self) -> str:
         """Its kind; empty if it can't be known."""

@@ -158,7 +158,7 @@ def _link_target(entry: Entry, status: os.stat_result) -> bytes:
     if not stat.S_ISLNK(status.st_mode):
         return b""
     try:
-        return os.readlink(entry.name, dir_fd=entry.fd)
+        return entry.target()
     except OSError as error:
         entry.fail("read link", error)
         return b""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pcircle.fprof.plan import Plan
+from collections.abc import Iterable
+
 from pcircle.fprof.profile.collect import Files
 from pcircle.fprof.profile.inspecting import Layouts, find_holes
 from pcircle.fprof.profile.model import Profile
@@ -12,10 +13,10 @@ from pcircle.fprof.profile.sampling import Sampler
 class Looks:
     """What a rank has looked at, as far as it is not in the profile at once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._wanted = frozenset(plan.facets)
+    def __init__(self, facets: Iterable[str], pieces: int) -> None:
+        self._wanted = frozenset(facets)
         self._layouts = Layouts()
-        self._sampler = Sampler(plan.pieces)
+        self._sampler = Sampler(pieces)
 
     def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
         """Look into files of a directory."""

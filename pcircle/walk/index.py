@@ -1,0 +1,436 @@
+"""Indexes: what was known of every entry of some trees, in one file that is read as a stream.
+
+`docs/index-format.rst` has the form, byte by byte. The file is made of sections: one for each
+directory, then some for the names in it, then those of its subdirectories. Names are kept by the
+column, as `pcircle.fs.stats` has them, so that what is asked of one column is never read of others.
+
+Who reads such a file may have it from anybody. All of it is held against its digest before anything
+is believed (`Index.verify`), and what is believed is looked at again where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from stat import S_ISLNK
+from typing import Any, NamedTuple, TypeAlias
+
+import xxhash
+
+from pcircle.fs.stats import Row, Stats
+from pcircle.trusted import reading
+
+VERSION = 1
+ENDING = b".entries"
+"""What the name of an index ends with, beside the profile that it was made with."""
+
+_BEGIN = b"pcircle index "
+_PROFILE = b"pcircle profile "
+_COUNT, _SIZE = struct.Struct("<I"), struct.Struct("<I")
+_HEAD = struct.Struct("<IBII")  # length, kind, root, length of the path
+_NAMES = struct.Struct("<II")
+_FAILURE = struct.Struct("<IB")
+_END = struct.Struct("<IQ")
+_DIGEST_BYTES = 16
+_RANGE_BYTES = 1 << 20
+_AHEAD_BYTES = 64 << 10
+_MAX_BYTES = 64 << 20  # of a section: a path may be long
+_NS = 1_000_000_000
+FIELDS = (
+    ("mode", "I"), ("inode", "Q"), ("device", "Q"), ("links", "Q"), ("uid", "I"), ("gid", "I"),
+    ("size", "Q"), ("blocks", "Q"), ("rdev", "Q"), ("atime", "q"), ("atime_ns", "I"),
+    ("mtime", "q"), ("mtime_ns", "I"), ("ctime", "q"), ("ctime_ns", "I"),
+)  # fmt: skip
+"""What is known of an entry: columns of `Stats`, each with the letter of its type."""
+_ROW = struct.Struct("<" + "".join(letter for _, letter in FIELDS))
+_NUMBERS = 0xFFFFFFFFFFFFFFFF
+
+DIRECTORY, NAMES, FAILURE = b"DNX"
+LOOKED_UP, READ = 0, 1
+"""What could not be done with an entry that failed."""
+
+
+class Damaged(ValueError):
+    """An index that can't be believed."""
+
+
+class IndexedRoot(NamedTuple):
+    """A PATH that an index is of: as it was typed, and absolute."""
+
+    shown: bytes
+    path: bytes
+
+
+# ---- writing -----------------------------------------------------------------------
+
+
+def key_of(root: int, path: bytes, *, itself: bool = False) -> bytes:
+    """The path by which a section is sorted: a directory `itself` comes before what is in it."""
+    path = b"%06d/%b" % (root, path) if path else b"%06d" % root
+    return path + b"/" if itself else path
+
+
+def _section(kind: int, root: int, path: bytes, body: bytes) -> bytes:
+    length = _HEAD.size - _SIZE.size + len(path) + len(body)
+    if length > _MAX_BYTES:
+        raise OSError("a path is too long for an index")
+    return _HEAD.pack(length, kind, root, len(path)) + path + body
+
+
+def directory(root: int, path: bytes, status: Any, *, entered: bool = True) -> bytes:
+    """The section of a directory itself, or of a root that is none."""
+    times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
+    row = _ROW.pack(
+        status.st_mode,
+        status.st_ino & _NUMBERS,
+        status.st_dev,
+        status.st_nlink,
+        status.st_uid,
+        status.st_gid,
+        status.st_size & _NUMBERS,
+        status.st_blocks & _NUMBERS,
+        status.st_rdev,
+        *(part for each in times for part in divmod(each, _NS)),
+    )
+    return _section(DIRECTORY, root, path, row + bytes([entered]))
+
+
+def names(
+    root: int,
+    path: bytes,
+    found: Sequence[bytes],
+    stats: Stats,
+    places: Sequence[int],
+    targets: Sequence[bytes],
+) -> bytes:
+    """The section of names that were looked up, at these places; links have their `targets`."""
+    text = b"/".join(found)
+    columns = []
+    for name, letter in FIELDS:
+        is_device = name in ("device", "rdev")
+        column = (stats.devices if is_device else stats.column)(
+            *((0, places[-1] + 1, name) if is_device else (name, 0, places[-1] + 1))
+        )
+        if len(places) < len(column):
+            column = [column[place] for place in places]
+        columns.append(_packed(letter, column))
+    counts = _NAMES.pack(len(found), len(text))
+    return _section(NAMES, root, path, b"".join([counts, text, *columns, b"\0".join(targets)]))
+
+
+def _packed(letter: str, column: Sequence[int]) -> bytes:
+    packed = array(letter, column)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def failure(root: int, path: bytes, name: bytes, doing: int, error: OSError) -> bytes:
+    """The section of a name, or of a directory as such, with which something failed."""
+    return _section(FAILURE, root, path, _FAILURE.pack(error.errno or 0, doing) + name)
+
+
+def whole(roots: Sequence[IndexedRoot], sections: Iterable[bytes], entries: int) -> Iterator[bytes]:
+    """A whole index, of sections in the order of their keys, in pieces of any size."""
+    digest = xxhash.xxh3_128()
+
+    def told() -> Iterator[bytes]:
+        yield b"%b%d\n" % (_BEGIN, VERSION)
+        yield _COUNT.pack(len(roots))
+        for text in (text for root in roots for text in root):
+            yield _SIZE.pack(len(text)) + text
+        yield from sections
+        yield _END.pack(0, entries)
+
+    for piece in told():
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
+
+
+# ---- reading -----------------------------------------------------------------------
+
+Key: TypeAlias = tuple[int, list[bytes]]
+
+
+def key(root: int, path: bytes) -> Key:
+    """What the sections of a directory are sorted by."""
+    return root, path.split(b"/") if path else []
+
+
+class Section(NamedTuple):
+    """A part of an index: see `DIRECTORY`, `NAMES` and `FAILURE`."""
+
+    kind: int
+    root: int
+    path: bytes
+    body: bytes
+
+    @property
+    def key(self) -> Key:
+        """What sections are sorted by."""
+        return key(self.root, self.path)
+
+    def holds(self, other: Section | None) -> bool:
+        """Whether another section is of what is in this directory."""
+        if other is None or other.root != self.root:
+            return False
+        return is_below(other.path, self.path)
+
+    def status(self) -> Row:
+        """What is known of a directory itself."""
+        numbers = _ROW.unpack_from(self.body)
+        mode, inode, device, links, uid, gid, size, blocks, rdev, *times = numbers
+        times_ns = [_NS * times[at] + times[at + 1] for at in (0, 2, 4)]
+        return Row(mode, inode, device, links, uid, gid, size, blocks, 0, rdev, *times_ns)
+
+    @property
+    def entered(self) -> bool:
+        """Whether a directory was read."""
+        return self.body[_ROW.size] == 1
+
+    def failure(self) -> tuple[bytes, int, int]:
+        """The name with which something failed, or none, what could not be done, and the errno."""
+        number, doing = _FAILURE.unpack_from(self.body)
+        return self.body[_FAILURE.size :], doing, number
+
+
+class Columns:
+    """The names of a section, and what is known of them. ValueError if they can't be."""
+
+    def __init__(self, section: Section) -> None:
+        body = section.body
+        self._count, size = _NAMES.unpack_from(body)
+        self._at = _NAMES.size + size
+        _refuse_odd(text := body[_NAMES.size : self._at])
+        self.names = text.split(b"/")
+        if len(self.names) != self._count:
+            raise Damaged("a section has not the names that it should have")
+        self._body = body
+        self._known: dict[str, array[int]] = {}
+        self._places: dict[bytes, int] = {}
+        self._targets: dict[bytes, bytes] | None = None
+
+    def column(self, name: str) -> array[int]:
+        """A column of all names."""
+        found = self._known.get(name)
+        if found is None:
+            letter, before = _COLUMNS[name]
+            found = self._known[name] = array(letter)
+            begin = self._at + before * self._count
+            found.frombytes(self._body[begin : begin + found.itemsize * self._count])
+            if len(found) != self._count:
+                raise Damaged("a section is cut short")
+            if sys.byteorder == "big":
+                found.byteswap()
+        return found
+
+    def place(self, name: bytes) -> int:
+        """Where a name stands; KeyError."""
+        if not self._places:
+            self._places = {each: place for place, each in enumerate(self.names)}
+        return self._places[name]
+
+    def rows(self, some: Sequence[bytes]) -> list[Row]:
+        """All that is known of some of the names."""
+        places: Sequence[int] = range(self._count)
+        if len(some) < self._count:
+            places = [self.place(name) for name in some]
+
+        def of(name: str) -> list[int]:
+            column = self.column(name)
+            return [column[place] for place in places]
+
+        def times(name: str) -> list[int]:
+            pairs = zip(of(name), of(f"{name}_ns"), strict=True)
+            return [_NS * second + ns for second, ns in pairs]
+
+        plain = map(of, ("mode", "inode", "device", "links", "uid", "gid", "size", "blocks"))
+        found = [*plain, [0] * len(places), of("rdev"), *map(times, ("atime", "mtime", "ctime"))]
+        return list(map(Row, *found))
+
+    def target(self, name: bytes) -> bytes:
+        """What a link leads to."""
+        if self._targets is None:
+            modes = self.column("mode")
+            links = [each for each, mode in zip(self.names, modes, strict=True) if S_ISLNK(mode)]
+            texts = self._body[self._at + _ROW.size * self._count :].split(b"\0")
+            if links and len(links) != len(texts):
+                raise Damaged("a section has not the links that it should have")
+            self._targets = dict(zip(links, texts, strict=False))
+        return self._targets[name]
+
+
+def _offsets() -> Iterator[tuple[str, tuple[str, int]]]:
+    """Of each column its type, and how many bytes of a row are before it."""
+    before = 0
+    for name, letter in FIELDS:
+        yield name, (letter, before)
+        before += struct.calcsize("<" + letter)
+
+
+_COLUMNS = dict(_offsets())
+
+
+def _refuse_odd(text: bytes) -> None:
+    """ValueError for what is in no path, and for a path that leads elsewhere."""
+    framed = b"/%b/" % text
+    if b"\0" in text or any(odd in framed for odd in (b"//", b"/./", b"/../")):
+        raise Damaged("a name can't be")
+
+
+def is_below(path: bytes, above: bytes) -> bool:
+    """Whether a path is that of a directory, or of what is in it."""
+    return not above or path == above or path.startswith(above + b"/")
+
+
+class Range(NamedTuple):
+    """Where some sections begin and end, and the key of the first."""
+
+    begin: int
+    end: int
+    key: Key
+
+
+class Index:
+    """An index, open for reading. OSError; Damaged if it does not begin and end as one."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self._fd = reading(path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        begin = self._read(0, _AHEAD_BYTES)
+        line, newline, _ = begin.partition(b"\n")
+        number = line.removeprefix(_BEGIN)
+        if not newline or not line.startswith(_BEGIN) or not number.isdigit() or len(number) > 9:
+            raise Damaged("it is no index")
+        if int(number) != VERSION:
+            raise Damaged(f"it is of version {int(number)}; this can read {VERSION}")
+        self._end = os.fstat(self._fd).st_size - _END.size - _DIGEST_BYTES
+        self._begin = len(line) + 1 + _COUNT.size
+        end = self._read(self._end, _END.size + _DIGEST_BYTES) if self._end > self._begin else b""
+        if len(end) < _END.size + _DIGEST_BYTES or _END.unpack_from(end)[0]:
+            raise Damaged("it is cut short")
+        self.entries: int = _END.unpack_from(end)[1]
+        self.digest = end[_END.size :]
+        (count,) = _COUNT.unpack(self._read(self._begin - _COUNT.size, _COUNT.size))
+        self.roots = [IndexedRoot(self._text(), self._text()) for _ in range(count)]
+
+    def _text(self) -> bytes:
+        size_at = self._begin
+        (size,) = _SIZE.unpack(self._read(size_at, _SIZE.size))
+        self._begin += _SIZE.size + size
+        if self._begin > self._end:
+            raise Damaged("it is cut short")
+        return self._read(size_at + _SIZE.size, size)
+
+    def _read(self, at: int, size: int) -> bytes:
+        return os.pread(self._fd, size, at)
+
+    def close(self) -> None:
+        """Nothing more is read of it."""
+        os.close(self._fd)
+
+    def verify(self) -> list[Range]:
+        """Read it to its end: ranges of its sections, of some size. OSError.
+
+        Damaged if it is not as it was written.
+        """
+        digest = xxhash.xxh3_128(self._read(0, self._begin))
+        found: list[Range] = []
+        at = self._begin
+        while at < self._end:
+            data = self._read(at, min(_RANGE_BYTES, self._end - at))
+            size = _sections_bytes(data)
+            if not size:  # one that is longer
+                data = self._read(at, self._length_at(data))
+                size = _sections_bytes(data)
+            if not size:
+                raise Damaged("it is cut short")
+            digest.update(memoryview(data)[:size])
+            found.append(Range(at, at + size, _section_at(data, 0).key))
+            at += size
+        digest.update(self._read(self._end, _END.size))
+        if digest.digest() != self.digest:
+            raise Damaged("checksum mismatch")
+        return found
+
+    def _length_at(self, data: bytes) -> int:
+        if len(data) < _HEAD.size:
+            raise Damaged("it is cut short")
+        length = _HEAD.unpack_from(data)[0] + _SIZE.size
+        if length > _MAX_BYTES + _SIZE.size or length <= _SIZE.size:
+            raise Damaged("a section can't be of that length")
+        return int(length)
+
+    def sections(self, begin: int, end: int) -> Iterator[tuple[Section, Section | None]]:
+        """The sections of a range, each with the one behind it. OSError, Damaged."""
+        sections = self._from(begin, end)
+        for section, after in pairwise(sections):
+            if section is not None:
+                yield section, after
+
+    def _from(self, begin: int, end: int) -> Iterator[Section | None]:
+        """The sections of a range, the one behind it, and None if there is none."""
+        at = begin
+        while at < self._end:
+            data = self._read(at, min(_RANGE_BYTES + _AHEAD_BYTES, self._end - at))
+            size = _sections_bytes(data)
+            if not size:
+                data = self._read(at, self._length_at(data))
+                size = _sections_bytes(data)
+            if not size:
+                raise Damaged("it is cut short")
+            place = 0
+            while place < size:
+                yield _section_at(data, place)
+                if at + place >= end:
+                    return
+                place += _SIZE.unpack_from(data, place)[0] + _SIZE.size
+            at += size
+        yield None
+
+
+def _sections_bytes(data: bytes) -> int:
+    """How many bytes at its beginning are whole sections. Damaged if one can't be."""
+    at, end = 0, len(data)
+    while at + _HEAD.size <= end:
+        length = _SIZE.unpack_from(data, at)[0]
+        if not _HEAD.size - _SIZE.size <= length <= _MAX_BYTES:
+            raise Damaged("a section can't be of that length")
+        if at + _SIZE.size + length > end:
+            break
+        at += _SIZE.size + length
+    return at
+
+
+def _section_at(data: bytes, at: int) -> Section:
+    length, kind, root, size = _HEAD.unpack_from(data, at)
+    begin, end = at + _HEAD.size, at + _SIZE.size + length
+    least = {DIRECTORY: _ROW.size + 1, NAMES: _NAMES.size, FAILURE: _FAILURE.size}.get(kind)
+    if least is None or begin + size + least > end:
+        raise Damaged("a section can't be")
+    path = data[begin : begin + size]
+    if path:
+        _refuse_odd(path)
+    return Section(kind, root, path, data[begin + size : end])
+
+
+def place_of(path: bytes) -> bytes:
+    """The file that an index is in: beside the profile, if that is what is named. OSError."""
+    fd = reading(path)
+    try:
+        is_profile = os.pread(fd, len(_PROFILE), 0) == _PROFILE
+    finally:
+        os.close(fd)
+    return path + ENDING if is_profile else path
