@@ -84,6 +84,9 @@ class Keeper(Protocol):
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Give what is complete under another name its own, whatever has that. OSError."""
 
+    def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
+        """OSError if a name is not what it is to be, which only the keeper knows how to read."""
+
     def has_content(self, name: bytes, fd: int, source: os.stat_result) -> bool:
         """Whether the content of an open file of the source is at hand elsewhere."""
 

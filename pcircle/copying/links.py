@@ -137,6 +137,7 @@ def _make_link(means: Means, first: tuple[int, bytes], new: tuple[int, bytes], m
     """Link, and return the mode of what is linked."""
     (first_fd, first_name), (fd, name) = first, new
     written = name
+    means.names.check(name, fd)
     try:
         _link(first_fd, first_name, fd, name)
     except FileExistsError:

@@ -40,7 +40,8 @@ class Names:
     """Temporary names: short, so that they fit beside names of any length; unique in a job.
 
     `precision` is what files of such names have shown of how times are kept, `collisions` what is
-    known of names that are taken for others, `keeper` who decides about these, if somebody does.
+    known of names that are taken for others, `keeper` who decides about these, if somebody does;
+    `expected` is what the name at hand must be when it is given to something else, as they have it.
     """
 
     def __init__(self, settings: Settings, rank: int, siblings: Siblings = no_siblings) -> None:
@@ -50,6 +51,7 @@ class Names:
         self.collisions = Collisions(siblings)
         self.precision = Precision(self.next)
         self.keeper: Keeper | None = None
+        self.expected = b""
 
     def next(self) -> bytes:
         """A name that was not given before."""
@@ -58,6 +60,7 @@ class Names:
 
     def give_free(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Rename to a name that is free, in one call where there is one. FileExistsError."""
+        self.check(name, directory_fd)
         if self._renames:
             try:
                 return rename_to_free(written, name, directory_fd)
@@ -68,9 +71,15 @@ class Names:
                 self._renames = False
         give_free_name(written, name, directory_fd)
 
+    def check(self, name: bytes, directory_fd: int) -> None:
+        """OSError if the name at hand is not what is expected, if anything is."""
+        if self.expected and self.keeper is not None:
+            self.keeper.check(name, directory_fd, self.expected)
+
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """Rename to a name that may be taken, by what may be replaced. OSError."""
         if self.keeper is not None:
+            self.check(name, directory_fd)
             self.keeper.replace(written, name, directory_fd)
         else:
             os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)

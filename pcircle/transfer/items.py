@@ -43,7 +43,8 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Copy one file in chunks. `linked` tells that its inode has other names.
 
     `again` tells that it is begun for the second time, since its change time has moved.
-    `ahead_bytes` are what the counters know of it while it waits, None if they don't.
+    `ahead_bytes` are what the counters know of it while it waits, None if they don't. `expected`
+    as of `One`.
     """
 
     root: int
@@ -56,6 +57,7 @@ class Large(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     again: bool = False
     slot: int = 0
     ahead_bytes: int | None = None
+    expected: bytes = b""
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag="c", gc=False):
@@ -82,7 +84,8 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Copy one name of an inode that has several, which was `stamp` when it was claimed.
 
     `place` has the file system of the inode itself. `again` tells that the name was claimed once
-    before, and had become another file or version when its turn came.
+    before, and had become another file or version when its turn came. `expected` is what the name
+    must be in the target when it is replaced, see `Keeper`; empty if that does not matter.
     """
 
     root: int
@@ -93,12 +96,13 @@ class One(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     stamp: Stamp
     again: bool = False
     slot: int = 0
+    expected: bytes = b""
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Names of one directory, each with its `st_nlink`; `stamps` are of the inodes.
 
-    `again` as of `One`.
+    `again` and `expected` as of `One`, the same for all of them.
     """
 
     root: int
@@ -110,6 +114,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     weight: float  # of each name
     again: bool = False
     slot: int = 0
+    expected: bytes = b""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):

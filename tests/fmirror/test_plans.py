@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -17,12 +18,13 @@ from hypothesis import strategies as st
 
 from pcircle.fmirror import apply, mirror
 from tests.conftest import SOAK
-from tests.fcp.running import ONE, TWO, Finished, Launcher
+from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import remove_tree, write_file
 from tests.frm.test_costs import MAX_RANK_BYTES
 
 from .edits import Tree, copy_of
 from .running import (
+    FMIRROR,
     as_root,
     differences,
     every_launcher,
@@ -524,3 +526,50 @@ def test_memory_does_not_grow_with_a_plan(vast_place: bytes) -> None:
         peaks[step] = max(rank["peak_rss_bytes"] for rank in said["ranks"])
     assert differences(source, target) == ""
     assert max(peaks.values()) < MAX_RANK_BYTES, peaks
+
+
+@pytest.mark.parametrize("change", ["other", "gone", "link"])
+def test_a_name_is_looked_at_before_it_is_replaced(
+    place: bytes, tmp_path: Path, change: str
+) -> None:
+    """However long a file is copied: it, and the names that become links to it."""
+    a, b = place + b"/a", place + b"/b"
+    for side in (a, b):
+        os.mkdir(side)
+        for name in (b"large", b"linked", b"second"):
+            if side == b or name != b"second":
+                write_file(side + b"/" + name, b"old")
+    for name in (b"large", b"linked"):
+        put(a + b"/" + name, bytes([7]) * (12 << 20))
+    os.link(a + b"/linked", a + b"/second")
+    plan = str(tmp_path / "plan")
+    planned(None, plan, a, b)
+    words = ["-j1", "--chunksize=4M", "--bwlimit=6M", "--no-checkpoint", "--apply", plan]
+    with Run(None, "-q", *words, program=FMIRROR) as run:
+        until_s = time.monotonic() + 60
+        while not any(os.path.getsize(each) for each in temporaries(b)):
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        for name in (b"large", b"linked", b"second"):
+            os.unlink(b + b"/" + name)
+            if change == "other":
+                write_file(b + b"/" + name, b"what has come since")
+            elif change == "link":
+                os.symlink("nowhere", b + b"/" + name)
+        finished = run.finish()
+    assert finished.code == 1
+    for name in (b"large", b"linked", b"second"):
+        path = b + b"/" + name
+        assert f"cannot carry out the plan for '{os.fsdecode(a)}/{name.decode()}'" in finished.said
+        if change == "gone":
+            assert not os.path.lexists(path)
+        else:
+            assert os.path.lexists(path)
+            assert os.lstat(path).st_size < 100, name
+    assert temporaries(b) == []
+
+
+def temporaries(top: bytes) -> list[bytes]:
+    """What a run writes before it gets its name."""
+    names = [name for name in os.listdir(top) if name.startswith(b".fcp-")]
+    return [os.path.join(top, name) for name in names if not name.startswith(b".fcp-mark")]

@@ -11,8 +11,8 @@ from pcircle.copying.settings import Stamp
 from pcircle.errors import StoppedEarly
 from pcircle.fs.registry import Key
 from pcircle.transfer.items import ANYWHERE, One
-from pcircle.transfer.work.links import Inode
-from pcircle.transfer.work.links import registry as new_registry
+from pcircle.transfer.work.inodes import Inode
+from pcircle.transfer.work.inodes import registry as new_registry
 
 _STAMP = Stamp(1, 2, 3, 4, 5)
 

@@ -74,6 +74,7 @@ class ApplyVisitor(MirrorVisitor):
                 as_planned = as_planned and not begun
             if not as_planned:
                 raise Changed(steps.OTHER)
+        self._copier.names.expected = there
         self._is_to_change = step is not None and step.word != steps.WITHIN
         return super()._make_in(opened, status, name, holder_fd, holder)
 
@@ -173,7 +174,8 @@ class ApplyVisitor(MirrorVisitor):
     def _check(self, where: Where, name: bytes, mark: bytes, fds: tuple[int, int]) -> bool:
         """OSError, Changed if an entry is not what was planned, on either side, nor done.
 
-        Whether it is done, where the mirror would do all of them again.
+        Whether it is done, where the mirror would do all of them again. What is in the target is
+        looked at once more right before it is replaced, whoever does that, and when.
         """
         step = steps.read(mark)
         source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
@@ -183,6 +185,7 @@ class ApplyVisitor(MirrorVisitor):
         digest = step.target.startswith(b"d")  # what is there has to be a directory, as it was
         if digest and there.startswith(b"d"):
             there = steps.replaced(name, fds[1])
+        self._copier.names.expected = there
         if there != step.target:
             if not self._is_done(where, source, name, fds):
                 raise Changed(steps.OTHER)

@@ -22,6 +22,7 @@ from pcircle.comparing.sides import opened
 from pcircle.comparing.statuses import Comparer
 from pcircle.copying.extras import Extras, held_by_path
 from pcircle.fmirror.plan import MirrorPlan, compared
+from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.backup import Backup
 from pcircle.fmirror.work.near import Near
 from pcircle.fs.directories import join_path
@@ -212,6 +213,12 @@ class Keeping:
     def may_replace(self, old: os.stat_result) -> bool:
         """See `Keeper`. A directory goes only where what the source has not is to go."""
         return self._deleting.wanted or not stat.S_ISDIR(old.st_mode)
+
+    def check(self, name: bytes, directory_fd: int, expected: bytes) -> None:
+        """See `Keeper`. What a plan expects is what `steps.replaced` has told of it."""
+        with trying(steps.DOING):
+            if steps.replaced(name, directory_fd) != expected:
+                raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
         """See `Keeper`."""

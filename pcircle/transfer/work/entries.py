@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
+
 from pcircle.checkpoint.journal import Counts
 from pcircle.copying.files import COPIED, LARGE, LINKED
 from pcircle.fs.directories import HOLDER, join_path
@@ -182,8 +184,9 @@ class Entries:
         place, counters = require(where.place), self._counters
         counters.ahead += 1
         counters.ahead_bytes += size
-        names = where.path, name, name
-        return Large(where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size)
+        names, expected = (where.path, name, name), self._copier.names.expected
+        large = Large(where.root, *names, where.weight, place, slot=where.slot, ahead_bytes=size)
+        return msgspec.structs.replace(large, expected=expected) if expected else large
 
     # ---- reported at the end -----------------------------------------------
 

@@ -62,6 +62,7 @@ class LargeFiles:
 
     def begin(self, item: Large, context: Context[Item]) -> LargeFile | Done:
         """Begin a file whose content is copied in chunks."""
+        self._copier.names.expected = item.expected
         if item.ahead_bytes is not None:
             self._counters.ahead -= 1
             self._counters.ahead_bytes -= item.ahead_bytes
@@ -259,6 +260,7 @@ class LargeFiles:
         Where it is to be copied once more that is spawned.
         """
         cause, mark = merged.cause, None
+        self._copier.names.expected = item.expected
         blocks = merged.slots.get(OF_FILE, NOTHING).blocks
         try:
             with (

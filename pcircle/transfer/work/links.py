@@ -66,11 +66,11 @@ from pcircle.transfer.items import (
     source_of,
     target_of,
 )
+from pcircle.transfer.work.inodes import Inode, registry
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.items import Place
 from pcircle.walk.visitor import Where
 
-MAX_AT_HAND = 50_000  # some 25 MB
 _CLAIM_S = 0.01  # of work that nobody can steal
 _BY_DEVICE = 1 << 48
 """Numbers of file systems from here on are device numbers."""
@@ -83,34 +83,6 @@ class Linked(NamedTuple):
     stamp: Stamp
     names: int
     file_system: int
-
-
-class Inode(msgspec.Struct):
-    """What its home knows of an inode: how many names have come, and what has become of it.
-
-    `made` is the copy's mark, and `copied` what it is a copy of; `first` the name that it was
-    copied under; `epoch` and `seal` are the copy's; `waiting` are the tickets
-    that are held, and for which name. `seen` names have come, of `names` at the most.
-    """
-
-    seen: int = 0
-    names: int = 0
-    made: int | None = None
-    copied: Stamp | None = None
-    epoch: int = 0
-    seal: bytes = b""
-    first: One | None = None
-    waiting: list[tuple[int, One]] = []
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing will happen until the next name comes."""
-        return self.made is not None and not self.waiting
-
-
-def registry(most: int = MAX_AT_HAND) -> Registry[Inode]:
-    """An empty registry of what becomes of inodes."""
-    return Registry(Inode, most, lambda inode: inode.is_at_rest)
 
 
 class _Made(NamedTuple):
@@ -179,6 +151,7 @@ class HardLinks:
                 where.weight,
                 again,
                 where.slot,
+                self._copier.names.expected,
             )
             claims.insert(0 if ahead else len(claims), claimed)
 
@@ -228,6 +201,8 @@ class HardLinks:
                     counts=group.counts[number:],
                 )
             one = One(*where, name, *rest, group.stamps[number], group.again, group.slot)
+            if group.expected:
+                one = msgspec.structs.replace(one, expected=group.expected)
             with self._lock:
                 due = self._claim(one, group.counts[number], context)
             if due is None:
@@ -406,6 +381,7 @@ class HardLinks:
         None, and nothing was done, if it is large and that is not wanted.
         """
         before, skipped = self._counters.copied(), self._counters.skipped
+        self._copier.names.expected = item.expected
         try:
             with (
                 trying("reach"),
@@ -422,10 +398,9 @@ class HardLinks:
                 if self._copy_name(names, found) == LARGE:
                     if not large:
                         return None
-                    where = item.root, item.path, item.name, name
-                    context.spawn(
-                        [Large(*where, item.weight, item.place, linked=True, slot=item.slot)]
-                    )
+                    where = item.root, item.path, item.name, name, item.weight, item.place
+                    more: dict[str, Any] = {"linked": True, "slot": item.slot}
+                    context.spawn([Large(*where, **more, expected=item.expected)])
                     return Done()
                 copied = self._copied(item, source.fd, found)
                 self._sides.sync_holder(item.path, lease)
@@ -490,6 +465,7 @@ class HardLinks:
         time it is copied as a file of its own.
         """
         one = item.one
+        self._copier.names.expected = one.expected
         try:
             with trying("reach"):
                 still = self._still(item, context)
