@@ -52,7 +52,12 @@ def _add(p: Parser) -> None:
     add("--record-dir", metavar="DIR", help="for the decision (default: ~/.local/state/fbcast)")
     add("--timeout", metavar="T", default="60", help="wait T for a node (default: 60 s)")
     add = p.add_argument_group("Performance").add_argument
-    add("-j", "--jobs", metavar="N", help="processes on this machine (default: cores, at most 8)")
+    add(
+        "-j",
+        "--jobs",
+        metavar="N",
+        help="processes, or for each of mpirun's (default: cores, <= 8)",
+    )
     add_transport(add)
     add("--bwlimit", metavar="RATE", help="bytes per second that a node sends")
     output = p.add_argument_group("Output")

@@ -29,7 +29,8 @@ fbench papers measures what the papers on PXFS did (Snyder 2013; Yang and others
 2013): case1, case2, case3, sweep, latency, submission and continuation, on one
 client; small and large, on many. All but continuation have their block sizes.
 
-Each client is a process: one, or --jobs, or the ranks of mpirun or srun.
+Each client is a process: one, or --jobs, or the ranks of mpirun or srun, or
+--jobs for each of them.
 
 Exit codes: 0 success; 1 a case failed; 2 refused; 4 stopped early; 70 internal
 error; 130 and 143 interrupted.
@@ -57,7 +58,7 @@ def _add(p: Parser) -> None:
         help="blocking or threads (repeatable; default: both)",
     )
     add = p.add_argument_group("Performance").add_argument
-    add("-j", "--jobs", "--clients", metavar="N", help="clients on this machine (default: 1)")
+    add("-j", "--jobs", "--clients", metavar="N", help="clients, for each of mpirun's (default: 1)")
     add_transport(add)
     add("--threads", metavar="N", help="threads per client (default: adaptive)")
     add("--files", metavar="N", help="files per client (default: 4; papers: 5)")

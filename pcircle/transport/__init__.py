@@ -1,4 +1,4 @@
-"""How ranks talk: one contract, and four ways to keep it.
+"""How ranks talk: one contract, and five ways to keep it.
 
 The idea: everything above speaks to ``contract.Transport`` and can't tell forked processes from
 MPI ranks or from the simulator's virtual ones; one contract suite holds all of them to the same

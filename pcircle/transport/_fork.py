@@ -29,7 +29,7 @@ from pcircle.transport._local import LocalTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pcircle.transport.contract import Body
+    from pcircle.transport.contract import Body, Transport
 
 __all__ = [
     "HELD_SIGNALS",
@@ -38,6 +38,8 @@ __all__ = [
     "be_rank",
     "begin",
     "close_ends",
+    "fork",
+    "itself",
     "job_of",
     "launch_local",
 ]
@@ -81,6 +83,7 @@ class Children:
     """The started ranks: who still runs, and how the others ended."""
 
     def __init__(self) -> None:
+        self.base = 0  # what to add to a number for the rank in the job
         self._running: dict[int, Child] = {}  # by rank
         self._ended: dict[int, tuple[int, int]] = {}  # rank: pid, exit code or minus the signal
 
@@ -145,10 +148,10 @@ class Children:
             elif code in (Defect.exit_code, Interrupted.exit_code, Terminated.exit_code):
                 codes.append(code)
             elif agreed != RankLost.exit_code:  # which rank 0 has explained already
-                say(f"rank {rank}: {how}")
+                say(f"rank {self.base + rank}: {how}")
         if self._running:
             codes.append(RankLost.exit_code)
-            say(f"rank {min(self._running)}: can't be killed")
+            say(f"rank {self.base + min(self._running)}: can't be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
     def _look(self, rank: int) -> None:
@@ -173,7 +176,7 @@ def launch_local(size: int, body: Body) -> int:
     Raises UsageError where the system doesn't allow that many processes or descriptors.
     """
     children = Children()
-    return job_of(size, body, children, begin(size, children, lambda ends: _fork(ends, body)))
+    return job_of(size, body, children, begin(size, children, lambda ends: fork(ends, body)))
 
 
 def job_of(size: int, body: Body, children: Children, ends: dict[int, int]) -> int:
@@ -240,11 +243,19 @@ def begin(
     return mine
 
 
-def _fork(ends: list[dict[int, int]], body: Body) -> Iterator[Child]:
+def itself(local: LocalTransport) -> Transport:
+    """What a rank of a local job is given: its ends of the mesh, and nothing else."""
+    return local
+
+
+def fork(
+    ends: list[dict[int, int]], body: Body, given: Callable[[LocalTransport], Transport] = itself
+) -> Iterator[Child]:
+    """Fork the ranks but the first, one by one; the body gets what *given* makes of the mesh."""
     for rank in range(1, len(ends)):
         pid = os.fork()
         if pid == 0:
-            _run_child(rank, ends, body)
+            _run_child(rank, ends, body, given)
         yield _Forked(pid)
 
 
@@ -272,22 +283,34 @@ def close_ends(ends: Iterable[dict[int, int]]) -> None:
             os.close(fd)
 
 
-def _run_child(rank: int, ends: list[dict[int, int]], body: Body) -> NoReturn:
+def _run_child(
+    rank: int,
+    ends: list[dict[int, int]],
+    body: Body,
+    given: Callable[[LocalTransport], Transport],
+) -> NoReturn:
     def begun() -> Body:
         _default_signals()
         # The other ranks' ends as well: held open here, they would hide a rank's death.
         close_ends(ends[:rank] + ends[rank + 1 :])
         return body
 
-    be_rank(rank, len(ends), ends[rank], begun)
+    be_rank(rank, len(ends), ends[rank], begun, given)
 
 
-def be_rank(rank: int, size: int, ends: dict[int, int], begin: Callable[[], Body]) -> NoReturn:
+def be_rank(
+    rank: int,
+    size: int,
+    ends: dict[int, int],
+    begin: Callable[[], Body],
+    given: Callable[[LocalTransport], Transport],
+) -> NoReturn:
     """Be rank *rank*, and end the process with its code.  Whatever happens, never return."""
     code = Defect.exit_code
     try:
         body = begin()
-        transport = LocalTransport(rank, size, ends)
+        transport = given(LocalTransport(rank, size, ends))
+        rank = transport.rank
         code = int(body(transport))
         transport.close()
     except BaseException as error:

@@ -1,8 +1,9 @@
 """Local ranks as programs of their own, for a process that must not be forked.
 
 A fork copies one thread, and with it every lock that another one happens to hold.  So in a process
-with threads, such as a notebook's, the other ranks are interpreters that begin anew: they get their
-sockets, a pickled body, and the module that was ``__main__``, if the body refers to it.
+with threads, such as a notebook's, or in which MPI has begun, the other ranks are interpreters that
+begin anew: they get their sockets, a pickled body, and the module that was ``__main__``, if the
+body refers to it.
 
 The cost: each imports what it needs, which takes some tenths of a second.  So rank 0 waits until
 all have begun, and if one has not, it knows why and says so once.
@@ -22,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pcircle.errors import Defect, PcircleError, UsageError
-from pcircle.transport._fork import Child, Children, be_rank, begin, job_of
+from pcircle.transport._fork import Child, Children, be_rank, begin, itself, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pcircle.transport.contract import Body
 
-__all__ = ["UNGUARDED", "importing_main", "launch_fresh", "serve"]
+__all__ = ["UNGUARDED", "begin_fresh", "importing_main", "launch_fresh", "serve"]
 
 _MAIN = "__main__"
 _IMPORTED_MAIN = "__mp_main__"
@@ -39,9 +40,9 @@ _BEGIN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import 
 importing_main = threading.Event()
 
 UNGUARDED = """\
-this process has other threads, so that its local ranks are started as fresh interpreters, which \
-import the main module first: what starts a job must stand below `if __name__ == "__main__":` \
-there. Or run it with one process, or under mpirun"""
+this process has other threads, or MPI has begun in it, so that its local ranks are started as \
+fresh interpreters, which import the main module first: what starts a job must stand below \
+`if __name__ == "__main__":` there. Or run it with one process, or under mpirun"""
 
 
 def launch_fresh(size: int, body: Body, pickled: bytes) -> int:
@@ -50,15 +51,25 @@ def launch_fresh(size: int, body: Body, pickled: bytes) -> int:
     These make it of *pickled*.  Otherwise as ``launch_local``, but for any thread, and while there
     are others.  Raises UsageError also where a rank could not begin.
     """
+    children = Children()
+    return job_of(size, body, children, begin_fresh(size, children, pickled))
+
+
+def begin_fresh(
+    size: int, children: Children, pickled: bytes, given: str = f"{itself.__module__}:itself"
+) -> dict[int, int]:
+    """Start the ranks but the first and wait until all have begun; the first one's ends.
+
+    Their bodies get what *given*, a function by its name, makes of their ends.
+    """
     # What such a rank makes of the main module's classes comes back under that name.
     sys.modules.setdefault(_IMPORTED_MAIN, sys.modules[_MAIN])
-    children = Children()
     pipes: list[int] = []
     with open(os.memfd_create("pcircle-job"), "w+b") as job:
         job.write(pickle.dumps((sys.path, sys.argv, _main_of(pickled), pickled)))
         job.flush()
         try:
-            ends = begin(size, children, lambda ends: _spawn(ends, job.fileno(), pipes))
+            ends = begin(size, children, lambda ends: _spawn(ends, job.fileno(), pipes, given))
             _await_all(size, children, pipes)
         except BaseException:
             children.kill()
@@ -66,7 +77,7 @@ def launch_fresh(size: int, body: Body, pickled: bytes) -> int:
         finally:
             for fd in pipes:
                 os.close(fd)
-    return job_of(size, body, children, ends)
+    return ends
 
 
 def _main_of(pickled: bytes) -> tuple[str, str] | None:
@@ -81,7 +92,7 @@ def _main_of(pickled: bytes) -> tuple[str, str] | None:
     return None if path is None else ("path", os.path.abspath(path))
 
 
-def _spawn(ends: list[dict[int, int]], job: int, pipes: list[int]) -> Iterator[Child]:
+def _spawn(ends: list[dict[int, int]], job: int, pipes: list[int], given: str) -> Iterator[Child]:
     """Start the ranks, one by one; *pipes* get what tells whether each has begun."""
     home = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-c", _BEGIN.format(module=__name__), home]
@@ -91,7 +102,7 @@ def _spawn(ends: list[dict[int, int]], job: int, pipes: list[int]) -> Iterator[C
         mesh = [f"{other}:{fd}" for other, fd in ends[rank].items()]
         try:
             yield subprocess.Popen(
-                [*command, *map(str, (rank, len(ends), job, tell)), *mesh],
+                [*command, *map(str, (rank, len(ends), job, tell, given)), *mesh],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(job, tell, *ends[rank].values()),
             )
@@ -114,7 +125,8 @@ def _await_all(size: int, children: Children, pipes: list[int]) -> None:
 def serve() -> NoReturn:
     """Be one of the ranks that ``launch_fresh`` has started, with the command line it made."""
     rank, size, job, tell = map(int, sys.argv[1:5])
-    pairs = (word.split(":") for word in sys.argv[5:])
+    module, name = sys.argv[5].split(":")
+    pairs = (word.split(":") for word in sys.argv[6:])
     ends = {int(other): int(fd) for other, fd in pairs}
 
     def begun() -> Body:
@@ -126,7 +138,7 @@ def serve() -> NoReturn:
         os.close(tell)
         return body
 
-    be_rank(rank, size, ends, begun)
+    be_rank(rank, size, ends, begun, getattr(__import__(module, fromlist=[name]), name))
 
 
 def _prepared(job: int) -> Body:

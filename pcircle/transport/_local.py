@@ -41,6 +41,9 @@ __all__ = ["LocalTransport"]
 _HEADER = struct.Struct("<Q")
 _GOODBYE_LENGTH = 2**64 - 1
 _SCRATCH_BYTES = 256 * 1024
+# epoll counts in milliseconds; select() is precise, but takes only descriptors below this.
+_EPOLL_RESOLUTION_S = 1e-3
+_SELECT_LIMIT = 1024
 # How often one peer is read from before the others get their turn.
 _READS_PER_TURN = 16
 # Buffers handed to one sendmsg; the kernel takes at most 1024.
@@ -54,7 +57,7 @@ _CLOSE_STALLED_WAITS = 50
 class _Peer:
     """One socket: what is still to leave, and the message that is half here."""
 
-    __slots__ = ("armed", "body", "departed", "fd", "filled", "head", "outgoing", "rank", "sock")
+    __slots__ = ("body", "departed", "events", "fd", "filled", "head", "outgoing", "rank", "sock")
 
     def __init__(self, rank: int, fd: int) -> None:
         self.rank = rank
@@ -62,7 +65,7 @@ class _Peer:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
         self.sock.setblocking(False)
         self.outgoing: deque[memoryview] = deque()
-        self.armed = False  # whether epoll watches for room to write
+        self.events = select.EPOLLIN  # what epoll watches for
         self.departed = False  # it said goodbye
         self.head = b""  # the beginning of a header
         self.body: memoryview | None = None  # a payload that is larger than what came at once
@@ -89,6 +92,7 @@ class LocalTransport:
         self.rank = rank
         self.size = size
         self.nodes: tuple[int, ...] = (0,) * size
+        self.unsent_bytes = 0
         self._explain_loss = explain_loss
         self._kill_others = kill_others
         self._own: list[Delivery | Lost] = []
@@ -96,6 +100,7 @@ class LocalTransport:
         self._pool = Pool()
         self._sent_bytes = 0
         self._closed = False
+        self._listens = True
         self._wakeup = Wakeup()
         self._epoll = select.epoll()
         self._epoll.register(self._wakeup.fd, select.EPOLLIN)
@@ -111,24 +116,19 @@ class LocalTransport:
         """Hand *payload* to the kernel as far as it takes it, queue the rest."""
         if dest == self.rank:
             self._own.append(Delivery(dest, payload))
-            return
-        peer = self._peers.get(dest)
-        if peer is None:
-            if not 0 <= dest < self.size:
-                raise ValueError(f"no rank {dest} in a job of {self.size}")
-            return  # it is lost or has closed
-        self._queue(peer, _HEADER.pack(len(payload)), payload)
+        else:
+            self.send_parts(dest, payload)
 
     def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
         """Read and write what can be, until something is complete, a wake, or the time is over."""
         arrivals, self._own = self._own, []
         if arrivals or (timeout_s is not None and timeout_s <= 0):
-            self._turn(0, arrivals)
+            self.turn(0, arrivals)
             return arrivals
         ends_at = None if timeout_s is None else monotonic() + timeout_s
         wait_s = timeout_s
         while True:
-            woken = self._turn(wait_s, arrivals)
+            woken = self.turn(wait_s, arrivals)
             if arrivals or woken:
                 return arrivals
             if ends_at is not None:
@@ -152,7 +152,7 @@ class LocalTransport:
             if not any(peer.outgoing for peer in self._peers.values()):
                 break
             before_bytes = self._sent_bytes
-            self._turn(_CLOSE_WAIT_S, dropped)
+            self.turn(_CLOSE_WAIT_S, dropped)
             dropped.clear()
             stalled_waits = 0 if self._sent_bytes > before_bytes else stalled_waits + 1
         self.release()
@@ -178,11 +178,36 @@ class LocalTransport:
         self._epoll.close()
         self._wakeup.close()
 
-    # -- one turn
+    # -- beyond the contract, for who passes on what others say
 
-    def _turn(self, wait_s: float | None, arrivals: list[Delivery | Lost]) -> bool:
+    @property
+    def connected(self) -> int:
+        """How many of the others have neither closed nor been lost."""
+        return len(self._peers)
+
+    def send_parts(self, dest: int, *parts: bytes | memoryview) -> None:
+        """As ``send`` to another rank, of a payload that is these together."""
+        peer = self._peers.get(dest)
+        if peer is not None:
+            self._queue(peer, _HEADER.pack(sum(map(len, parts))), *parts)
+        elif not 0 <= dest < self.size:
+            raise ValueError(f"no rank {dest} in a job of {self.size}")
+        # Else it is lost or has closed.
+
+    def listen(self, to_others: bool) -> None:
+        """Whether to read what the others send, from now on; they keep what this one doesn't."""
+        if self._listens == to_others:
+            return
+        self._listens = to_others
+        for peer in self._peers.values():
+            self._watch(peer)
+
+    def turn(self, wait_s: float | None, arrivals: list[Delivery | Lost]) -> bool:
         """Wait once, move what can be moved, append what became complete; whether woken."""
         woken = False
+        if wait_s and wait_s < _EPOLL_RESOLUTION_S and self._epoll.fileno() < _SELECT_LIMIT:
+            select.select([self._epoll], [], [], wait_s)
+            wait_s = 0
         for fd, mask in self._epoll.poll(wait_s, self.size):
             peer = self._by_fd.get(fd)
             if peer is None:
@@ -197,9 +222,10 @@ class LocalTransport:
 
     # -- outgoing
 
-    def _queue(self, peer: _Peer, *buffers: bytes) -> None:
+    def _queue(self, peer: _Peer, *buffers: bytes | memoryview) -> None:
         waiting = bool(peer.outgoing)
         peer.outgoing.extend(memoryview(buffer) for buffer in buffers if buffer)
+        self.unsent_bytes += sum(map(len, buffers))
         if not waiting:
             self._push(peer)
 
@@ -214,9 +240,10 @@ class LocalTransport:
             except (BrokenPipeError, ConnectionResetError):
                 # It doesn't read any more.  Whether it closed or died is for the receiving side
                 # to find out, behind all that it sent before.
-                outgoing.clear()
+                self._forgo(peer)
                 break
             self._sent_bytes += taken_bytes
+            self.unsent_bytes -= taken_bytes
             while taken_bytes:
                 first = outgoing[0]
                 if taken_bytes < len(first):
@@ -224,9 +251,20 @@ class LocalTransport:
                     break
                 taken_bytes -= len(first)
                 outgoing.popleft()
-        if bool(outgoing) != peer.armed:
-            peer.armed = bool(outgoing)
-            events = select.EPOLLIN | select.EPOLLOUT if peer.armed else select.EPOLLIN
+        self._watch(peer)
+
+    def _forgo(self, peer: _Peer) -> None:
+        """What was to be sent to *peer* is not."""
+        self.unsent_bytes -= sum(map(len, peer.outgoing))
+        peer.outgoing.clear()
+
+    def _watch(self, peer: _Peer) -> None:
+        """Have epoll watch for what is wanted of *peer*; its end is always told."""
+        events = select.EPOLLIN if self._listens else 0
+        if peer.outgoing:
+            events |= select.EPOLLOUT
+        if events != peer.events:
+            peer.events = events
             self._epoll.modify(peer.fd, events)
 
     # -- incoming
@@ -292,6 +330,7 @@ class LocalTransport:
         """Drop *peer*: it sends no more, and nothing more can be sent to it."""
         del self._peers[peer.rank]
         del self._by_fd[peer.fd]
+        self._forgo(peer)
         self._epoll.unregister(peer.fd)
         peer.sock.close()
 

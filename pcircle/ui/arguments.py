@@ -28,7 +28,7 @@ SIZES = "Sizes: 4096, 64k, 1M, 1MiB, 2GB. Durations: 30, 0.5s, 5m, 2h."
 
 LAUNCH = """\
 Without MPI, {tool} starts local processes: one per core, at most 8, or --jobs.
-Under mpirun or srun it uses the ranks of the launcher."""
+Under mpirun or srun it uses the ranks of the launcher, or --jobs for each."""
 
 # argparse would ask for a translation of each of its words, in files of each of the user's
 # languages. There is none, and `_in_our_words` knows them as they are.
@@ -251,7 +251,12 @@ def add_performance(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """How many processes there are, of which kind, and how much each has under way."""
     group = p.add_argument_group("Performance")
     add = group.add_argument
-    add("-j", "--jobs", metavar="N", help="processes on this machine (default: cores, at most 8)")
+    add(
+        "-j",
+        "--jobs",
+        metavar="N",
+        help="processes, or for each of mpirun's (default: cores, <= 8)",
+    )
     add_transport(add)
     add("--threads", metavar="N", help="concurrent operations per process (default: adaptive)")
     return group

@@ -11,7 +11,7 @@ from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.fcp.trees import make_directory
 
 FBCAST = ("pcircle.fbcast",)
-every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 5], [1, 3]), ids=str)
+every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 5], [1, 3], True), ids=str)
 
 
 def targets(place: bytes, number: int) -> list[bytes]:

@@ -41,17 +41,17 @@ LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_
 
 
 class Launcher(NamedTuple):
-    """A way to start fcp: `jobs` local processes, or `ranks` under mpirun."""
+    """A way to start fcp: `jobs` local processes, `ranks` under mpirun, or both: jobs of each."""
 
     jobs: int = 0
     ranks: int = 0
 
     @property
     def size(self) -> int:
-        return self.jobs or self.ranks
+        return (self.jobs or 1) * (self.ranks or 1)
 
     def __str__(self) -> str:
-        return f"j{self.jobs}" if self.jobs else f"np{self.ranks}"
+        return (f"np{self.ranks}" if self.ranks else "") + (f"j{self.jobs}" if self.jobs else "")
 
 
 class Finished(NamedTuple):
@@ -72,18 +72,24 @@ TWO = Launcher(jobs=2)
 FOUR = Launcher(jobs=4)
 
 
-def launchers(jobs: Sequence[int], ranks: Sequence[int]) -> list[Any]:
-    """Parameters for ``pytest.mark.parametrize("launcher", …)``; of many ranks in a soak alone."""
+def launchers(jobs: Sequence[int], ranks: Sequence[int], hybrid: bool = False) -> list[Any]:
+    """Parameters for ``pytest.mark.parametrize("launcher", …)``; of many ranks in a soak alone.
+
+    With `hybrid` there are two local processes each under two of MPI's as well.
+    """
     local = [pytest.param(Launcher(jobs=size), id=f"j{size}") for size in jobs]
     mpi = [
         pytest.param(Launcher(ranks=size), id=f"np{size}", marks=pytest.mark.mpi)
         for size in ranks
         if SOAK or size < MANY_RANKS
     ]
+    if hybrid:
+        mpi.append(pytest.param(HYBRID, id=str(HYBRID), marks=pytest.mark.mpi))
     return local + mpi
 
 
-every_launcher = pytest.mark.parametrize("launcher", launchers([1, 4], [1, 2, 4, 8]))
+HYBRID = Launcher(jobs=2, ranks=2)
+every_launcher = pytest.mark.parametrize("launcher", launchers([1, 4], [1, 2, 4, 8], True))
 some_launchers = pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
 
 
@@ -134,7 +140,9 @@ def command(
     if launcher is None:
         return [*fcp, *arguments]
     if launcher.jobs:
-        return [*fcp, "-j", str(launcher.jobs), *arguments]
+        fcp += ["-j", str(launcher.jobs)]
+    if not launcher.ranks:
+        return [*fcp, *arguments]
     prefix, reason = mpirun_command()
     if not prefix:
         pytest.skip(reason)

@@ -6,9 +6,13 @@ have: what is tested is what goes between ranks, not what a parallel file system
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -41,18 +45,21 @@ def copy(hosts: Hosts, ranks: Sequence[int], *arguments: str | bytes) -> Finishe
     return finished
 
 
-@pytest.mark.parametrize("ranks", [(2, 2, 1), (1, 1, 1)], ids=str)
-def test_copies_are_the_same(ranks: tuple[int, ...], hosts: Hosts, place: bytes) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "jobs"), [((2, 2, 1), 1), ((1, 1, 1), 1), ((1, 1, 1), 2), ((1, 2, 1), 3)], ids=str
+)
+def test_copies_are_the_same(ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes) -> None:
+    """Ranks that MPI starts, and local ones beside each of them."""
     source = build(place + b"/source")
     for number in range(3):
         write_file(source + b"/large%d" % number, content(number, 30 * MIB))
     result = place + b"/result"
-    options = ("-a", "--chunksize", "4M", "-s", "--json", result)
+    options = ("-a", "--chunksize", "4M", "-s", "--json", result, f"-j{jobs}")
     copy(hosts, ranks, *options, source, place + b"/copy")
     assert differences(source, place + b"/copy", CONTENT) == []
     assert_same_links(source, place + b"/copy")
     shares = document(result)["ranks"]
-    nodes = [node for node, number in enumerate(ranks) for _ in range(number)]
+    nodes = [node for node, number in enumerate(ranks) for _ in range(number * jobs)]
     assert [rank["node"] for rank in shares] == nodes
 
 
@@ -82,13 +89,16 @@ def test_one_rank_a_host_with_many_threads(hosts: Hosts, place: bytes, fuse: Mou
     assert max(tried) >= 8
 
 
-def test_a_cable_that_is_out_for_a_while(hosts: Hosts, place: bytes) -> None:
+@pytest.mark.parametrize(("ranks", "jobs"), [((2, 2, 1), 1), ((1, 1, 1), 3)], ids=str)
+def test_a_cable_that_is_out_for_a_while(
+    ranks: tuple[int, ...], jobs: int, hosts: Hosts, place: bytes
+) -> None:
     """What was said meanwhile is said again by TCP; nothing is lost and nothing done twice."""
     source = build_flat_tree(place + b"/source", 100, 50, 2000)
     target, result = place + b"/copy", place + b"/result"
     # Slow enough that the cable is out in its midst.
     arguments = ("-p", "--ops-limit", "4000", "--json", result, "-T", source, target)
-    with start(hosts, (2, 2, 1), *arguments) as run:
+    with start(hosts, ranks, f"-j{jobs}", *arguments) as run:
         assert run.wait_for(target)
         try:
             hosts.pull_cable(1)
@@ -111,7 +121,7 @@ def test_interrupted_and_resumed_by_other_hosts(hosts: Hosts, place: bytes) -> N
         time.sleep(0.6)
         run.kill()
         assert run.finish().code != 0
-    with start(hosts, (1, 0, 3), "--resume", *arguments) as run:
+    with start(hosts, (1, 0, 2), "-j2", "--resume", *arguments) as run:
         finished = run.finish(2 * HANG_S)
     assert finished.code == 0, finished.said
     assert differences(source, target) == []
@@ -124,3 +134,37 @@ def test_a_program_for_each_host_is_one_job(hosts: Hosts, place: bytes) -> None:
         finished = run.finish()
     assert finished.code == 2
     assert finished.said.count("--nonsense") == 1
+
+
+def test_a_killed_rank_that_mpi_did_not_start_is_named(hosts: Hosts, place: bytes) -> None:
+    """The job ends in good order on all hosts, and can be resumed."""
+    source = build_flat_tree(place + b"/source", 100, 50, 2000)
+    target = place + b"/copy"
+    arguments = ("-p", "-j3", "--checkpoint-interval", "0.2", "-T", source, target)
+    with start(hosts, (1, 1, 1), "--ops-limit", "1000", *arguments) as run:
+        assert run.wait_for(target)
+        time.sleep(0.6)
+        leaves = [pid for pid in run.processes() if _is_forked(pid)]
+        assert len(leaves) == 6
+        os.kill(leaves[-1], signal.SIGKILL)
+        finished = run.finish()
+        assert run.wait_until_gone() == []
+    assert finished.code == 4, finished.said
+    lost = re.search(r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\)", finished.said)
+    assert lost is not None, finished.said
+    assert (int(lost[1]) % 3 > 0, int(lost[2])) == (True, leaves[-1])
+    with start(hosts, (1, 1, 1), "--resume", *arguments) as run:
+        finished = run.finish(2 * HANG_S)
+    assert finished.code == 0, finished.said
+    assert differences(source, target) == []
+
+
+def _is_forked(pid: int) -> bool:
+    """Whether a process does what its parent was started for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        parent = stat.rpartition(")")[2].split()[1]
+        lines = [Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, parent)]
+    except OSError:
+        return False
+    return b"pcircle.fcp" in lines[0] and lines[0] == lines[1] and b"mpirun" not in lines[0]

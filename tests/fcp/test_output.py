@@ -237,11 +237,13 @@ def test_help_names_the_options_once(launcher: Launcher | None) -> None:
 
 
 @pytest.mark.mpi
-def test_jobs_under_a_launcher_are_refused(small_tree: bytes, place: bytes) -> None:
-    finished = run_fcp(Launcher(ranks=2), "-j", "2", small_tree, place + b"/copy")
-    assert finished.code == 2
-    assert "-j" in finished.said or "--jobs" in finished.said
-    assert os.listdir(place) == []
+def test_jobs_under_a_launcher_are_ranks_of_each_of_its_processes(
+    small_tree: bytes, place: bytes
+) -> None:
+    copy(Launcher(ranks=2, jobs=3), "--json", place + b"/result", small_tree, place + b"/copy")
+    assert differences(small_tree, place + b"/copy", CONTENT) == []
+    result = document(place + b"/result")
+    assert [rank["rank"] for rank in result["ranks"]] == list(range(6))
 
 
 def test_local_transport_by_name(small_tree: bytes, place: bytes) -> None:

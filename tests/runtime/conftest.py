@@ -16,13 +16,26 @@ from tests.runtime.tasks import Told
 
 
 class Ranks(NamedTuple):
-    """How many, and whether MPI's launcher starts them."""
+    """How many, and whether MPI's launcher starts them: one by one, or so many `each`."""
 
     size: int
     mpi: bool = False
+    each: int = 0
 
     def __str__(self) -> str:
-        return f"np{self.size}" if self.mpi else f"j{self.size}"
+        if not self.mpi:
+            return f"j{self.size}"
+        return f"np{self.processes}j{self.each}" if self.each else f"np{self.size}"
+
+    @property
+    def processes(self) -> int:
+        """How many the launcher starts."""
+        return self.size // (self.each or 1)
+
+    @property
+    def jobs(self) -> int:
+        """What the program is given as `jobs`; 0 for nothing."""
+        return self.each if self.mpi else self.size
 
 
 class Ended(NamedTuple):
@@ -75,10 +88,10 @@ def job(run: Run, request: pytest.FixtureRequest, folder: Path, environment: dic
     """Runs a job to its end."""
 
     def start(ranks: Ranks, *arguments: object) -> Ended:
-        line = command(0 if ranks.mpi else ranks.size, *arguments)
+        line = command(ranks.jobs, *arguments)
         if ranks.mpi:
             mpirun: Callable[[int], list[str]] = request.getfixturevalue("mpirun")
-            line = [*mpirun(ranks.size), *line]
+            line = [*mpirun(ranks.processes), *line]
         done = run(line, env=environment)
         told = msgspec.json.decode(done.stdout, type=Told) if done.stdout else None
         assert told is None or told.code == done.returncode or told.code == 0

@@ -15,7 +15,8 @@ from tests.runtime.conftest import Ended, Job, Ranks
 
 LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
 MPI = pytest.param(Ranks(2, mpi=True), marks=pytest.mark.mpi)
-SOME = pytest.mark.parametrize("ranks", [Ranks(1), Ranks(4), MPI], ids=str)
+HYBRID = pytest.param(Ranks(4, mpi=True, each=2), marks=pytest.mark.mpi)
+SOME = pytest.mark.parametrize("ranks", [Ranks(1), Ranks(4), MPI, HYBRID], ids=str)
 
 
 def assert_defect(ended: Ended, method: str) -> None:

@@ -18,6 +18,7 @@ from tests.runtime.sinking import EACH, RANGE_BYTES, name
 ITEMS = 60
 LOCAL = [Ranks(1), Ranks(2), Ranks(4)]
 MPI = [pytest.param(Ranks(size, mpi=True), marks=pytest.mark.mpi) for size in (1, 3)]
+MPI.append(pytest.param(Ranks(4, mpi=True, each=2), marks=pytest.mark.mpi))
 EVERY = pytest.mark.parametrize("ranks", [*LOCAL, *MPI], ids=str)
 
 Sinking = Callable[..., CompletedProcess[bytes]]
@@ -26,12 +27,12 @@ Sinking = Callable[..., CompletedProcess[bytes]]
 @pytest.fixture
 def sinking(run: Run, request: pytest.FixtureRequest, tmp_path: Path) -> Sinking:
     def start(ranks: Ranks, items: int, stops: int = 0) -> CompletedProcess[bytes]:
-        jobs = 0 if ranks.mpi else ranks.size
+        jobs = ranks.jobs
         place = str(tmp_path / "place")
         line = [sys.executable, "-m", "tests.runtime.sinking", str(jobs), place]
         line += [str(items), str(stops)]
         if ranks.mpi:
-            line = [*request.getfixturevalue("mpirun")(ranks.size), *line]
+            line = [*request.getfixturevalue("mpirun")(ranks.processes), *line]
         done = run(line)
         assert os.listdir(tmp_path) == []
         return done

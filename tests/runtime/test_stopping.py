@@ -96,16 +96,25 @@ def test_a_signal_while_accounts_are_gathered_commits_what_was_done(
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize(("processes", "each"), [(3, 0), (2, 2)])
 def test_a_signal_to_one_rank_stops_all_of_them_under_a_launcher(
-    tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest
+    processes: int,
+    each: int,
+    tmp_path: Path,
+    environment: dict[str, str],
+    request: pytest.FixtureRequest,
 ) -> None:
-    line = [*request.getfixturevalue("mpirun")(SIZE), *command(0, "lasting", tmp_path, SIZE)]
+    size = processes * (each or 1)
+    line = [
+        *request.getfixturevalue("mpirun")(processes),
+        *command(each, "lasting", tmp_path, size),
+    ]
     with started(line, environment) as process:
-        os.kill(await_ranks(process, tmp_path, SIZE)[-1], signal.SIGTERM)
+        os.kill(await_ranks(process, tmp_path, size)[-1], signal.SIGTERM)
         _, said = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 143
     assert "stopped by SIGTERM" in said.decode()
-    assert_all_undone(tmp_path, SIZE)
+    assert_all_undone(tmp_path, size)
 
 
 def test_a_killed_rank_stops_the_others(job: Job, tmp_path: Path) -> None:

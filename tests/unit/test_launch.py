@@ -17,6 +17,7 @@ import pytest
 from pcircle.errors import UsageError
 from pcircle.transport.contract import Transport
 from pcircle.transport.launch import (
+    Choice,
     Launch,
     TransportOption,
     check_library,
@@ -85,22 +86,26 @@ def test_nonsense_in_a_size_is_a_launch_of_unknown_size(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "jobs", "name", "kind", "size"),
+    ("transport", "jobs", "name", "kind", "size", "processes"),
     [
-        ("auto", 4, "login", "local", 4),
-        ("auto", 1, "login", "single", 1),
-        ("auto", 64, "login", "local", 64),
-        ("auto", 4, "sbatch", "local", 4),
-        ("auto", 4, "srun-pty-pmi2", "local", 4),
-        ("auto", None, "openmpi4", "mpi", 4),
-        ("auto", None, "mpich-one", "mpi", 1),
-        ("auto", None, "srun-none", "mpi", 8),
-        ("auto", None, "prterun", "mpi", 1),
-        ("local", 3, "login", "local", 3),
-        ("local", 3, "mpich-one", "local", 3),
-        ("local", 1, "login", "single", 1),
-        ("mpi", None, "login", "mpi", 1),
-        ("mpi", None, "openmpi5", "mpi", 2),
+        ("auto", 4, "login", "local", 4, 1),
+        ("auto", 1, "login", "single", 1, 1),
+        ("auto", 64, "login", "local", 64, 1),
+        ("auto", 4, "sbatch", "local", 4, 1),
+        ("auto", 4, "srun-pty-pmi2", "local", 4, 1),
+        ("auto", None, "openmpi4", "mpi", 4, 1),
+        ("auto", None, "mpich-one", "mpi", 1, 1),
+        ("auto", None, "srun-none", "mpi", 8, 1),
+        ("auto", None, "prterun", "mpi", 1, 1),
+        ("local", 3, "login", "local", 3, 1),
+        ("local", 3, "mpich-one", "local", 3, 1),
+        ("local", 1, "login", "single", 1, 1),
+        ("mpi", None, "login", "mpi", 1, 1),
+        ("mpi", None, "openmpi5", "mpi", 2, 1),
+        ("auto", 4, "openmpi4", "mpi", 4, 4),
+        ("auto", 1, "mpich-one", "mpi", 1, 1),
+        ("auto", 8, "srun-none", "mpi", 8, 8),
+        ("mpi", 2, "login", "mpi", 1, 2),
     ],
 )
 def test_choice(
@@ -109,9 +114,10 @@ def test_choice(
     name: str,
     kind: Literal["single", "local", "mpi"],
     size: int,
+    processes: int,
 ) -> None:
     given = environment(name)
-    assert choose(transport, jobs, given) == (kind, size, detect(given))
+    assert choose(transport, jobs, given) == Choice(kind, size, detect(given), processes)
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (3, 3), (8, 8), (9, 8), (256, 8)])
@@ -127,10 +133,6 @@ def test_default_is_one_process_per_usable_core_up_to_eight(
 @pytest.mark.parametrize(
     ("transport", "jobs", "name", "words"),
     [
-        ("auto", 4, "openmpi4", "--jobs: under Open MPI's mpirun"),
-        ("auto", 1, "mpich-one", "--jobs: under MPICH's mpirun"),
-        ("auto", 8, "srun-none", "--jobs: under srun"),
-        ("mpi", 2, "login", "--jobs: under an MPI launcher"),
         ("auto", 0, "login", "--jobs: invalid value '0': must be a positive integer"),
         ("local", -2, "login", "--jobs: invalid value '-2': must be a positive integer"),
         ("local", None, "openmpi4", "each would do the whole job"),

@@ -327,3 +327,53 @@ def witness(t: Transport, victim: int) -> Steps:
     assert isinstance(said, Delivery)
     assert isinstance(lost, Lost)
     return [int(said.payload), lost.reason]
+
+
+def cut_short(t: Transport, source: int, dest: int) -> Steps:
+    """*source* sends large messages to *dest* and is killed while they are on their way.
+
+    The result of *dest*: the numbers of those that came, and the loss.
+    """
+    events: list[int | str] = []
+    if t.rank == source:
+        for number in range(40):
+            t.send(dest, number.to_bytes(4, "little") + bytes(3_000_000))
+        for _ in range(30):
+            yield 0.001
+        os.kill(os.getpid(), signal.SIGKILL)
+    while "lost" not in events:
+        for arrival in (yield None):
+            assert arrival[0] == source
+            if isinstance(arrival, Lost):
+                events.append("lost")
+            else:
+                assert len(arrival.payload) == 3_000_004
+                events.append(int.from_bytes(arrival.payload[:4], "little"))
+    return events
+
+
+def crowded(t: Transport, source: int, dest: int, total_bytes: int, gate: str) -> Steps:
+    """*source* sends much to a rank that doesn't listen until it sees that much was sent.
+
+    The result: how many bytes came, and the most memory that this process has had by then.
+    """
+    size_bytes = 200_000
+    came_bytes = 0
+    if t.rank == source:
+        payload = bytes(size_bytes)
+        for _ in range(total_bytes // size_bytes):
+            t.send(dest, payload)
+        ends_s = time.monotonic() + 2.0
+        while (left_s := ends_s - time.monotonic()) > 0:
+            yield left_s
+        with open(gate, "wb"):
+            pass
+    elif t.rank == dest:
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        while came_bytes < total_bytes:
+            came_bytes += sum(len(delivery.payload) for delivery in only_deliveries((yield None)))
+        for rank in range(t.size):
+            t.send(rank, b"all")
+    yield from receive(1)
+    return [came_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]

@@ -6,7 +6,7 @@ and a function that runs a body (``bodies``) on that many ranks and gives back t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -63,6 +63,44 @@ def _run_processes(kind: str) -> Callable[..., list[Any]]:
     return run_body
 
 
+# How many ranks each process of MPI's has, by the number of them all.
+_SHAPES = {
+    2: (2,),
+    3: (2, 1),
+    4: (1, 2, 1),
+    5: (2, 3),
+    6: (2, 2, 2),
+    7: (3, 1, 3),
+    8: (3, 2, 3),
+}
+
+
+def hybrid_command(
+    mpirun: Callable[[int], list[str]],
+    shape: Sequence[int],
+    body: Body,
+    folder: Path,
+    arguments: tuple[Any, ...],
+) -> list[str]:
+    """What to start for a job of as many processes of MPI's, each with so many ranks."""
+    first, *others = (command("hybrid", size, body, folder, arguments) for size in shape)
+    started = [*mpirun(1), *first]
+    for other in others:
+        started += [":", "-np", "1", *other]
+    return started
+
+
+def _run_hybrid(
+    request: pytest.FixtureRequest, size: int, body: Body, arguments: tuple[Any, ...]
+) -> list[Any]:
+    run: Run = request.getfixturevalue("run")
+    folder: Path = request.getfixturevalue("tmp_path")
+    mpirun = request.getfixturevalue("mpirun")
+    done = run(hybrid_command(mpirun, _SHAPES[size], body, folder, arguments))
+    assert done.returncode == 0, done.stderr.decode()
+    return results(size, folder)
+
+
 def _run_simulated(
     request: pytest.FixtureRequest, size: int, body: Body, arguments: tuple[Any, ...]
 ) -> list[Any]:
@@ -79,6 +117,7 @@ BINDINGS = {
         Binding("single", (1,), True, _run_processes("single")),
         Binding("local", tuple(range(1, 33)), True, _run_processes("local")),
         Binding("mpi", (1, 2, 4, 8), True, _run_processes("mpi")),
+        Binding("hybrid", tuple(_SHAPES), True, _run_hybrid),
         Binding("sim", tuple(range(1, 33)), False, _run_simulated),
     )
 }
@@ -99,7 +138,7 @@ def _on(bindings: list[Binding], sizes: tuple[int, ...]) -> pytest.MarkDecorator
         pytest.param(
             (binding.name, size),
             id=f"{binding.name}-{size}",
-            marks=[pytest.mark.mpi] if binding.name == "mpi" else [],
+            marks=[pytest.mark.mpi] if binding.name in ("mpi", "hybrid") else [],
         )
         for binding in bindings
         for size in sizes

@@ -1,8 +1,8 @@
 """Running a body of the contract suite on a real transport, in processes of its own.
 
-``python -m tests.contract.transport.running KIND SIZE BODY FOLDER ARGUMENTS`` is one rank under
-MPI, and else the whole job.  Each rank leaves its result in FOLDER, as JSON, under its number; a
-rank that failed leaves nothing and the job's exit code tells.
+``python -m tests.contract.transport.running KIND SIZE BODY FOLDER ARGUMENTS`` is one process of
+MPI's, with SIZE ranks if KIND is hybrid, and else the whole job.  Each rank leaves its result in
+FOLDER, as JSON, under its number; a rank that failed leaves nothing and the job's exit code tells.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def main(kind: Any, size: str, place: str, folder: str, arguments: str) -> int:
         (Path(folder) / f"{transport.rank}.json").write_text(json.dumps(result))
         return 0
 
+    if kind == "hybrid":
+        return start(Choice("mpi", 1, detect(os.environ), int(size)), rank_body)
     return start(Choice(kind, int(size), detect(os.environ)), rank_body)
 
 

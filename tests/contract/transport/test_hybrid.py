@@ -1,0 +1,251 @@
+"""What local ranks under MPI's processes promise beside the contract: all that crosses nodes.
+
+A job's shape says how many ranks each of MPI's processes has; the first of each is its speaker, the
+others are its leaves. `(2, 3)` are six ways between two ranks: speaker or leaf, near or far.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.conftest import Run
+from tests.contract.transport import bodies
+from tests.contract.transport.bodies import Steps
+from tests.contract.transport.jobs import hybrid_command
+from tests.contract.transport.running import results
+
+pytestmark = pytest.mark.mpi
+
+MODULE = "tests.contract.transport.hybrid_programs"
+SHAPES = [(1, 2), (3, 1), (2, 2), (3, 3), (1, 2, 3), (3, 3, 3)]
+MANY_BYTES = 300_000_000
+# Python with what a speaker needs, and what it may hold: 16 MiB a direction and what is under way.
+SPEAKER_BYTES = 130_000_000
+
+
+class Job(Protocol):
+    """Runs a body on ranks of that shape; the exit code and the ranks' results."""
+
+    def __call__(
+        self, shape: Sequence[int], body: Callable[..., Steps], *arguments: Any
+    ) -> tuple[int, list[Any]]: ...
+
+
+@pytest.fixture
+def job(run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path) -> Job:
+    def start(
+        shape: Sequence[int], body: Callable[..., Steps], *arguments: Any
+    ) -> tuple[int, list[Any]]:
+        done = run(hybrid_command(mpirun, shape, body, tmp_path, arguments))
+        assert b"Traceback" not in done.stderr, done.stderr.decode()
+        return done.returncode, results(sum(shape), tmp_path)
+
+    return start
+
+
+@pytest.fixture
+def program(
+    run: Run, mpirun: Callable[[int], list[str]]
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """Runs a program of `hybrid_programs` on two processes of MPI's with three ranks each."""
+    return lambda *words: run([*mpirun(2), sys.executable, "-m", MODULE, *map(str, words)])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_size_between_each_two_ranks(job: Job, shape: tuple[int, ...]) -> None:
+    sizes_bytes = [0, 1, 65_535, 2**20 - 9, 2**20 - 8, 7, 2**20, 3_000_001, 0, 12]
+    expected = [bodies.checksums(sum(shape), rank, sizes_bytes) for rank in range(sum(shape))]
+    assert job(shape, bodies.exchange, sizes_bytes) == (0, expected)
+
+
+@pytest.mark.slow
+def test_what_is_longer_than_a_speaker_holds_crosses_both_ways_at_once(job: Job) -> None:
+    sizes_bytes = [5, 40_000_000, 5]
+    expected = [bodies.checksums(4, rank, sizes_bytes) for rank in range(4)]
+    assert job((2, 2), bodies.exchange, sizes_bytes) == (0, expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 3, 2)], ids=str)
+def test_order_holds_per_pair_while_all_send_and_poll(job: Job, shape: tuple[int, ...]) -> None:
+    each = [list(range(60))] * sum(shape)
+    assert job(shape, bodies.interleave, 60) == (0, [each] * sum(shape))
+
+
+def test_ranks_of_a_process_are_in_a_row(job: Job) -> None:
+    code, described = job((2, 1, 3), bodies.describe)
+    assert code == 0
+    assert described == [[rank, 6, [0] * 6] for rank in range(6)]  # all on this machine
+
+
+@pytest.mark.slow
+def test_idle_ranks_cost_nearly_nothing(job: Job) -> None:
+    code, used_s = job((2, 2), bodies.idle, 4.0)
+    assert code == 0
+    assert max(used_s) / 4.0 < 0.01  # a speaker looks for messages; a leaf never does
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("shape", "victim", "mates"),
+    [((2, 3), 3, [4]), ((3, 2), 1, [2]), ((1, 4, 2), 3, [2, 4])],
+    ids=str,
+)
+def test_a_killed_leaf_is_reported_once_to_all_ranks_of_all_nodes(
+    job: Job, shape: tuple[int, ...], victim: int, mates: list[int]
+) -> None:
+    code, told = job(shape, bodies.witness, victim)
+    assert code == 4
+    assert told[victim] is None
+    (pid, reason) = told[0]
+    assert reason == f"killed by SIGKILL (pid {pid})"
+    assert {told[rank][0] for rank in range(sum(shape)) if rank != victim} == {pid}
+    # Who started it knows why, and tells all but the leaves that saw it end themselves.
+    others = [rank for rank in range(sum(shape)) if rank != victim]
+    assert {told[rank][1] for rank in others if rank not in mates} == {reason}
+    assert {told[rank][1] for rank in mates} == {"closed its connection"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("source", "dest"), [(1, 2), (1, 3), (3, 0), (4, 1)])
+def test_what_a_killed_leaf_had_sent_whole_comes_before_its_loss(
+    job: Job, source: int, dest: int
+) -> None:
+    code, told = job((2, 3), bodies.cut_short, source, dest)
+    assert code == 4
+    numbers = told[dest]
+    assert numbers[-1] == "lost"
+    assert numbers[:-1] == list(range(len(numbers) - 1))
+    assert len(numbers) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "dest"), [(1, 3), (0, 3), (1, 2)])
+def test_speakers_hold_little_of_what_nobody_reads(
+    job: Job, tmp_path: Path, source: int, dest: int
+) -> None:
+    """300 MB are on their way to a rank that doesn't listen; then they come."""
+    code, told = job((2, 2), bodies.crowded, source, dest, MANY_BYTES, str(tmp_path / "gate"))
+    assert code == 0
+    assert told[dest][0] == MANY_BYTES
+    speakers = {0, 2} - {source, dest}  # what a rank sends or is sent is its own
+    assert all(told[rank][1] < SPEAKER_BYTES for rank in speakers), told
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 130])
+def test_an_agreed_code_comes_back(program: Any, code: int) -> None:
+    assert program("ending", *[code] * 6).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [((0, 0, 0, 0, 0, 70), 70), ((0, 143, 0, 0, 0, 0), 143), ((0, 0, -9, 0, 0, 0), 4)],
+)
+def test_one_code_of_many(program: Any, codes: tuple[int, ...], expected: int) -> None:
+    """Also where it is a leaf's: all speakers end with it."""
+    assert program("ending", *codes).returncode == expected
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 5])
+@pytest.mark.parametrize("code", [4, 70])
+def test_abort_ends_all_with_its_code(program: Any, rank: int, code: int) -> None:
+    assert program("aborting", rank, code).returncode == code
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_an_exception_in_a_leaf_is_a_defect_with_its_traceback(program: Any, rank: int) -> None:
+    done = program("raising", rank)
+    assert done.returncode == 70
+    assert done.stderr.count(f"rank {rank}: Traceback".encode()) == 1
+    assert done.stderr.count(b"RuntimeError: no such luck") == 1
+
+
+def test_an_exception_in_a_speaker_ends_the_job(program: Any) -> None:
+    done = program("raising", 3)
+    assert done.returncode == 70
+    assert b"rank 3: Traceback" in done.stderr
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", ["speaker", "launcher"])
+def test_nobody_outlives_a_speaker_or_the_launcher(
+    mpirun: Callable[[int], list[str]], tmp_path: Path, victim: str
+) -> None:
+    line = [*mpirun(2), sys.executable, "-m", MODULE, "waiting", str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            until_s = time.monotonic() + 60
+            while len(list(tmp_path.glob("[0-9]"))) < 6:
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+            pids = {int(file.name): int(file.read_text()) for file in tmp_path.glob("[0-9]")}
+            os.kill(process.pid if victim == "launcher" else pids[3], signal.SIGKILL)
+            assert process.wait(60) != 0
+            until_s = time.monotonic() + 30
+            while left := [pid for pid in pids.values() if _lives(pid)]:
+                assert time.monotonic() < until_s, left
+                time.sleep(0.05)
+        finally:
+            process.kill()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_leaf_has_no_connection_of_the_launchers(program: Any) -> None:
+    done = program("inherited")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("how", ["threads", "begun"])
+def test_processes_that_must_not_be_forked_start_interpreters(program: Any, how: str) -> None:
+    """A process that has threads, and one in which MPI has begun."""
+    done = program("fresh", how)
+    assert done.returncode == 0, done.stderr
+    assert sorted(b"".join(done.stdout.split())) == sorted(b"012345")  # lines may come as one
+
+
+def test_a_launcher_that_binds_them_to_one_core_is_named(
+    run: Run, mpirun: Callable[[int], list[str]]
+) -> None:
+    core = min(os.sched_getaffinity(0))
+    line = [sys.executable, "-m", MODULE, "ending", *"000000"]
+    bound = run(["taskset", "-c", str(core), *mpirun(2), *line])
+    assert bound.returncode == 0
+    said = "-j 3: the launcher has bound these processes to 1 core ("
+    assert bound.stderr.decode().count(said) == ((os.cpu_count() or 1) > 1)
+    assert run([*mpirun(2), *line]).stderr == b""
+
+
+def test_processes_that_cannot_be_started_are_refused_on_all_nodes(program: Any) -> None:
+    done = program("limited")
+    assert done.returncode == 2
+    said = done.stderr.decode()
+    assert said.count("refused: ") == 1
+    assert f"{os.uname().nodename}: 20 processes need" in said
+
+
+def test_all_may_say_another_number_or_none(
+    run: Run, mpirun: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    """`mpirun -np 1 TOOL -j 3 : -np 1 TOOL`"""
+    first, second = (
+        [sys.executable, "-m", MODULE, "described", jobs, str(tmp_path)] for jobs in ("3", "0")
+    )
+    done = run([*mpirun(1), *first, ":", "-np", "1", *second])
+    assert done.returncode == 0, done.stderr
+    sizes = {json.loads(file.read_text())[1] for file in tmp_path.iterdir()}
+    assert (len(list(tmp_path.iterdir())), sizes) == (4, {4})
