@@ -91,9 +91,12 @@ def _size_bytes(costs: Costs, message: Any) -> int:
     word = costs.word_bytes
     if isinstance(message, Ask | Refuse | Token):
         return word
-    if not isinstance(message, Work | Post):
+    if isinstance(message, Work):
+        items: list[_Item] = [item for group in message.groups for item in group]
+    elif isinstance(message, Post):
+        items = [parcel.item for parcel in message.parcels]
+    else:
         return _OTHER_WORDS * word
-    items: list[_Item] = [parcel.item for parcel in message.parcels]
     names = sum(-item for item in items if item < 0)
     return word * (2 + len(items)) + costs.path_bytes * len(items) + NAME_BYTES * names
 

@@ -56,18 +56,20 @@ from pcircle.circle.messages import (
     R,
     Refuse,
     Results,
+    Returns,
     Sums,
     Token,
     Up,
+    Wait,
     Work,
 )
 from pcircle.circle.notices import Flow, Outbox
 from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
-from pcircle.circle.settings import Activity, Settings
-from pcircle.circle.stealing import SPLITS, Backoff, Thief, victims_of
+from pcircle.circle.settings import Settings
+from pcircle.circle.stealing import Sharing
 from pcircle.circle.termination import Detector, FourCounter, TokenRing
-from pcircle.circle.topology import Nodes, Tree
+from pcircle.circle.topology import Nodes, Places, Tree
 from pcircle.errors import Defect, StoppedEarly, worst
 from pcircle.guards import require
 
@@ -93,7 +95,7 @@ class Engine(Generic[I, R]):
         merge: Callable[[R, R], R],
         rng: Random,
         settings: Settings | None = None,
-        nodes: Sequence[int] | None = None,
+        nodes: Sequence[int] | Places | None = None,
         measure: Callable[[], Sums] = lambda: Sums(ranks=1),
         report: Callable[[], bytes] = bytes,
         kept: Callable[[], R | None] = lambda: None,
@@ -105,7 +107,6 @@ class Engine(Generic[I, R]):
         self.queue: Queue[I] = Queue(settings.queue_high)
         self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
         self.joins: Joins[I, R] = Joins(merge)
-        self.activity = Activity()
         self.phase = WORKING
         self.code = 0
         self.reasons: tuple[str, ...] = ()
@@ -123,20 +124,16 @@ class Engine(Generic[I, R]):
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.outbox = Outbox()
         self.telling = Flow(self.outbox, rank, size)
-        victims = victims_of(settings.victims, Nodes(rank, nodes or [0] * size))
-        backoff = Backoff(settings.first_wait_s, settings.longest_wait_s)
-        self.thief = Thief(victims, backoff, rng)
+        place = Nodes(rank, nodes or [0] * size)
+        self.sharing: Sharing[I, R] = Sharing(place, settings, self.queue, self.joins, rng)
+        self.activity = self.sharing.activity
         self.lost: set[int] = set()
         self._merge = merge
-        self._rng = rng
         self._report = report
         self._kept = kept
-        self._split = SPLITS[settings.split]
-        self._next_ticket = ROOT.number
         self._value: R | None = None  # of unstructured work
         self._result: R | None = None  # of the root join
         self._seeded = rank != 0
-        self._refused = False  # a thief, since there was last something to give
         self._aborted = False
         self._ended_well = False  # no abort was known when the accounts came to be gathered
         self._give_up_s: float | None = None
@@ -266,15 +263,22 @@ class Engine(Generic[I, R]):
         if isinstance(message, BASIC):
             self.detector.received()
         if isinstance(message, Ask):
-            self._asked_by(source, message)
+            works = self.phase == WORKING and not self._aborted
+            self._send_all(self.sharing.answer(source, message, works, self.lost))
+        elif isinstance(message, Wait):
+            self.sharing.lifelines.told(source)
         elif isinstance(message, Work):
-            self._got(message.parcels)
+            self.sharing.got(source, message)
+            if not self._aborted:
+                self._push(self.sharing.bundles.take(source, message))
+        elif isinstance(message, Returns):
+            self._bundle_came(message)
         elif isinstance(message, Post):
             if not self._aborted:
+                self.sharing.fed()
                 self.pinned.extend(message.parcels)
         elif isinstance(message, Refuse):
-            self.thief.refused(now_s)
-            self.activity.refused += 1
+            self.sharing.refused()
         elif isinstance(message, Results):
             self._result_came(message.join, message.value)
         elif isinstance(message, Down | Up):
@@ -299,8 +303,9 @@ class Engine(Generic[I, R]):
             due_s = earlier(due_s, self.telling.wakeup_s())
         if phase == WORKING:
             due_s = earlier(due_s, self.progress.wakeup_s())
-            if self.thief.asked is None and self.size > 1 and self._hungry():
-                due_s = earlier(due_s, self.thief.ask_at_s)
+            due_s = earlier(due_s, self.sharing.bundles.wakeup_s())
+            if self._is_dry:
+                due_s = earlier(due_s, self.sharing.thief.ask_at_s)
             if self.passive:
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
@@ -315,14 +320,20 @@ class Engine(Generic[I, R]):
     def is_hungry(self) -> bool:
         """Another rank, or a worker of this one, waits for work. A hint, for any thread."""
         # Asked for each directory: what is mostly false comes first.
-        if not self._refused and len(self.running) >= self.workers:
+        if not self.sharing.is_waited_for and len(self.running) >= self.workers:
             return False
         return not (len(self.queue) or self.pinned)
 
     @property
     def passive(self) -> bool:
         """Nothing to do or awaited: only a basic message could make this rank send one."""
-        return self._idle and not self.epochs.awaited
+        return self._idle and not self.epochs.awaited and not self.sharing.bundles.is_owing
+
+    @property
+    def _is_dry(self) -> bool:
+        """Whether a worker here has nothing to do, and could have."""
+        idle = len(self.running) < self.workers
+        return idle and not (len(self.queue) or self.pinned or self._aborted)
 
     @property
     def _idle(self) -> bool:
@@ -342,7 +353,7 @@ class Engine(Generic[I, R]):
         return parcels
 
     def _push(self, parcels: Iterable[Parcel[I]]) -> None:
-        self._refused = False
+        self.sharing.fed()
         self.queue.push(parcels)
         self._spill()
 
@@ -361,11 +372,16 @@ class Engine(Generic[I, R]):
         else:
             self._send(parent.rank, Results(parent.number, value))
 
-    def _result_came(self, number: int, value: R) -> None:
+    def _result_came(self, number: int, value: R, count: int = 1) -> None:
         if self._aborted:
             return
-        self.joins.arrived(number, value)
+        self.joins.arrived(number, value, count)
         self._perhaps_complete(number)
+
+    def _bundle_came(self, returns: Returns[R]) -> None:
+        if not self._aborted:
+            for join, count, value in self.sharing.bundles.returned(returns):
+                self._result_came(join, value, count)
 
     def _perhaps_complete(self, number: int) -> None:
         join = self.joins.peek(number)
@@ -373,8 +389,11 @@ class Engine(Generic[I, R]):
             return
         self.joins.close(number)
         if join.parcel is None:
-            self._result = join.merged
-            self._begin_draining()
+            if number == ROOT.number:
+                self._result = join.merged
+                self._begin_draining()
+            else:
+                self.sharing.bundles.complete(number, join.merged)
             return
         self.running[number] = join.parcel
         self._out.append(do.Complete(number, join.parcel.item, join.own, join.merged))
@@ -389,51 +408,10 @@ class Engine(Generic[I, R]):
             parcel = pinned.popleft() if pinned else self.queue.pop()
             if parcel is None:
                 break
-            self._next_ticket += 1
-            self.running[self._next_ticket] = parcel
+            ticket = self.joins.number()
+            self.running[ticket] = parcel
             self.activity.items += 1
-            self._out.append(do.Start(self._next_ticket, parcel.item))
-        segment = self.queue.fetch()
-        if segment is not None:
-            self._out.append(do.Fetch(segment))
-
-    # ---- stealing --------------------------------------------------------------
-
-    def _hungry(self) -> bool:
-        if len(self.queue) or self.pinned or self._aborted:
-            return False
-        # Only with a worker idle: who asks ahead takes the last items of ranks that ask back, and
-        # they travel to and fro for as long as the workers are busy.
-        return len(self.running) < self.workers
-
-    def _steal(self, now_s: float) -> None:
-        request = self.thief.ask(now_s, self.lost) if self._hungry() else None
-        if request is not None:
-            self.activity.asked += 1
-            self._send(*request)
-
-    def _asked_by(self, source: int, ask: Ask) -> None:
-        thief = source if ask.thief is None else ask.thief
-        works = self.phase == WORKING and not self._aborted
-        stealable = self.queue.stealable() if works else 0
-        if stealable:
-            count = min(self._split(stealable, self._rng), self.settings.share_limit)
-            self.activity.given += 1
-            self._send(thief, Work(tuple(self.queue.steal(count))))
-            return
-        self._refused = works
-        outward = self.thief.victims.outward(self._rng) if works and ask.onward else None
-        if outward is None or outward in self.lost:
-            self._send(thief, Refuse())
-        else:
-            self._send(outward, Ask(thief=thief))
-
-    def _got(self, parcels: Sequence[Parcel[I]]) -> None:
-        self.thief.served()
-        self.activity.got += 1
-        self.activity.parcels_got += len(parcels)
-        if not self._aborted:
-            self._push(parcels)
+            self._out.append(do.Start(ticket, parcel.item))
 
     # ---- rounds and phases -----------------------------------------------------
 
@@ -465,7 +443,14 @@ class Engine(Generic[I, R]):
         if self.phase == WORKING:
             if len(self.queue) or self.pinned:
                 self._dispatch()
-            self._steal(now_s)
+            if self._is_dry:
+                self._send_all(self.sharing.seek(now_s, self.lost))
+            elif self.sharing.is_serving and len(self.running) >= self.workers:
+                self._send_all(self.sharing.serve())
+            segment = self.queue.fetch()
+            if segment is not None:
+                self._out.append(do.Fetch(segment))
+            self._send_all(self.sharing.bundles.results(now_s))
             self._send_all(self.detector.advance(self.passive, now_s))
             if self.detector.terminated:
                 self._all_quiet(now_s)
@@ -544,6 +529,7 @@ class Engine(Generic[I, R]):
         if dropped:
             self._out.append(do.Discard(tuple(dropped)))
         self.epochs.forget()
+        self.sharing.bundles.clear()
         self._left_open = len(self.joins)
         self._abandon_joins()
         self._seeded = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcircle.circle.engine import DRAINING, STOPPED, WORKING, Engine
 from pcircle.circle.joins import ROOT
-from pcircle.circle.messages import BASIC, TREE, Ask, Message, Refuse, Work
+from pcircle.circle.messages import BASIC, TREE, Ask, Message, Refuse, Returns, Wait, Work
 
 
 def check_rank(engine: Engine[Any, Any]) -> None:
@@ -19,7 +19,7 @@ def check_rank(engine: Engine[Any, Any]) -> None:
     engine.queue.check()
     engine.joins.check()
     settings = engine.settings
-    assert engine.thief.asked != engine.rank, "a rank asked itself"
+    assert engine.sharing.thief.asked != engine.rank, "a rank asked itself"
     if engine.phase == WORKING:
         for number, join in engine.joins.items():
             if number != ROOT.number:
@@ -51,14 +51,44 @@ def check_job(
         if isinstance(message, Ask):
             thief = source if message.thief is None else message.thief
             owed[thief] = owed.get(thief, 0) + 1
-        elif isinstance(message, Work | Refuse):
+        elif isinstance(message, Refuse) or (isinstance(message, Work) and message.is_answer):
             owed[dest] = owed.get(dest, 0) + 1
     for engine in engines:
-        expected = 1 if engine.thief.asked is not None else 0
+        expected = 1 if engine.sharing.thief.asked is not None else 0
         assert owed.get(engine.rank, 0) == expected, f"rank {engine.rank}'s request is lost"
+    if not any(engine.reasons for engine in engines):
+        _check_bundles(engines, flying)
+        _check_lines(engines, flying)
     if engines[0].phase >= DRAINING and not engines[0].reasons:
         assert all(engine.passive or engine.reasons for engine in engines), "ended early"
         basic = [m for _, _, m in flying if isinstance(m, BASIC)]
         assert not basic or any(engine.reasons for engine in engines), "ended with work in flight"
     if all(engine.phase == STOPPED for engine in engines):
         assert not loose, "messages are left in the network"
+
+
+def _check_bundles(
+    engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
+) -> None:
+    """What was given is on its way, or taken, or on its way back."""
+    given = sum(engine.sharing.bundles.given for engine in engines)
+    taken = sum(engine.sharing.bundles.taken for engine in engines)
+    for _, _, message in flying:
+        if isinstance(message, Work) and message.bundle:
+            taken += len(message.groups)
+        elif isinstance(message, Returns):
+            taken += len(message.results)
+    assert given == taken, f"{given} slots are given, {taken} are taken"
+
+
+def _check_lines(
+    engines: Sequence[Engine[Any, Any]], flying: Sequence[tuple[int, int, Message]]
+) -> None:
+    """Who waits is known to wait, or will be, or gets work."""
+    coming = {(source, dest) for source, dest, message in flying if isinstance(message, Wait)}
+    coming |= {(dest, source) for source, dest, message in flying if isinstance(message, Work)}
+    for engine in engines:
+        for neighbour in engine.sharing.lifelines.waits_at:
+            known = engine.rank in engines[neighbour].sharing.lifelines.waiters
+            told = known or (engine.rank, neighbour) in coming
+            assert told, f"rank {engine.rank} waits at rank {neighbour}, which does not know"

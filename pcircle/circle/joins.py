@@ -16,9 +16,12 @@ from typing import Generic
 
 from pcircle.circle.messages import I, JoinRef, Parcel, R
 
+ROOT = JoinRef(0, 0)
+"""The join of the seeds, on rank 0: when it is complete, the job is."""
+
 
 class Join(Generic[I, R]):
-    """One item that waits for its children.
+    """One item that waits for its children; without an item, what stands for one elsewhere.
 
     `own` is what processing the item itself returned; it never travels.
     `merged` is None until the first child's result has come.
@@ -45,6 +48,7 @@ class Joins(Generic[I, R]):
     def __init__(self, merge: Callable[[R, R], R]) -> None:
         self._merge = merge
         self._open: dict[int, Join[I, R]] = {}
+        self._last = ROOT.number
         self.max_open = 0
 
     def __len__(self) -> int:
@@ -52,6 +56,11 @@ class Joins(Generic[I, R]):
 
     def __iter__(self) -> Iterator[Join[I, R]]:
         return iter(self._open.values())
+
+    def number(self) -> int:
+        """A new one, for an item that begins (its join, should it spawn, has its number)."""
+        self._last += 1
+        return self._last
 
     def items(self) -> Iterable[tuple[int, Join[I, R]]]:
         """Numbers and joins."""
@@ -73,12 +82,15 @@ class Joins(Generic[I, R]):
             join.own = own
         return join
 
-    def arrived(self, number: int, value: R) -> Join[I, R]:
-        """A child's result has come; returns the join. KeyError if there is none such."""
+    def arrived(self, number: int, value: R, count: int = 1) -> Join[I, R]:
+        """The merged result of `count` children has come; returns the join.
+
+        KeyError if there is none such.
+        """
         join = self._open[number]
-        if join.pending <= 0:
+        if join.pending < count:
             raise ValueError(f"join {number} got more results than it has children")
-        join.pending -= 1
+        join.pending -= count
         join.merged = value if join.merged is None else self._merge(join.merged, value)
         return join
 
@@ -99,7 +111,3 @@ class Joins(Generic[I, R]):
         """Raise AssertionError unless the invariants hold."""
         for number, join in self._open.items():
             assert join.pending >= 0, f"join {number} has {join.pending} children"
-
-
-ROOT = JoinRef(0, 0)
-"""The join of the seeds, on rank 0: when it is complete, the job is."""

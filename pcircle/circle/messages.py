@@ -6,11 +6,11 @@ for a task's own item and result types). They fall in three classes, and the
 classes matter more than the messages:
 
 *basic*
-    `Work`, `Post` and `Results`: they make a passive rank active. Termination counts
-    them, and nothing else, as sent when the engine orders them and as
+    `Work`, `Returns`, `Post` and `Results`: they make a passive rank active. Termination
+    counts them, and nothing else, as sent when the engine orders them and as
     received when the engine consumes them.
 *loose*
-    `Ask`, `Refuse`, `Notice`, `Heard`, `Token` and the basic ones: they travel between
+    `Ask`, `Refuse`, `Wait`, `Notice`, `Heard`, `Token` and the basic ones: they travel between
     any two ranks. Before the job ends they are drained, so that no message is
     left in a network when its ranks are gone.
 *tree*
@@ -124,10 +124,27 @@ class Refuse(msgspec.Struct, frozen=True, tag="n", array_like=True):
     """A victim has nothing to give."""
 
 
-class Work(msgspec.Struct, Generic[I], frozen=True, tag="w", array_like=True):
-    """A victim's share of its queue. Basic."""
+class Wait(msgspec.Struct, frozen=True, tag="l", array_like=True):
+    """A rank waits for work and will not ask: it is to be given some when there is any."""
 
-    parcels: tuple[Parcel[I], ...]
+
+class Work(msgspec.Struct, Generic[I], frozen=True, tag="w", array_like=True):
+    """A victim's share of its queue, grouped by the joins that the items belong to. Basic.
+
+    `Returns` for it has the victim's number of the `bundle`; 0 if the items have no joins. It is
+    the answer to an `Ask`, or has been pushed to somebody who waits.
+    """
+
+    bundle: int
+    is_answer: bool
+    groups: tuple[tuple[I, ...], ...]
+
+
+class Returns(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):
+    """What came of a bundle, or of a part: places of groups in it, and their results. Basic."""
+
+    bundle: int
+    results: tuple[tuple[int, R], ...]
 
 
 class Post(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
@@ -137,7 +154,7 @@ class Post(msgspec.Struct, Generic[I], frozen=True, tag="p", array_like=True):
 
 
 class Results(msgspec.Struct, Generic[R], frozen=True, tag="r", array_like=True):
-    """The result of an item that was processed away from its parent's rank. Basic."""
+    """The result of an item that was posted. Basic."""
 
     join: int
     value: R
@@ -192,7 +209,9 @@ class Abort(msgspec.Struct, frozen=True, tag="x", array_like=True):
 Message: TypeAlias = (
     Ask
     | Refuse
+    | Wait
     | Work[Any]
+    | Returns[Any]
     | Post[Any]
     | Results[Any]
     | Notice[Any]
@@ -204,4 +223,4 @@ Message: TypeAlias = (
 )
 
 TREE = (Down, Up, Abort)
-BASIC = (Work, Post, Results)
+BASIC = (Work, Returns, Post, Results)

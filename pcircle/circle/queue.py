@@ -41,6 +41,7 @@ class Queue(Generic[I]):
         self._segments: deque[tuple[int, int]] = deque()  # (number, parcels), steal end first
         self._next_segment = 0
         self._spilled = 0  # parcels in segments, that being fetched included
+        self._wanted = 0  # parcels at the steal end, by somebody who takes more than there are
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
 
@@ -88,16 +89,23 @@ class Queue(Generic[I]):
 
     def steal(self, count: int) -> list[Parcel[I]]:
         """Take up to `count` from the steal end: what is there in memory, perhaps nothing."""
-        if not self._head and (self._segments or self._fetching):
-            return []
-        end = self._head or self._tail
-        return [end.popleft() for _ in range(min(count, len(end)))]
+        self._wanted = 0
+        count = min(count, self.stealable())
+        head, tail = self._head, self._tail
+        stolen = [head.popleft() for _ in range(min(count, len(head)))]
+        return stolen + [tail.popleft() for _ in range(count - len(stolen))]
 
     def stealable(self) -> int:
         """How many parcels `steal` could give now."""
-        if self._head:
-            return len(self._head)
-        return 0 if self._segments or self._fetching else len(self._tail)
+        middle = self._segments or self._fetching
+        return len(self._head) + (0 if middle else len(self._tail))
+
+    def gathers(self, count: int) -> bool:
+        """Whether so many are still to be read back for the steal end, which then is begun."""
+        if len(self._head) >= count or not self._segments:
+            return False
+        self._wanted = count
+        return True
 
     def fetch(self) -> int | None:
         """The segment that should be read back now, if any; it is then being fetched.
@@ -109,7 +117,7 @@ class Queue(Generic[I]):
         if not self._tail:
             number, count = self._segments.pop()
             own = True
-        elif not self._head:
+        elif not self._head or len(self._head) < self._wanted:
             number, count = self._segments.popleft()
             own = False
         else:
@@ -149,6 +157,7 @@ class Queue(Generic[I]):
         self._segments.clear()
         self._spilled = 0
         self._fetching = None
+        self._wanted = 0
         self.spills.clear()
         return dropped
 
@@ -156,7 +165,7 @@ class Queue(Generic[I]):
         """Raise AssertionError unless the invariants hold."""
         coming = self._fetching[1] if self._fetching else 0
         assert self._spilled == coming + sum(count for _, count in self._segments)
-        assert len(self._head) <= 2 * self._segment
+        assert len(self._head) <= max(2, self._wanted // self._segment + 2) * self._segment
         assert len(self._tail) <= self._high + self._segment
         assert all(count > 0 for _, count in self._segments)
         numbers = [number for number, _ in self._segments]

@@ -11,6 +11,8 @@ class Settings(msgspec.Struct, frozen=True):
     `workers` is how many items of this rank run at once, `ahead` how many
     more it hands out early so that a worker need not wait for the next.
     `victims` is "random", "nearest", or "auto": the nearest where there are near and far ones.
+    A dry rank asks `tries` times, then waits along its lifelines.
+    What came of a part of a bundle waits for the rest for `combine_s`.
     `structured` says whether items have joins. A work reply has at most
     `share_limit` parcels. `progress_period_s` None means no progress rounds, `epoch_period_s`
     None no epochs.
@@ -27,8 +29,8 @@ class Settings(msgspec.Struct, frozen=True):
     arity: int = 8
     queue_high: int = 256
     share_limit: int = 1024
-    first_wait_s: float = 0.0002
-    longest_wait_s: float = 0.02
+    tries: int = 4
+    combine_s: float = 0.25
     progress_period_s: float | None = None
     epoch_period_s: float | None = None
     final_deadline_s: float = 10.0

@@ -1,21 +1,28 @@
-"""Whom an idle rank asks, when, and what share a victim gives.
+"""Whom an idle rank asks, how often, and what share a victim gives.
 
 After LaFon, Misra and Bringhurst, "On Distributed File Tree Walk of Parallel
 File Systems" (SC12): the random and the proximity-aware victim, the random
 and the equal split are two plug points here, so that their DRQS, DEQS and
-PA-DRQS are combinations. A rank has at most one request outstanding; after a
-refusal it waits, each time twice as long up to a limit and with jitter, so
-that idle ranks neither spin nor flood the ones that work.
+PA-DRQS are combinations. A rank has at most one request outstanding. After a few
+refusals it asks no more, see `pcircle.circle.lifelines`, so that idle ranks
+neither spin nor flood the ones that work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
 from random import Random
-from typing import Protocol
+from typing import Generic, Protocol
 
-from pcircle.circle.messages import Ask
+from pcircle.circle.bundles import Bundles
+from pcircle.circle.joins import Joins
+from pcircle.circle.lifelines import Lifelines
+from pcircle.circle.messages import Ask, I, Message, R, Refuse, Wait, Work
+from pcircle.circle.queue import Queue
+from pcircle.circle.settings import Activity, Settings
 from pcircle.circle.topology import Nodes
+
+Outgoing = list[tuple[int, Message]]
 
 Split = Callable[[int, Random], int]
 
@@ -40,7 +47,7 @@ class Victims(Protocol):
         """A rank and what it is to be asked, or None if there is nobody."""
 
     def refused(self) -> bool:
-        """The request was refused. False if another one is to follow at once."""
+        """The request was refused. Whether that was a try; False if it was half of one."""
 
     def served(self) -> None:
         """The request brought work."""
@@ -88,34 +95,33 @@ class NearestVictims:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._far = not nodes.local
+        self._far = not nodes.has_local
 
     def choose(self, rng: Random) -> tuple[int, Ask] | None:
         """A rank of the own node; next, if it refused, one of another."""
         nodes = self._nodes
-        if not self._far or not nodes.remote:
-            near = rng.choice(nodes.local) if nodes.local else None
-            if near != nodes.leader or not nodes.remote:
+        if not self._far or not nodes.has_remote:
+            near = nodes.near(rng)
+            if near != nodes.leader or not nodes.has_remote:
                 return None if near is None else (near, Ask())
             self._far = True  # to ask it twice would tell nothing new
-        if nodes.is_leader:
-            return rng.choice(nodes.remote), Ask()
-        return nodes.leader, Ask(onward=True)
+        far = nodes.far(rng) if nodes.is_leader else None
+        return (nodes.leader, Ask(onward=True)) if far is None else (far, Ask())
 
     def refused(self) -> bool:
-        """After a neighbour another node is asked at once; after that it is time to wait."""
+        """After a neighbour another node is asked: only both are a try."""
         nodes = self._nodes
         was_near = not self._far
-        self._far = bool(nodes.remote) and (was_near or not nodes.local)
+        self._far = nodes.has_remote and (was_near or not nodes.has_local)
         return not (was_near and self._far)
 
     def served(self) -> None:
         """Got work: begin near again."""
-        self._far = not self._nodes.local
+        self._far = not self._nodes.has_local
 
     def outward(self, rng: Random) -> int | None:
         """Any rank of another node."""
-        return rng.choice(self._nodes.remote) if self._nodes.remote else None
+        return self._nodes.far(rng)
 
 
 def victims_of(policy: str, nodes: Nodes) -> Victims:
@@ -125,41 +131,44 @@ def victims_of(policy: str, nodes: Nodes) -> Victims:
     return RandomVictims(nodes.rank, nodes.size)
 
 
-class Backoff:
-    """How long to wait after refusals: doubling from `first_s` to `limit_s`, with jitter."""
-
-    def __init__(self, first_s: float, limit_s: float) -> None:
-        self._first_s = first_s
-        self._limit_s = limit_s
-        self._wait_s = first_s
-
-    def reset(self) -> None:
-        """There was work: ask at once next time."""
-        self._wait_s = self._first_s
-
-    def next_s(self, rng: Random) -> float:
-        """The time to wait now; the next one is longer."""
-        wait_s = self._wait_s
-        self._wait_s = min(self._limit_s, wait_s * 2)
-        return wait_s * (0.5 + rng.random())
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.25
+_ENOUGH = 16  # parcels for a rank
 
 
 class Thief:
-    """One rank's requests for work."""
+    """One rank's requests for work.
 
-    def __init__(self, victims: Victims, backoff: Backoff, rng: Random) -> None:
+    It has so many `tries` when it runs dry, one after the other. Then it waits, and asks now and
+    then whom its neighbours may not reach: after pauses, each twice as long as the last, up to a
+    quarter of a second. After that, which is less than a second in all, it is silent.
+    """
+
+    def __init__(self, victims: Victims, tries: int, rng: Random) -> None:
         self.asked: int | None = None  # who owes an answer, or has passed the request on
-        self.ask_at_s = 0.0  # not before
+        self.ask_at_s: float | None = None  # not before; None: not at all
+        self.waits = True  # at the start nobody but rank 0 has any work
+        self.tells = not tries  # and the neighbours need not be told at once
         self.victims = victims
-        self._backoff = backoff
+        self._tries = self._left = tries
+        self._pause_s = _LONGEST_PAUSE_S / 8
         self._rng = rng
 
     def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
         """Whom to ask now, and what; None if it is not the time, or nobody is there."""
-        if self.asked is not None or now_s < self.ask_at_s:
+        if self.asked is not None or not self._tries:
             return None
+        if self.waits:
+            if self.ask_at_s is None and self._pause_s <= _LONGEST_PAUSE_S:
+                self.ask_at_s = now_s + self._pause_s * (0.5 + self._rng.random())
+                self._pause_s *= 2
+            self.tells = self.tells or self.ask_at_s is None
+            if self.ask_at_s is None or now_s < self.ask_at_s:
+                return None
+        self.ask_at_s = None
         request = self.victims.choose(self._rng)
         if request is None or request[0] in lost:
+            self.waits = self.tells = True
             return None
         self.asked = request[0]
         return request
@@ -168,10 +177,131 @@ class Thief:
         """The request brought work."""
         self.asked = None
         self.victims.served()
-        self._backoff.reset()
 
-    def refused(self, now_s: float) -> None:
+    def fed(self) -> None:
+        """There is work, however it came."""
+        self.waits = self.tells = not self._tries
+        self.ask_at_s = None
+        self._left, self._pause_s = self._tries, _FIRST_PAUSE_S
+
+    def refused(self) -> None:
         """The request brought nothing."""
         self.asked = None
-        if self.victims.refused():
-            self.ask_at_s = now_s + self._backoff.next_s(self._rng)
+        if self.victims.refused() and not self.waits:
+            self._left -= 1
+            self.waits = self.tells = not self._left
+
+
+class Sharing(Generic[I, R]):
+    """One rank's part in the sharing of work: what it asks for, gives, gets and gives back.
+
+    It takes from the `queue`, and its bundles have their proxies in `joins`.
+    """
+
+    def __init__(
+        self,
+        place: Nodes,
+        settings: Settings,
+        queue: Queue[I],
+        joins: Joins[I, R],
+        rng: Random,
+    ) -> None:
+        self.activity = Activity()
+        self.lifelines = Lifelines(place.rank, place.size)
+        self.bundles: Bundles[I, R] = Bundles(place.rank, joins, settings.combine_s)
+        # To ask those who are told anyway brings nothing.
+        others = place.size - 1 - len(self.lifelines.neighbours)
+        tries = settings.tries if others else 0
+        self.thief = Thief(victims_of(settings.victims, place), tries, rng)
+        self.refuses = False  # since there was last something to give
+        self._queue = queue
+        self._rng = rng
+        self._split = SPLITS[settings.split]
+        self._share_limit = settings.share_limit
+        self._most = max(settings.share_limit, _ENOUGH * place.size)
+        self._taker = 0  # who is being served
+        self._rest = 0  # of its share, in parcels
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether another rank would have work of this one. A hint, for any thread."""
+        return self.refuses or self.is_serving
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether somebody is to be pushed work."""
+        return self.lifelines.has_waiters or self._rest > 0
+
+    def seek(self, now_s: float, lost: Container[int]) -> Outgoing:
+        """A worker here has nothing to do: ask for work, or say once that this rank waits for it.
+
+        Only then: who asks ahead takes the last items of ranks that ask back, and they travel to
+        and fro for as long as the workers are busy.
+        """
+        out: Outgoing = []
+        request = self.thief.ask(now_s, lost)
+        if request is not None:
+            self.activity.asked += 1
+            out.append(request)
+        if self.thief.tells:
+            out += [(neighbour, Wait()) for neighbour in self.lifelines.tell(lost)]
+        return out
+
+    def answer(self, source: int, ask: Ask, works: bool, lost: Container[int]) -> Outgoing:
+        """Another rank asks; `works` says whether there may be work at all."""
+        thief = source if ask.thief is None else ask.thief
+        if works and self._queue.stealable():
+            share = self._split(len(self._queue), self._rng)
+            return [self._give(thief, share, is_answer=True)]
+        self.refuses = works
+        outward = self.thief.victims.outward(self._rng) if works and ask.onward else None
+        if outward is None or outward in lost:
+            return [(thief, Refuse())]
+        return [(outward, Ask(thief=thief))]
+
+    def serve(self) -> Outgoing:
+        """All workers here are busy: push what is left to those who wait, half to each.
+
+        A large share goes in several messages. It ends where each rank would have enough for a
+        while: what is more stays here, and may be on disk.
+        """
+        out: Outgoing = []
+        queue = self._queue
+        self._rest = min(self._rest, len(queue))
+        while queue.stealable():
+            if not self._rest:
+                if not self.lifelines.has_waiters:
+                    break
+                self._taker = self.lifelines.newest()
+                self._rest = min(equal_share(len(queue), self._rng), self._most)
+            share = min(self._rest, self._share_limit)
+            if queue.gathers(share):
+                break
+            before = len(queue)
+            out.append(self._give(self._taker, share, is_answer=False))
+            self._rest -= before - len(queue)
+        return out
+
+    def _give(self, thief: int, count: int, *, is_answer: bool) -> tuple[int, Message]:
+        self.activity.given += 1
+        self.lifelines.gave(thief)
+        parcels = self._queue.steal(min(count, self._share_limit))
+        return thief, self.bundles.give(parcels, is_answer=is_answer)
+
+    def got(self, source: int, work: Work[I]) -> None:
+        """Work has come; `bundles.take` makes parcels of it."""
+        self.lifelines.got(source)
+        if work.is_answer:
+            self.thief.served()
+        self.activity.got += 1
+        self.activity.parcels_got += sum(map(len, work.groups))
+
+    def fed(self) -> None:
+        """There is work, however it came."""
+        self.refuses = False
+        self.thief.fed()
+
+    def refused(self) -> None:
+        """There was nothing."""
+        self.thief.refused()
+        self.activity.refused += 1

@@ -6,7 +6,9 @@ a message.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from random import Random
 
 
 class Tree:
@@ -46,15 +48,51 @@ class Tree:
         return self.children if self.parent is None else (self.parent, *self.children)
 
 
+class Places:
+    """On which node each rank is: one for all ranks of a process, as it grows with their number."""
+
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self.nodes = tuple(nodes)
+        self.ranks: dict[int, list[int]] = {}  # by node
+        for rank, node in enumerate(self.nodes):
+            self.ranks.setdefault(node, []).append(rank)
+
+
 class Nodes:
     """Which ranks share a node with this one, and who speaks for each node."""
 
-    def __init__(self, rank: int, nodes: Sequence[int]) -> None:
-        here = nodes[rank]
+    def __init__(self, rank: int, nodes: Sequence[int] | Places) -> None:
+        places = nodes if isinstance(nodes, Places) else Places(nodes)
         self.rank = rank
-        self.size = len(nodes)
-        self.local = tuple(r for r, node in enumerate(nodes) if node == here and r != rank)
-        self.remote = tuple(r for r, node in enumerate(nodes) if node != here)
-        self.leader = min((rank, *self.local))
+        self.size = len(places.nodes)
+        self._nodes = places.nodes
+        self._here = here = places.ranks[places.nodes[rank]]
+        self._place = bisect_left(here, rank)
+        self.leader = here[0]
         self.is_leader = self.leader == rank
-        self.are_shared = 1 < len(set(nodes)) < len(nodes)  # several, and some by several ranks
+        self.has_local = len(here) > 1
+        self.has_remote = len(here) < self.size
+        count = len(places.ranks)
+        self.are_shared = 1 < count < self.size  # several, and some by several ranks
+
+    def near(self, rng: Random) -> int | None:
+        """Another rank of this node, uniformly, None if there is none."""
+        if not self.has_local:
+            return None
+        other = rng.randrange(len(self._here) - 1)
+        return self._here[other + (other >= self._place)]
+
+    def far(self, rng: Random) -> int | None:
+        """A rank of another node, uniformly, None if there is none."""
+        if not self.has_remote:
+            return None
+        # As one in the list of all ranks that leaves out this node's.
+        far = rng.randrange(self.size - len(self._here))
+        low, high = far, self.size - 1
+        while low < high:
+            middle = (low + high) // 2
+            if middle + 1 - bisect_right(self._here, middle) > far:
+                high = middle
+            else:
+                low = middle + 1
+        return low

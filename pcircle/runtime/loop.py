@@ -35,7 +35,7 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Account, Message, Notice, Post, Results, Up
+from pcircle.circle.messages import Account, Message, Notice, Post, Results, Returns, Up
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
 from pcircle.guards import require
@@ -291,7 +291,7 @@ class Rank:
             self._late.append(self._explain(error, "sending a result to another rank"))
             account = self._amended(msgspec.structs.replace(message.account, value=None))
             return self._codec.encode(msgspec.structs.replace(message, account=account))
-        what = "a result" if isinstance(message, Results) else "items"
+        what = "a result" if isinstance(message, Results | Returns) else "items"
         self._fail(error, f"sending {what} to another rank")
         return self._codec.encode(Post(()))  # which counts as the other one would have
 

@@ -25,8 +25,10 @@ from pcircle.circle.messages import (
     Post,
     Refuse,
     Results,
+    Returns,
     Token,
     Up,
+    Wait,
     Work,
 )
 
@@ -101,10 +103,16 @@ class Codec:
 
     def _encode_untyped(self, message: Message) -> bytes:
         """Not the values as MessagePack has them: it makes lists of tuples."""
-        if isinstance(message, Work | Post):
-            return self._encode(type(message)(self._wrapped(message.parcels)))
+        if isinstance(message, Post):
+            return self._encode(Post(self._wrapped(message.parcels)))
+        if isinstance(message, Work) and not self._items:
+            groups = tuple(tuple(map(self._whole, group)) for group in message.groups)
+            return self._encode(msgspec.structs.replace(message, groups=groups))
         if isinstance(message, Results) and not self._results:
             return self._encode(Results(message.join, self._whole(message.value)))
+        if isinstance(message, Returns) and not self._results:
+            results = tuple((slot, self._whole(value)) for slot, value in message.results)
+            return self._encode(Returns(message.bundle, results))
         if isinstance(message, Up) and message.account is not None and not self._results:
             account: Account[Any] = message.account
             if account.value is not None:
@@ -122,7 +130,9 @@ def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, 
     union = Union[  # noqa: UP007 - its members are known only at run time
         Ask,
         Refuse,
+        Wait,
         Work[item_type],
+        Returns[result_type],
         Post[item_type],
         Results[result_type],
         Notice[tuple[notice_type, bytes]],

@@ -264,7 +264,7 @@ def test_types_that_are_not_those(script: Script, ranks: Ranks) -> None:
     assert_told_once(
         ended,
         "TypeError: Numbers spawns, returns or notes what is not of the types it says: "
-        "Expected `bytes`, got `str` - at `$[1][0][0]`",
+        "Expected `bytes`, got `str` - at `$[3][0][0]`",
     )
 
 

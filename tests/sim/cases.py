@@ -102,7 +102,7 @@ def _settings(rng: Random, seed: int, ranks: int) -> Settings:
         arity=max(arity, 1 if ranks <= 8 else 2),
         queue_high=rng.choice((4, 4, 5, 9, 16, 64, 2048)),
         share_limit=rng.choice((1, 2, 8, 1024)),
-        longest_wait_s=rng.choice((0.02, 0.1)),
+        tries=rng.choice((1, 3)),
         # Many ranks with many rounds fill all links, and everything waits behind them.
         progress_period_s=rng.choice((None, None, 0.005 if ranks <= 8 else 0.2, 0.2)),
     )
@@ -202,7 +202,7 @@ def _ending(case: Case, rng: Random) -> Case:
         workers=1,
         ahead=rng.choice((0, 1)) if small else 0,
         share_limit=rng.choice((1, 2, 1024)) if small else rng.choice((2, 3)),
-        longest_wait_s=rng.choice((0.002, 0.02)),
+        tries=rng.choice((0, 2)),
     )
     return replace(
         case, nodes=_nodes(rng, ranks), settings=settings, forest=forest, conditions=conditions
@@ -269,8 +269,13 @@ def draw(family: str, seed: int) -> Case:
     # Drawn apart, so that the rest of a seed's case stays what it was.
     agains = Random(f"agains {family} {seed}").choice((0.0, 0.0, 0.3, 1.0))
     notice_bytes = Random(f"notices {family} {seed}").choice((1, 3000, 40_000))
-    forest = msgspec.structs.replace(case.forest, agains=agains)
-    return msgspec.structs.replace(case, forest=forest, notice_bytes=notice_bytes)
+    replace, sharing = msgspec.structs.replace, Random(f"sharing {family} {seed}")
+    settings = replace(
+        case.settings,
+        combine_s=sharing.choice((0.0, 0.002, 0.05)),
+    )
+    forest = replace(case.forest, agains=agains)
+    return replace(case, forest=forest, notice_bytes=notice_bytes, settings=settings)
 
 
 def _draw(family: str, seed: int) -> Case:

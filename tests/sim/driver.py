@@ -42,8 +42,10 @@ from pcircle.circle.messages import (
     Post,
     Refuse,
     Results,
+    Returns,
     Token,
     Up,
+    Wait,
     Work,
 )
 from pcircle.errors import StoppedEarly, worst
@@ -57,7 +59,9 @@ from tests.sim.work import NOTHING, Item, Result, expected, merge, own_result
 WIRE = (
     Ask
     | Refuse
+    | Wait
     | Work[Item]
+    | Returns[Result]
     | Post[Item]
     | Results[Result]
     | Notice[int]

@@ -6,7 +6,7 @@ so have the joins and the drain. A search that does not find them would not find
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pcircle.circle import Engine
@@ -18,11 +18,12 @@ from pcircle.circle.messages import (
     Ask,
     Counted,
     Down,
-    JoinRef,
     Message,
     Parcel,
     Refuse,
+    Returns,
     Up,
+    Work,
 )
 from pcircle.circle.notices import Flow
 from pcircle.circle.termination import FourCounter, Outgoing, TokenRing
@@ -170,14 +171,17 @@ class RingWithoutBlackening(Engine[Any, Any]):
 class WithForgottenChild(Engine[Any, Any]):
     """A join forgets a child when a thief takes it."""
 
-    def _asked_by(self, source: int, ask: Ask) -> None:
-        super()._asked_by(source, ask)
-        message = getattr(self._out[-1], "message", None)
-        parcels: Sequence[Parcel[Any]] = getattr(message, "parcels", ())
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sharing.bundles.give = self._give  # type: ignore[method-assign]
+
+    def _give(self, parcels: Iterable[Parcel[Any]], *, is_answer: bool) -> Work[Any]:
+        parcels = list(parcels)
         for parcel in parcels:
-            parent: JoinRef | None = parcel.parent
-            if parent is not None and parent.rank == self.rank and parent.number:
-                self.joins.peek(parent.number).pending -= 1
+            if parcel.parent is not None and parcel.parent.number:
+                self.joins.peek(parcel.parent.number).pending -= 1
+        bundles = self.sharing.bundles
+        return type(bundles).give(bundles, parcels, is_answer=is_answer)
 
 
 class WithUncountedRefusals(Engine[Any, Any]):
@@ -297,3 +301,54 @@ class EagerFlow(Flow):
     def packs(self, now_s: float, *, hurry: bool) -> Iterator[tuple[Any, ...]]:
         self.answered()
         return super().packs(now_s, hurry=hurry)
+
+
+class WithForgottenLines(Engine[Any, Any]):
+    """Who waits is forgotten when another one asks."""
+
+    def receive(self, source: int, message: Message, now_s: float) -> None:
+        if isinstance(message, Ask):
+            for waiter in self.sharing.lifelines.waiters:
+                self.sharing.lifelines._waiters.pop(waiter)
+        super().receive(source, message, now_s)
+
+
+class WithHastyProxies(Engine[Any, Any]):
+    """A proxy is complete when all but one of its results have come."""
+
+    def _perhaps_complete(self, number: int) -> None:
+        join = self.joins.peek(number)
+        if join.parcel is None and number and join.pending == 1 and join.merged is not None:
+            join.pending = 0
+        super()._perhaps_complete(number)
+
+
+class WithDoubledReturns(Engine[Any, Any]):
+    """What came of a part of a bundle is sent again with the rest of it."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._returned: dict[tuple[int, int], tuple[tuple[int, Any], ...]] = {}
+
+    def _send(self, dest: int, message: Message) -> None:
+        if isinstance(message, Returns):
+            before = self._returned.get((dest, message.bundle), ())
+            message = Returns(message.bundle, before + message.results)
+            self._returned[dest, message.bundle] = message.results
+        super()._send(dest, message)
+
+
+class WithUnansweredBundles(Engine[Any, Any]):
+    """A slot that is complete alone waits for the others of its bundle for ever."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sharing.bundles._combine_s = 1e9
+
+
+class WithIdleOwers(Engine[Any, Any]):
+    """A rank that still owes results calls itself passive."""
+
+    @property
+    def passive(self) -> bool:
+        return self._idle and not self.epochs.awaited

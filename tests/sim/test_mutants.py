@@ -83,6 +83,19 @@ def test_search_finds_ignored_aborts(family: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("family", "engine_type"),
+    [
+        ("nasty", mutants.WithForgottenLines),
+        ("nasty", mutants.WithHastyProxies),
+        ("ending", mutants.WithDoubledReturns),
+    ],
+)
+def test_search_finds_mutants_of_sharing(family: str, engine_type: EngineType) -> None:
+    with pytest.raises(Violation):
+        deque((play(draw(family, seed), engine_type) for seed in range(SEEDS)), 0)
+
+
+@pytest.mark.parametrize(
     ("engine_type", "defect"),
     [
         (mutants.WithEagerCommits, {}),

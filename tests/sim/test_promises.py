@@ -116,6 +116,25 @@ def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
     assert run.network.now_s < ended_s + 1.0 + run.case.settings.final_deadline_s
 
 
+def test_ranks_that_wait_are_silent() -> None:
+    """One works for a minute. A second after the others have nothing to do they say nothing."""
+    run = Run(case(64), watch=False)
+    for player in run.players:
+        player.duration_s = _one_is_long
+    sent_s: list[float] = []
+    send = run.network.send
+
+    def noting(source: int, dest: int, payload: Any) -> None:
+        sent_s.append(run.network.now_s)
+        send(source, dest, payload)
+
+    run.network.send = noting  # type: ignore[method-assign]
+    run.play().judge()
+    end_s = run.network.now_s
+    assert end_s > 20
+    assert not [each_s for each_s in sent_s if end_s - 19 < each_s < end_s - 0.5]
+
+
 @pytest.mark.parametrize("sync_s", [0.02, 2.0])
 @pytest.mark.parametrize("asked", [0, 1])
 def test_abort_while_the_accounts_are_gathered_commits(asked: int, sync_s: float) -> None:
@@ -124,7 +143,7 @@ def test_abort_while_the_accounts_are_gathered_commits(asked: int, sync_s: float
     job = case(6, settings=settings, sync_s=sync_s)
     ended_s = play(job).record.concluded_s
     assert ended_s is not None
-    stall = Conditions(stalls=(Stall(4, ended_s - 1e-5, ended_s + 3.0),))
+    stall = Conditions(stalls=(Stall(4, ended_s - 2e-5, ended_s + 3.0),))
     job = msgspec.structs.replace(job, conditions=stall)
     assert play(job).record.disks.latest, "there is nothing to be lost"
     abort = AbortAt(asked, 130, at_s=ended_s + 1.0)

@@ -32,8 +32,10 @@ from pcircle.circle.messages import (
     Post,
     Refuse,
     Results,
+    Returns,
     Token,
     Up,
+    Wait,
     Work,
 )
 from pcircle.runtime import Context
@@ -79,7 +81,9 @@ Slots = dict[int, Part]
 WIRE = (
     Ask
     | Refuse
+    | Wait
     | Work[Item]
+    | Returns[Slots]
     | Post[Item]
     | Results[Slots]
     | Notice[int]

@@ -1,7 +1,8 @@
-"""Whom a thief asks, how long it waits and what it gets: victim policies, back-off, shares."""
+"""Whom a thief asks, how often, and what it gets: victim policies, pauses, shares."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from pcircle.circle.messages import Ask
 from pcircle.circle.stealing import (
     SPLITS,
-    Backoff,
     NearestVictims,
     RandomVictims,
+    Thief,
     Victims,
     equal_share,
     random_share,
@@ -42,19 +43,40 @@ def test_random_share_is_spread_over_all_shares() -> None:
     assert {random_share(4, rng) for _ in range(200)} == {1, 2, 3, 4}
 
 
-@given(first_s=st.floats(1e-5, 1e-2), factor=st.floats(1, 1000), seed=seeds)
-def test_backoff_doubles_with_jitter_up_to_its_limit(
-    first_s: float, factor: float, seed: int
-) -> None:
-    rng, limit_s = Random(seed), first_s * factor
-    backoff = Backoff(first_s, limit_s)
-    for _ in range(2):
-        wanted_s = first_s
-        for _ in range(15):
-            wait_s = backoff.next_s(rng)
-            assert 0.5 * wanted_s <= wait_s <= 1.5 * wanted_s
-            wanted_s = min(limit_s, 2 * wanted_s)
-        backoff.reset()
+def test_a_thief_tries_so_often_and_then_waits() -> None:
+    thief = Thief(RandomVictims(1, 9), 3, Random(4))
+    thief.fed()
+    for _ in range(3):
+        assert not thief.waits
+        assert thief.ask(1.0, ()) is not None
+        assert thief.ask(1.0, ()) is None, "one at a time"
+        thief.refused()
+    assert thief.waits
+    assert thief.ask(1.0, ()) is None
+
+
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_thief_that_waits_asks_ever_less_and_then_is_silent(fed: bool) -> None:
+    thief, now_s, times_s = Thief(RandomVictims(1, 9), 1, Random(4)), 5.0, []
+    assert not thief.tells, "at the start it is known"
+    if fed:
+        thief.fed()
+        assert thief.ask(now_s, ()) is not None
+        thief.refused()
+    while thief.ask(now_s, ()) is None and thief.ask_at_s is not None:
+        now_s = thief.ask_at_s
+        assert thief.ask(now_s, ()) is not None
+        times_s.append(now_s)
+        thief.refused()
+    pauses_s = [after - before for before, after in pairwise([5.0, *times_s])]
+    assert len(times_s) == (8 if fed else 4)
+    assert all(0.0004 < pause_s < 0.4 for pause_s in pauses_s)
+    assert sum(pauses_s) < 0.9
+    assert thief.ask(now_s + 100, ()) is None
+    assert thief.tells
+    thief.fed()
+    assert not thief.tells
+    assert thief.ask(now_s + 100, ()) is not None, "what it had wakes it"
 
 
 def whom(victims: Victims, rng: Random) -> int:

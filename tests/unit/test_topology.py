@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcircle.circle.topology import Nodes, Tree
+from pcircle.circle.topology import Nodes, Places, Tree
 
 sizes = st.integers(1, 300)
 arities = st.integers(1, 9)
@@ -64,8 +67,23 @@ def test_each_node_has_one_leader_and_all_ranks_a_place(nodes: list[int]) -> Non
     places = [Nodes(rank, nodes) for rank in range(len(nodes))]
     leaders = [rank for rank, place in enumerate(places) if place.is_leader]
     assert sorted(nodes[leader] for leader in leaders) == sorted(set(nodes))
-    for rank, place in enumerate(places):
-        assert sorted((rank, *place.local, *place.remote)) == list(range(len(nodes)))
-        assert {nodes[other] for other in place.local} <= {nodes[rank]}
-        assert nodes[rank] not in {nodes[other] for other in place.remote}
-        assert nodes[place.leader] == nodes[rank]
+    assert all(nodes[place.leader] == nodes[place.rank] for place in places)
+
+
+@given(nodes=st.lists(st.integers(0, 5), min_size=1, max_size=12), seed=st.integers(0, 999))
+def test_near_and_far_are_all_others(nodes: list[int], seed: int) -> None:
+    rng, table = Random(seed), Places(nodes)
+    for rank, node in enumerate(nodes):
+        place = Nodes(rank, table)
+        near = {other for _ in range(150) if (other := place.near(rng)) is not None}
+        far = {other for _ in range(300) if (other := place.far(rng)) is not None}
+        assert near == {other for other, its in enumerate(nodes) if its == node and other != rank}
+        assert far == {other for other, its in enumerate(nodes) if its != node}
+        assert (place.has_local, place.has_remote) == (bool(near), bool(far))
+
+
+def test_far_ranks_are_drawn_evenly() -> None:
+    place, rng = Nodes(2, [0, 1, 0, 1, 2, 0, 2]), Random(1)
+    drawn = Counter(place.far(rng) for _ in range(8000))
+    assert set(drawn) == {1, 3, 4, 6}
+    assert max(drawn.values()) < 1.2 * min(drawn.values())

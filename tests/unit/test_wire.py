@@ -30,9 +30,11 @@ from pcircle.circle.messages import (
     Post,
     Refuse,
     Results,
+    Returns,
     Sums,
     Token,
     Up,
+    Wait,
     Work,
 )
 from pcircle.fs.scan import encoded
@@ -63,7 +65,11 @@ MESSAGES = [
     Ask(onward=True),
     Ask(thief=3),
     Refuse(),
-    Work(PARCELS),
+    Wait(),
+    Work(3, True, (ITEMS[:4], ITEMS[4:])),
+    Work(0, False, (ITEMS,)),
+    Post(PARCELS),
+    Returns(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
     Results(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
     Results(2**50, Done(cause=FAILURE)),
     Notice(((FAILURE, b"a line"), (Remark(b"a", "is odd"), b""))),
@@ -108,7 +114,7 @@ def test_what_is_no_message_is_refused(codec: Codec, payload: bytes) -> None:
 def test_items_of_another_type_are_refused(codec: Codec) -> None:
     foreign = Codec(int, int, str)
     with pytest.raises(msgspec.ValidationError):
-        codec.message(foreign.encode(Work((Parcel(5, None),))))
+        codec.message(foreign.encode(Work(0, True, ((5,),))))
 
 
 names = st.binary(max_size=40)
@@ -119,7 +125,9 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
     codec = Codec(tuple[int, bytes], dict[bytes, int], bytes)
     parcel = Parcel((number, name), JoinRef(number % 8, number))
     for message in (
-        Work((parcel,)),
+        Work(number, True, ((parcel.item,),)),
+        Post((parcel,)),
+        Returns(number, ((1, {name: number}),)),
         Results(number, {name: number}),
         Notice(tuple((name, b"") for name in names)),
     ):
@@ -181,7 +189,8 @@ def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
     codec = Codec(Any, Any, Any)
     parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
     for message in (
-        Work(parcels),
+        Work(4, False, ((value, [value]), (value,))),
+        Returns(5, ((0, value), (1, [value]))),
         Post(parcels),
         Results(3, value),
         Up(GATHER, 1, account=Account(value=value)),
@@ -196,7 +205,14 @@ def test_types_that_only_python_knows_are_pickled() -> None:
     """Alone, inside of others, and where msgspec refuses the type."""
     codec = Codec(tuple[Path, int], Own | Path, Own)
     parcel = Parcel((Path("/a"), 1), None)
-    for message in (Work((parcel,)), Results(3, Own(4)), Notice(((Own(5), b""),))):
+    messages: list[Any] = [
+        Work(1, False, ((parcel.item,),)),
+        Post((parcel,)),
+        Results(3, Own(4)),
+        Returns(4, ((0, Own(4)),)),
+        Notice(((Own(5), b""),)),
+    ]
+    for message in messages:
         assert codec.message(codec.encode(message)) == message
 
 
