@@ -459,3 +459,56 @@ def test_other_content_of_the_same_size(
     before = [os.stat(target + name).st_ctime_ns for name in (b"", b"/one", b"/two")]
     mirrored(TWO, *words, "--size-only", source, target)
     assert [os.stat(target + name).st_ctime_ns for name in (b"", b"/one", b"/two")] == before
+
+
+def make(path: bytes, kind: str) -> None:
+    if kind == "file":
+        write_file(path, path)
+    elif kind == "link":
+        os.symlink(path, path)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        write_file(make_directory(path) + b"/inner", path)
+
+
+def kept_things(*tops: bytes) -> set[bytes]:
+    """All content that there is, wherever it lies."""
+    found = set()
+    for top in tops:
+        for path in sorted(names_below(top)):
+            whole = os.path.join(top, path)
+            if os.path.islink(whole):
+                found.add(b"to " + os.readlink(whole))
+            elif os.path.isfile(whole):
+                with open(whole, "rb") as stream:
+                    found.add(stream.read())
+    return found
+
+
+@needs_strace
+@pytest.mark.parametrize("what", ["error=EIO", "error=ENOSPC", "error=EPERM", "signal=KILL"])
+@pytest.mark.parametrize("new", ["file", "link", "fifo", "directory"])
+@pytest.mark.parametrize("old", ["file", "link", "directory"])
+def test_what_cannot_be_backed_up_is_not_lost(place: bytes, what: str, new: str, old: str) -> None:
+    """Not by the failure or the kill, nor by what goes on after it, with --resume or without."""
+    if new == old == "directory":
+        return
+    for number, more in enumerate((["--resume"], ["--restart"])):
+        top = make_directory(place, b"%d" % number)
+        source, target, backup = (make_directory(top, side) for side in (b"a", b"b", b"old"))
+        for name in (b"/one", b"/two"):
+            make(source + name, new)
+            make(target + name, old)
+            os.utime(target + name, (1, 1), follow_symlinks=False)
+        had = kept_things(target)
+        words: list[str | bytes] = ["--delete", "--backup-dir", backup, source, target]
+        prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(backup)]
+        prefix += ["-e", f"inject=renameat,renameat2,linkat:{what}:when=1"]
+        code = run_fmirror(None, "-q", "-j1", "--threads=1", *words, prefix=prefix).code
+        assert code != 2
+        assert had <= kept_things(target, backup)
+        mirrored(None, "-j1", "--threads=1", *more, *words)
+        assert had <= kept_things(target, backup)
+        assert kept_things(source) <= kept_things(target)
+        assert not [name for name in names_below(target) if b".fcp-" in name]

@@ -7,8 +7,10 @@ on behind it.
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 
 from pcircle.fs.directories import join_path, open_below
@@ -17,6 +19,8 @@ from pcircle.fs.trouble import trying
 from pcircle.trusted import directory
 from pcircle.walk.choosing import Choose
 
+# Directories have none, nor has each file system, nor may everybody make each.
+_NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -29,17 +33,45 @@ class Backup:
 
     def take(self, root: int, path: bytes, written: bytes, directory_fd: int) -> None:
         """Move what has the name `written` in a directory to where its `path` leads. OSError."""
-        with trying("back up"):
-            if self._fd < 0:
-                self._fd = directory(self._place)
-            above, name = os.path.split(path)
-            fd = os.dup(self._fd)
-            try:
-                for part in filter(None, above.split(b"/")):
-                    fd = _below(fd, part)
-                _give(written, directory_fd, name, fd)
-            finally:
+        with trying("back up"), self._above(path) as fd:
+            _give(written, directory_fd, os.path.basename(path), fd)
+
+    def hold(self, path: bytes, directory_fd: int) -> bool:
+        """Link what lies in a directory to where its `path` leads; whether that was possible.
+
+        So it is in the backup before something else gets its name. OSError.
+        """
+        name = os.path.basename(path)
+        with trying("back up"), self._above(path) as fd:
+            for suffix in count():
+                there = name + b".%d" % suffix if suffix else name
+                try:
+                    os.link(
+                        name, there, src_dir_fd=directory_fd, dst_dir_fd=fd, follow_symlinks=False
+                    )
+                except FileExistsError:
+                    continue
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        return False
+                    raise
+                break
+        return True
+
+    @contextmanager
+    def _above(self, path: bytes) -> Iterator[int]:
+        """The directory of the backup in which a path is, made if need be. OSError."""
+        if self._fd < 0:
+            self._fd = directory(self._place)
+        fd = os.dup(self._fd)
+        try:
+            for part in filter(None, os.path.dirname(path).split(b"/")):
+                inner = _below(fd, part)
                 os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
 
     def move(self, path: bytes, top_fd: int) -> None:
         """As `take`, of a path below an open directory; what it is in keeps its times. OSError."""
@@ -91,19 +123,14 @@ def going(path: bytes, top_fd: int, choose: Choose) -> list[bytes]:
 
 
 def _below(fd: int, name: bytes) -> int:
-    """The directory of this name in an open one, made if need be; the open one is closed."""
-    try:
-        for suffix in count():
-            there = name + b".%d" % suffix if suffix else name
-            with suppress(FileExistsError):
-                os.mkdir(there, 0o700, dir_fd=fd)
-            try:
-                return os.open(there, _FLAGS, dir_fd=fd)
-            except NotADirectoryError:
-                continue  # of an earlier run, when it was a file
-        raise AssertionError  # it counts on for ever
-    finally:
-        os.close(fd)
+    """The directory of this name in an open one, made if need be."""
+    for suffix in count():
+        there = name + b".%d" % suffix if suffix else name
+        with suppress(FileExistsError):
+            os.mkdir(there, 0o700, dir_fd=fd)
+        with suppress(NotADirectoryError):  # of an earlier run, when it was a file
+            return os.open(there, _FLAGS, dir_fd=fd)
+    raise AssertionError  # it counts on for ever
 
 
 def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> None:

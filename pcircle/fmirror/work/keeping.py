@@ -221,8 +221,10 @@ class Keeping:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """See `Keeper`."""
-        if self._backup is None:
+        """See `Keeper`. What was there is in the backup before its name is another's, if it can."""
+        path = join_path(self._path, name)
+        held = self._backup is not None and self._backup.hold(path, directory_fd)
+        if self._backup is None or held:
             try:
                 os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
                 return
@@ -231,11 +233,14 @@ class Keeping:
                     raise
         if not _changed_places(written, name, directory_fd):
             return
-        path = join_path(self._path, written)
-        if self._backup is not None:
-            self._backup.take(self._root, join_path(self._path, name), written, directory_fd)
+        if self._backup is not None and not held:
+            try:
+                self._backup.take(self._root, path, written, directory_fd)
+            except OSError:  # else what is `written`, which is what was there, would be given up
+                _changed_places(written, name, directory_fd)
+                raise
         elif stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
-            self.aside.append((self._root, path, join_path(self._path, name)))
+            self.aside.append((self._root, join_path(self._path, written), path))
         else:
             os.unlink(written, dir_fd=directory_fd)
 
