@@ -64,7 +64,7 @@ class Bundles(Generic[I, R]):
         """How many slots are here and not sent back, complete ones included."""
         return len(self._slots) + sum(len(taken.done) for taken in self._unsent.values())
 
-    def give(self, parcels: Iterable[Parcel[I]], *, is_answer: bool) -> Work[I]:
+    def give(self, parcels: Iterable[Parcel[I]], *, is_answer: bool, rest: int = 0) -> Work[I]:
         """What is sent for these parcels; their joins await its results."""
         groups: dict[JoinRef | None, list[I]] = {}
         for parcel in parcels:
@@ -77,7 +77,7 @@ class Bundles(Generic[I, R]):
                 for slot, (parent, items) in enumerate(groups.items())
                 if parent is not None
             }
-        return Work(number, is_answer, tuple(map(tuple, groups.values())))
+        return Work(number, is_answer, tuple(map(tuple, groups.values())), rest)
 
     def take(self, source: int, work: Work[I]) -> Iterator[Parcel[I]]:
         """The parcels that came; their parents are proxies."""

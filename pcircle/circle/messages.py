@@ -132,12 +132,14 @@ class Work(msgspec.Struct, Generic[I], frozen=True, tag="w", array_like=True):
     """A victim's share of its queue, grouped by the joins that the items belong to. Basic.
 
     `Returns` for it has the victim's number of the `bundle`; 0 if the items have no joins. It is
-    the answer to an `Ask`, or has been pushed to somebody who waits.
+    the answer to an `Ask`, or has been pushed to somebody who waits. Of a large share it is a part,
+    and `rest` items are to come.
     """
 
     bundle: int
     is_answer: bool
     groups: tuple[tuple[I, ...], ...]
+    rest: int = 0
 
 
 class Returns(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):

@@ -131,8 +131,7 @@ def victims_of(policy: str, nodes: Nodes) -> Victims:
     return RandomVictims(nodes.rank, nodes.size)
 
 
-_FIRST_PAUSE_S = 0.001
-_LONGEST_PAUSE_S = 0.25
+_PAUSES_S = (0.1, 0.2, 0.4)
 _ENOUGH = 16  # parcels for a rank
 
 
@@ -140,8 +139,7 @@ class Thief:
     """One rank's requests for work.
 
     It has so many `tries` when it runs dry, one after the other. Then it waits, and asks now and
-    then whom its neighbours may not reach: after pauses, each twice as long as the last, up to a
-    quarter of a second. After that, which is less than a second in all, it is silent.
+    then whom its neighbours may not reach. After that, which is less than a second, it is silent.
     """
 
     def __init__(self, victims: Victims, tries: int, rng: Random) -> None:
@@ -151,7 +149,7 @@ class Thief:
         self.tells = not tries  # and the neighbours need not be told at once
         self.victims = victims
         self._tries = self._left = tries
-        self._pause_s = _LONGEST_PAUSE_S / 8
+        self._pauses = 0
         self._rng = rng
 
     def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
@@ -159,9 +157,9 @@ class Thief:
         if self.asked is not None or not self._tries:
             return None
         if self.waits:
-            if self.ask_at_s is None and self._pause_s <= _LONGEST_PAUSE_S:
-                self.ask_at_s = now_s + self._pause_s * (0.5 + self._rng.random())
-                self._pause_s *= 2
+            if self.ask_at_s is None and self._pauses < len(_PAUSES_S):
+                self.ask_at_s = now_s + _PAUSES_S[self._pauses] * (0.5 + self._rng.random())
+                self._pauses += 1
             self.tells = self.tells or self.ask_at_s is None
             if self.ask_at_s is None or now_s < self.ask_at_s:
                 return None
@@ -182,7 +180,7 @@ class Thief:
         """There is work, however it came."""
         self.waits = self.tells = not self._tries
         self.ask_at_s = None
-        self._left, self._pause_s = self._tries, _FIRST_PAUSE_S
+        self._left, self._pauses = self._tries, 0
 
     def refused(self) -> None:
         """The request brought nothing."""
@@ -221,6 +219,7 @@ class Sharing(Generic[I, R]):
         self._most = max(settings.share_limit, _ENOUGH * place.size)
         self._taker = 0  # who is being served
         self._rest = 0  # of its share, in parcels
+        self._announced: dict[int, int] = {}  # parcels, by who is to send them
 
     @property
     def is_waited_for(self) -> bool:
@@ -239,6 +238,8 @@ class Sharing(Generic[I, R]):
         and fro for as long as the workers are busy.
         """
         out: Outgoing = []
+        self._announced.clear()
+        self._rest = 0
         request = self.thief.ask(now_s, lost)
         if request is not None:
             self.activity.asked += 1
@@ -262,35 +263,42 @@ class Sharing(Generic[I, R]):
     def serve(self) -> Outgoing:
         """All workers here are busy: push what is left to those who wait, half to each.
 
-        A large share goes in several messages. It ends where each rank would have enough for a
-        while: what is more stays here, and may be on disk.
+        A large share goes in several messages, and what is to come counts as what is here: half of
+        it goes on to the next one, part by part. A share ends where each rank would have enough for
+        a while: what is more stays here, and may be on disk.
         """
         out: Outgoing = []
         queue = self._queue
-        self._rest = min(self._rest, len(queue))
         while queue.stealable():
+            all_of_it = len(queue) + sum(self._announced.values())
+            self._rest = min(self._rest, all_of_it)
             if not self._rest:
                 if not self.lifelines.has_waiters:
                     break
                 self._taker = self.lifelines.newest()
-                self._rest = min(equal_share(len(queue), self._rng), self._most)
+                self._rest = min(equal_share(all_of_it, self._rng), self._most)
             share = min(self._rest, self._share_limit)
             if queue.gathers(share):
                 break
-            before = len(queue)
-            out.append(self._give(self._taker, share, is_answer=False))
-            self._rest -= before - len(queue)
+            self._rest -= min(share, queue.stealable())
+            out.append(self._give(self._taker, share, is_answer=False, rest=self._rest))
         return out
 
-    def _give(self, thief: int, count: int, *, is_answer: bool) -> tuple[int, Message]:
+    def _give(
+        self, thief: int, count: int, *, is_answer: bool, rest: int = 0
+    ) -> tuple[int, Message]:
         self.activity.given += 1
         self.lifelines.gave(thief)
         parcels = self._queue.steal(min(count, self._share_limit))
-        return thief, self.bundles.give(parcels, is_answer=is_answer)
+        return thief, self.bundles.give(parcels, is_answer=is_answer, rest=rest)
 
     def got(self, source: int, work: Work[I]) -> None:
         """Work has come; `bundles.take` makes parcels of it."""
         self.lifelines.got(source)
+        if work.rest:
+            self._announced[source] = work.rest
+        else:
+            self._announced.pop(source, None)
         if work.is_answer:
             self.thief.served()
         self.activity.got += 1

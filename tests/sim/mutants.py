@@ -175,13 +175,13 @@ class WithForgottenChild(Engine[Any, Any]):
         super().__init__(*arguments, **named)
         self.sharing.bundles.give = self._give  # type: ignore[method-assign]
 
-    def _give(self, parcels: Iterable[Parcel[Any]], *, is_answer: bool) -> Work[Any]:
+    def _give(self, parcels: Iterable[Parcel[Any]], **named: Any) -> Work[Any]:
         parcels = list(parcels)
         for parcel in parcels:
             if parcel.parent is not None and parcel.parent.number:
                 self.joins.peek(parcel.parent.number).pending -= 1
         bundles = self.sharing.bundles
-        return type(bundles).give(bundles, parcels, is_answer=is_answer)
+        return type(bundles).give(bundles, parcels, **named)
 
 
 class WithUncountedRefusals(Engine[Any, Any]):

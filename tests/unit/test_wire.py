@@ -67,7 +67,7 @@ MESSAGES = [
     Refuse(),
     Wait(),
     Work(3, True, (ITEMS[:4], ITEMS[4:])),
-    Work(0, False, (ITEMS,)),
+    Work(0, False, (ITEMS,), 2**40),
     Post(PARCELS),
     Returns(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
     Results(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
