@@ -49,8 +49,11 @@ RECORDS, COMMIT = b"fcpR", b"fcpC"
 _HEAD = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 16 << 20  # of a frame's payload: a greater length is damage, or malice
-_FRAME_BYTES = 64 << 10
-_RESERVE_BYTES = 256 << 10
+_RESERVED_BYTES = 256 << 10  # ahead of what is written, by a rank of few
+_LEAST_RESERVED_BYTES = 16 << 10  # by one of any number
+_TOGETHER_BYTES = 256 << 20  # by all ranks, while that is enough for each
+_FRAMES = 4  # that are reserved
+_MARK_BYTES = 4 << 10  # for the mark of a commit, and what else comes with a frame
 HASH_BYTES = 8
 # Of a file system that can't reserve, under a C library that does not do it by writing.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -151,6 +154,11 @@ def add_counts(a: Counts, b: Counts) -> Counts:
     return tuple(map(sum, zip(a, b, strict=True))) if a and b else a or b
 
 
+def reserved_bytes(ranks: int) -> int:
+    """How much each of so many ranks reserves: 256 MiB of them all, but enough for a commit."""
+    return max(_LEAST_RESERVED_BYTES, min(_RESERVED_BYTES, _TOGETHER_BYTES // ranks))
+
+
 class Keys:
     """Names for what is recorded, by a checkpoint's secret of 8 bytes."""
 
@@ -198,13 +206,18 @@ def frame(keys: Keys, magic: bytes, epoch: int, payload: bytes) -> bytes:
 
 
 class Journal:
-    """A rank's journal, open for appending. Any thread may use it.
+    """A rank's journal, open for appending. Any thread may use it. NoSpace if it can't be written.
 
-    `directory_fd` is the checkpoint's; the file is made when there is
-    something to be written. NoSpace if it can't be.
+    `directory_fd` is the checkpoint's; the file is made when there is something to be written.
+
+    Space is reserved ahead, `reserved_bytes` at a time, and before less is left of it than a commit
+    takes: a full disk must not keep from the journal what a full disk interrupts. So frames are as
+    large as there is space for them.
     """
 
-    def __init__(self, directory_fd: int, name: bytes, keys: Keys) -> None:
+    def __init__(
+        self, directory_fd: int, name: bytes, keys: Keys, reserved_bytes: int = _RESERVED_BYTES
+    ) -> None:
         self.committed = 0
         self.bytes = 0
         self._directory_fd = directory_fd
@@ -213,16 +226,21 @@ class Journal:
         self._encode = msgspec.msgpack.Encoder().encode
         self._lock = threading.Lock()
         self._fd: int | None = None
-        self._reserved = 0
+        self._is_made = self._was_reserved = False
+        self._ahead_bytes = reserved_bytes
+        self._frame_bytes = reserved_bytes // _FRAMES
+        self._reserved = 0  # up to there
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._pending_epoch = 0
         self._epoch = 1  # which the rank is in
 
     def reserve(self) -> None:
-        """Make the file, with space for what is written first; not if there is none."""
-        with self._lock, suppress(NoSpace):
-            self._write(b"")
+        """Make the file, with space for what is written first; not if there is none. Once."""
+        if not self._was_reserved:
+            self._was_reserved = True
+            with self._lock, suppress(NoSpace):
+                self._write(b"")
 
     def enter(self, epoch: int) -> None:
         """What is added from now on is of this epoch, or of a later one."""
@@ -245,7 +263,7 @@ class Journal:
                 self._pending.append(_LENGTH.pack(len(data)))
                 self._pending.append(data)
                 self._pending_bytes += len(data) + _LENGTH.size
-            if now or self._pending_bytes >= _FRAME_BYTES:
+            if now or self._pending_bytes >= self._frame_bytes:
                 self._flush()
             return epoch
 
@@ -255,8 +273,13 @@ class Journal:
             self._flush()
 
     def commit(self, epoch: int, counts: Named) -> None:
-        """Mark that the epoch is committed, and bring it to disk. `counts` are this rank's."""
+        """Mark that the epoch is committed, and bring it to disk. `counts` are this rank's.
+
+        A rank that has neither done nor counted anything has no journal: the marks of others do.
+        """
         with self._lock:
+            if not (self._is_made or self._pending or counts):
+                return
             self._flush()
             self._write(frame(self._keys, COMMIT, epoch, self._encode(counts)))
             self.committed = epoch
@@ -291,23 +314,28 @@ class Journal:
             if self._fd is None:
                 # To be read as well: so the C library reserves where the file system can't.
                 flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-                if not self._reserved:  # else it was made before, and closed
+                if not self._is_made:  # else it was closed
                     flags |= os.O_CREAT | os.O_EXCL
                 self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
-            if self.bytes + len(data) >= self._reserved:
-                # A full disk must not keep from the journal what a full disk interrupts.
-                self._reserved = self.bytes + len(data) + _RESERVE_BYTES
-                self._reserve(self._fd)
+                self._is_made = True
+            end = self.bytes + len(data)
+            if end + self._frame_bytes + _MARK_BYTES > self._reserved:
+                self._reserve(self._fd, end)
             self.bytes += write_at(self._fd, data, self.bytes)
         except OSError as error:
             raise _cannot(error) from error
 
-    def _reserve(self, fd: int) -> None:
+    def _reserve(self, fd: int, end: int) -> None:
+        """Reserve space behind `end`; if there is none, what was reserved must do. OSError."""
+        until = end + self._ahead_bytes
         try:
-            os.posix_fallocate(fd, self.bytes, self._reserved - self.bytes)
+            os.posix_fallocate(fd, self.bytes, until - self.bytes)
         except OSError as error:
             if error.errno not in _NOT_HERE:
-                raise
+                if end > self._reserved:
+                    raise
+                return
+        self._reserved = until
 
 
 def _cannot(error: OSError) -> NoSpace:

@@ -10,15 +10,26 @@ import os
 from collections.abc import Callable, Sequence
 
 from pcircle.checkpoint.disk import Disk
-from pcircle.checkpoint.journal import Journal, Keys, Made, Named, Names, Part, Record
+from pcircle.checkpoint.journal import (
+    Journal,
+    Keys,
+    Made,
+    Named,
+    Names,
+    Part,
+    Record,
+    reserved_bytes,
+)
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import journal_name
 
 
 class Recorder(Disk):
-    """The records of one rank."""
+    """The records of one rank of `size`."""
 
-    def __init__(self, plan: JournalPlan, rank: int, beside: Recorder | None = None) -> None:
+    def __init__(
+        self, plan: JournalPlan, rank: int, size: int, beside: Recorder | None = None
+    ) -> None:
         super().__init__(beside)
         self._some: list[Callable[[], Record]] = []
         self.keys: Keys
@@ -30,13 +41,14 @@ class Recorder(Disk):
         self.keys = Keys(plan.secret)
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._fd = fd
-        self.journal = Journal(fd, journal_name(plan.run, rank), self.keys)
-        self.journal.reserve()
+        name = journal_name(plan.run, rank)
+        self.journal = Journal(fd, name, self.keys, reserved_bytes(size))
 
     # ---- the item at hand ------------------------------------------------------
 
     def begin(self) -> None:
-        """An item begins."""
+        """An item begins. Before the first one there must be space for what it will have done."""
+        self.journal.reserve()
         self._some.clear()
 
     def add(self, record: Record) -> None:

@@ -166,6 +166,19 @@ def test_memory_is_that_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert peak < 12 << 20
 
 
+def test_a_batch_is_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_BATCH_BYTES", 16 << 20)
+    place = os.fsencode(tmp_path / "place")
+    _write(place, 3, [(b"%04d" % number, bytes(100_000)) for number in range(400)], Random(1))
+    tracemalloc.start()
+    try:
+        assert sum(map(len, result(place, 3))) == 400 * 100_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 << 20
+
+
 def test_sorting_much_needs_few_descriptors() -> None:
     """Runs are merged by the dozen before there are too many."""
     opened = len(os.listdir("/proc/self/fd"))

@@ -78,7 +78,7 @@ def worker(
 ) -> Worker:
     """The worker of a rank, or that of its thread of this `number`, beside the `first`."""
     counters = Counters()
-    recorder, disk = _journal(plan, rank, first)
+    recorder, disk = _journal(plan, rank, size, first)
     sides = Sides(plan, None if disk is None else disk.opened, is_first=first is None)
     limits = limits_of(plan, size) if first is None else first.limits
     signer = None
@@ -127,10 +127,12 @@ def worker(
     )
 
 
-def _journal(plan: Plan, rank: int, first: Worker | None) -> tuple[Recorder | None, Disk | None]:
+def _journal(
+    plan: Plan, rank: int, size: int, first: Worker | None
+) -> tuple[Recorder | None, Disk | None]:
     """The recorder, if there is a checkpoint; and what has to be on disk, for whichever reason."""
     if plan.journal is not None:
-        recorder = Recorder(plan.journal, rank, None if first is None else first.recorder)
+        recorder = Recorder(plan.journal, rank, size, None if first is None else first.recorder)
         return recorder, recorder
     return None, Disk(None if first is None else first.disk) if plan.verify else None
 

@@ -1,0 +1,94 @@
+"""The space that journals reserve: enough for a commit when the disk is full, and little in all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+import pytest
+
+from pcircle.checkpoint.index import Places
+from pcircle.checkpoint.journal import Journal, Keys, Names, reserved_bytes
+from pcircle.checkpoint.resumed import journal_name, read_history
+from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.transfer.counters import Counters
+
+SECRET = b"8 bytes!"
+KEYS = Keys(SECRET)
+ALL_COUNTS = dict.fromkeys(Counters.names, 1 << 60)
+
+
+def test_many_ranks_reserve_little() -> None:
+    assert reserved_bytes(1) == reserved_bytes(1000) == 256 << 10
+    assert 5000 * reserved_bytes(5000) <= 256 << 20
+    assert 100_000 * reserved_bytes(100_000) < 2 << 30
+
+
+def fill(path: bytes) -> None:
+    """Take all the space that there is."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    for size in (1 << 16, 1 << 12, 1):
+        full = False
+        while not full:
+            try:
+                os.write(fd, bytes(size))
+            except OSError as error:
+                full = error.errno == errno.ENOSPC
+    os.close(fd)
+
+
+def record(number: int, rng: Random) -> Names:
+    return Names(number.to_bytes(16, "big"), rng.randbytes(8 * rng.randrange(1, 40)), {}, 1)
+
+
+@pytest.mark.parametrize("ranks", [1, 4000, 100_000])
+def test_what_was_done_is_committed_on_a_full_disk(
+    ranks: int, mount_tmpfs: Callable[[str], bytes]
+) -> None:
+    """Whenever the disk becomes full: of what was recorded until then nothing is lost."""
+    place = mount_tmpfs("size=3m")
+    for seed in range(25):
+        rng = Random(seed)
+        checkpoint = Checkpoint.make(place + b"/checkpoint")
+        checkpoint.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+        journal = Journal(checkpoint.fd, journal_name(1, 0), KEYS, reserved_bytes(ranks))
+        journal.reserve()
+        number, until = 0, rng.randrange(-10_000, 3 * reserved_bytes(ranks))
+        while journal.bytes < until:
+            journal.add([record(number, rng)])
+            number += 1
+        journal.flush()
+        fill(place + b"/filler")
+        left = reserved_bytes(ranks) // 4  # that a journal may hold
+        while left > 400:
+            journal.add([one := record(number, rng)])
+            number, left = number + 1, left - len(msgspec.msgpack.encode(one)) - 4
+        journal.commit(1, ALL_COUNTS)
+        journal.close()
+        os.unlink(place + b"/filler")
+        places = Places(checkpoint.fd)
+        history = read_history(checkpoint, KEYS, places)
+        found = sum(len(some) for some in places.committed(history.commits)) // 36
+        places.close()
+        assert (found, history.trouble, history.counts) == (number, (), ALL_COUNTS), seed
+        checkpoint.remove()
+        checkpoint.close()
+
+
+def test_a_rank_without_work_has_no_journal(place: bytes) -> None:
+    checkpoint = Checkpoint.make(place + b"/checkpoint")
+    idle, busy = (Journal(checkpoint.fd, journal_name(1, rank), KEYS) for rank in range(2))
+    busy.reserve()
+    busy.add([record(1, Random(1))])
+    for journal in (idle, busy):
+        journal.flush()
+        journal.commit(1, {} if journal is idle else {"found": 1})
+        journal.close()
+    assert os.listdir(checkpoint.path) == [journal_name(1, 1)]
+    idle.commit(2, {"found": 2})
+    idle.close()
+    assert read_history(checkpoint, KEYS).counts == {"found": 3}
+    checkpoint.close()

@@ -1,0 +1,31 @@
+"""A tool that tells on standard error how large the plan is that rank 0 sends down the tree.
+
+``python -m tests.runtime.opening TOOL ARGUMENT...``
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pcircle.entry import command
+from pcircle.runtime import Program, job
+from pcircle.runtime.signals import Signals
+from pcircle.transport.contract import Delivery, Lost, Transport
+
+_usual = job._open
+
+
+def opened(
+    program: Program, transport: Transport, signals: Signals
+) -> tuple[job._Opening, list[Delivery | Lost]]:
+    """As usual; rank 0 tells of it."""
+    opening, early = _usual(program, transport, signals)
+    if transport.rank == 0:
+        print(f"plan of {len(opening.plan)} bytes", file=sys.stderr, flush=True)
+    return opening, early
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    job._open = opened
+    sys.exit(command(sys.argv[0])())
