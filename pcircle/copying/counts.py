@@ -23,6 +23,7 @@ class Counts(Counting):
     """Running counts of one thread's entries; any thread may read them.
 
     `sized` are the entries whose size is known, `skipped` those that were left as they were.
+    `recalled` are files that were read although they are offline.
     `lost_` are entries by what of them could not be kept.
     """
 
@@ -33,6 +34,7 @@ class Counts(Counting):
     skipped: int
     bytes_found: int
     bytes_done: int
+    recalled: int
     lost_xattr: int
     lost_acl: int
     lost_flags: int

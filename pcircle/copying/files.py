@@ -196,6 +196,7 @@ class Copier:
                 return LINKED
             if not early and self.means.stays(source_fd, source, target_fd, name):
                 return COPIED
+            self.means.recalls.see(source, source_fd, status)
             if status.st_size > self._settings.large_bytes:
                 keeper = self.names.keeper
                 if keeper is None or not keeper.has_content(name, fd, status):

@@ -11,6 +11,7 @@ from pcircle.copying.counts import HARD_LINKS, Counts
 from pcircle.copying.extras import Extras
 from pcircle.copying.observing import Observer, Watch
 from pcircle.copying.settings import Settings
+from pcircle.fs.data import Recalls
 from pcircle.fs.trouble import Changed, trying
 
 
@@ -36,6 +37,7 @@ class Means:
         self.extras = extras
         self.names = extras.names
         self.watch = Watch(observers)
+        self.recalls = Recalls(counts, follow=settings.follow)
         self.is_stopping: Callable[[], bool] = bool
 
     def is_one_of_several(self, status: os.stat_result, source_fd: int) -> bool:

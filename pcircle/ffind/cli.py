@@ -12,6 +12,7 @@ from pcircle.ui.arguments import (
     POLITE,
     Bare,
     Parser,
+    add_offline,
     add_output,
     add_patterns,
     add_performance,
@@ -88,6 +89,7 @@ def parser() -> FindParser:
     add_plans(add)
     add = p.add_argument_group("Filters", "Patterns are those of rsync.").add_argument
     add_patterns(add)
+    add_offline(add)
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
     add_safety(p)
     add = add_performance(p).add_argument
@@ -109,8 +111,6 @@ def parser() -> FindParser:
         group=None,
         kind=None,
         match=None,
-        skip_offline=False,
-        recall=False,
     )
     return p
 

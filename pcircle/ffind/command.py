@@ -190,6 +190,8 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
                 raise UsageError(f"--stat=never: {_said(typed.words, node)} looks entries up")
         if ordered and needs_order(typed):
             raise UsageError("--stat=never: the order needs entries looked up")
+        if typed.skip_offline:
+            raise UsageError("--stat=never cannot be combined with --skip-offline")
 
 
 def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
@@ -205,7 +207,7 @@ def _refuse_with_index(typed: argparse.Namespace, parsed: Parsed) -> None:
             raise UsageError(f"--in: {said} needs the file system")
     if typed.filters:
         raise UsageError("--in cannot be combined with filters; see -exclude")
-    for option in ("polite", "strict_operands"):
+    for option in ("polite", "strict_operands", "skip_offline"):
         if getattr(typed, option):
             raise UsageError(f"--in cannot be combined with --{option.replace('_', '-')}")
 

@@ -48,9 +48,10 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from pcircle.buffers import anonymous
+from pcircle.fs.directories import join_path
 from pcircle.fs.lustre import is_released
 from pcircle.mounts import type_of_device
 from pcircle.writing import write_at
@@ -302,15 +303,57 @@ class Tiers:
         """
         if not stat.S_ISREG(status.st_mode) or not status.st_size or status.st_blocks > 1:
             return False
-        device = status.st_dev
-        if device not in self._types:
-            self._types[device] = type_of_device(device)
-        type_ = self._types[device]
+        type_ = self._type_of(status.st_dev)
         if type_ == b"lustre":
             try:
                 path = b"/proc/self/fd/%d/%b" % (directory_fd, name)
                 return is_released(path, follow=self._follow)
             except OSError:
                 return False  # the tool will find out why
-        known = type_ is not None and type_ not in _UNTIERED
-        return known and not status.st_blocks and status.st_size > _INLINE_BYTES
+        return (
+            not status.st_blocks and status.st_size > _INLINE_BYTES and self.may_have(status.st_dev)
+        )
+
+    def may_have(self, device: int) -> bool:
+        """Whether an archive may be behind the file system of this number."""
+        type_ = self._type_of(device)
+        return type_ is not None and type_ not in _UNTIERED
+
+    def _type_of(self, device: int) -> bytes | None:
+        if device not in self._types:
+            self._types[device] = type_of_device(device)
+        return self._types[device]
+
+
+class Recalling(Protocol):
+    """The counters of who reads files: offline ones among them."""
+
+    recalled: int
+
+
+class Recalls:
+    """Counts offline files before they are read, on one thread; `tell` is called for the first.
+
+    It gets the root and the path. `place` are root and path of the directory that names are in.
+    """
+
+    def __init__(self, counts: Recalling, *, follow: bool = False) -> None:
+        self.place = (0, b"")
+        self.tell: Callable[[int, bytes], None] | None = None
+        self._told = False
+        self._counts = counts
+        self._tiers = Tiers(follow=follow)
+
+    def may_be_in(self, directory_fd: int) -> bool:
+        """Whether a file of this directory may be offline."""
+        return self._tiers.may_have(os.fstat(directory_fd).st_dev)
+
+    def see(self, name: bytes, directory_fd: int, status: os.stat_result) -> None:
+        """A file of this name and status is to be read."""
+        if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
+            return
+        self._counts.recalled += 1
+        if self.tell is not None and not self._told:
+            self._told = True
+            root, path = self.place
+            self.tell(root, join_path(path, name))

@@ -8,9 +8,11 @@ from pcircle.tool.counters import Entries
 class Counters(Entries):
     """Counts of a worker, of a rank or of all; written by the worker, read by the main thread.
 
-    `sized` are the entries whose size is known.
+    `sized` are the entries whose size is known, `recalled` files that were read although they are
+    offline.
     """
 
     sized: int
     bytes_found: int
     bytes_done: int
+    recalled: int

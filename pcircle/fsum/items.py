@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Identity, Place, Portion, Tree
 from pcircle.walk.sink import Gather, Merge, Seal
 
@@ -57,7 +57,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     digest: bytes
 
 
-Notice: TypeAlias = Failure | Difference
+Notice: TypeAlias = Failure | Recalled | Difference
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -91,6 +91,13 @@ class Plan(msgspec.Struct, frozen=True):
         """Whether sizes and times are wanted beside the digests."""
         return self.parts is not None or self.against is not None
 
+    def shown(self, root: int, path: bytes) -> bytes:
+        """An entry's path, as the user knows it."""
+        base = self.roots[root]
+        if self.listed:
+            return path
+        return base.shown if base.name or not path else os.path.join(base.shown, path)
+
     def reach(self, *, is_first: bool) -> Directories:
         """The directories below the roots, for a part of a rank's task; `is_first` as there."""
         return open_roots(self.roots, self.directory, self.identify, is_first=is_first)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.buffers import aligned
-from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.data import Recalls, data_ranges, may_have_holes
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
@@ -54,6 +54,7 @@ class Reader(Accounts):
         self._counters = counters
         self._signer = signer
         self._detailed = plan.detailed
+        self.recalls = Recalls(counters)
         self._small = aligned(_SMALL_BYTES + 1)
         self._add = signer.adder()
         self._piece = aligned(_PIECE_BYTES)
@@ -69,6 +70,7 @@ class Reader(Accounts):
         open_, readv, close, now_s = os.open, os.readv, os.close, time.monotonic
         add, buffer, whole, more = self._add, self._small, [self._small], [bytearray(1)]
         others: list[bytes] = []
+        see = self.recalls.see if self.recalls.may_be_in(directory_fd) else None
         tried = size = told = told_bytes = larger = 0
         look_s = 0.0
         for name in names:
@@ -79,7 +81,14 @@ class Reader(Accounts):
                 others.append(name)
                 continue
             try:
-                count = readv(fd, whole)
+                count = 0
+                if see is not None:
+                    status = os.fstat(fd)
+                    count = status.st_size
+                    if count <= _SMALL_BYTES:  # else it is seen when its turn comes
+                        see(name, directory_fd, status)
+                if count <= _SMALL_BYTES:
+                    count = readv(fd, whole)
                 # What is one read's whole content is the same from beginning to end.
                 if count > _SMALL_BYTES or readv(fd, more):
                     others.append(name)
@@ -118,6 +127,7 @@ class Reader(Accounts):
             fd = os.open(name, FLAGS, dir_fd=directory_fd)
         try:
             status = os.fstat(fd)
+            self.recalls.see(name, directory_fd, status)
             size = status.st_size
             if size <= _SMALL_BYTES and status.st_mode & _KIND_BITS == stat.S_IFREG:
                 # One byte more is asked for than there should be.

@@ -17,6 +17,7 @@ from pcircle.fsum.reader import Reader
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.signature import Signer
+from pcircle.tool.failures import tell_recalls
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open, child_of
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -77,6 +78,7 @@ class SumVisitor(Visitor[Part]):
         counters.sized += 1
         counters.found += count
         enough = _patience(context)
+        self._reader.recalls.place = above.root, join_path(above.path, name)
         tried, others = self._reader.small(files, source.fd, enough)
         if tried == count and not others:
             path = join_path(above.path, name)
@@ -171,6 +173,7 @@ class SumVisitor(Visitor[Part]):
 
     def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
+        tell_recalls(self._reader.recalls, self._plan.shown, context)
         self._signer.clear()
 
     def resume(self, base: Open[Part], context: Context[Any]) -> None:
@@ -186,6 +189,7 @@ class SumVisitor(Visitor[Part]):
     ) -> None:
         """See `Visitor`: what takes too long is handed back."""
         fd = fds[0]
+        self._reader.recalls.place = where.root, where.path
         for name in names.links:
             if self._one(where, name, self._reader.link, fd, context):
                 self._counters.links += 1

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from pcircle.buffers import aligned
+from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
@@ -28,7 +29,7 @@ from pcircle.guards import require_type
 from pcircle.runtime import Context
 from pcircle.signature.checksums import Listed as Line
 from pcircle.signature.checksums import new_hasher
-from pcircle.tool.failures import Accounts, Failure
+from pcircle.tool.failures import Accounts, Failure, Recalled, tell_recalls
 from pcircle.walk.items import Batch, Place, Portion, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.tasks import WalkTask
@@ -50,7 +51,7 @@ class Expected(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
 
 
 Item: TypeAlias = Tree | Portion | Batch | Expected
-Notice: TypeAlias = Failure | Digest | Difference
+Notice: TypeAlias = Failure | Recalled | Digest | Difference
 
 
 class WholeTask(WalkTask[Item, bool]):
@@ -163,6 +164,11 @@ class WholeFiles(Visitor[bool]):
         self.accounts = WholeAccounts(plan, counters)
         self._piece = aligned(_PIECE_BYTES)
         self._found: list[Digest] = []  # by the item
+        self._recalls = Recalls(counters, follow=plan.listed)
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        tell_recalls(self._recalls, self._plan.shown, context)
 
     # ---- directories -----------------------------------------------------------
 
@@ -224,6 +230,7 @@ class WholeFiles(Visitor[bool]):
         until_s = time.monotonic() + _BATCH_S
         files, weight = names.files, where.weight
         max_bytes = LARGE_BYTES if isinstance(where, Open) else None
+        self._recalls.place = where.root, where.path
         for done, name in enumerate(files, 1):
             path = join_path(where.path, name)
             try:
@@ -236,7 +243,7 @@ class WholeFiles(Visitor[bool]):
                     context.spawn(list(handed_back(where, [name])))
                 else:
                     self._counters.weight += weight
-                    self._found.append(Digest(shown_as(self._plan, where.root, path), digest))
+                    self._found.append(Digest(self._plan.shown(where.root, path), digest))
             if time.monotonic() > until_s or context.stopping:
                 context.spawn(list(handed_back(where, files[done:])))
                 break
@@ -254,6 +261,8 @@ class WholeFiles(Visitor[bool]):
                 raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
             if max_bytes is not None and before.st_size > max_bytes:
                 return None
+            if directory_fd is not None:
+                self._recalls.see(name, directory_fd, before)
             at = 0
             while True:
                 if before.st_size > _PIECE_BYTES and not at % _AHEAD_BYTES:
@@ -289,13 +298,5 @@ class WholeAccounts(Accounts):
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """See `Accounts`."""
-        shown = shown_as(self._plan, root, path)
+        shown = self._plan.shown(root, path)
         return Failure(shown, doing or "read", *told(error), root, path, kind_of(error))
-
-
-def shown_as(plan: Plan, root: int, path: bytes) -> bytes:
-    """An entry's path, as the user knows it."""
-    base = plan.roots[root]
-    if base.name or plan.listed:
-        return path if plan.listed else base.shown
-    return os.path.join(base.shown, path) if path else base.shown

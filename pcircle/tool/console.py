@@ -22,12 +22,13 @@ from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
 from pcircle.tool.actions import Lines
 from pcircle.tool.counters import reported
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, Recalled
 from pcircle.tool.options import Common
 from pcircle.tool.results import Results
 from pcircle.ui import progress
 from pcircle.ui.capping import Capped
 from pcircle.ui.errorlog import LogFile
+from pcircle.ui.names import show
 from pcircle.ui.pace import Known, Pace
 from pcircle.ui.report import (
     FAILURES_KEPT,
@@ -100,6 +101,7 @@ class Console(Observer[R]):
         self._planned = planned
         self.planned = 0  # entries
         self._unlisted = 0  # entries
+        self._is_warned = False  # of files that are offline
         self._began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -161,9 +163,18 @@ class Console(Observer[R]):
                     self._write(self._planned, value.planned, "plan")
                 if value.said:
                     self.results.text([value.said])
+            elif isinstance(value, Recalled):
+                said += self._recalled(value)
             else:
                 said += self.remark(value)
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
+
+    def _recalled(self, file: Recalled) -> Iterable[str]:
+        """The warning of the first file that is fetched from an archive."""
+        if not (self._is_warned or self.quiet):
+            self._is_warned = True
+            what = f"'{show(file.path)}' is offline, and is fetched from its archive to be read"
+            yield f"{self.tool}: warning: {what}; --skip-offline leaves such files out"
 
     def log(self, lines: bytes) -> None:
         self._write(self._log, lines, "error log")
@@ -216,9 +227,11 @@ class Console(Observer[R]):
                 except OSError as error:
                     self._fail_log(what, error)
         counted: list[Any] = [self.counted(counts) for counts in outcome.counts]
-        offline = sum(each.offline for each in counted)
-        if offline and not self.quiet:
-            self.note(f"{self.tool}: {plural(offline, 'offline file', 'offline files')} left out")
+        for name, what in (("offline", "left out"), ("recalled", "read")):
+            # Not every tool reads files.
+            count = sum(getattr(each, name, 0) for each in counted)
+            if count and not self.quiet:
+                self.note(f"{self.tool}: {plural(count, 'offline file', 'offline files')} {what}")
         code, reasons = outcome.code, list(outcome.reasons)
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))

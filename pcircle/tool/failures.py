@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -14,6 +15,9 @@ from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
 from pcircle.ui.report import FailedEntry, error_name
 from pcircle.walk.roots import Root
+
+if TYPE_CHECKING:
+    from pcircle.fs.data import Recalls
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, tag="f"):
@@ -46,6 +50,19 @@ def failure_of(root: Root, number: int, path: bytes, doing: str, error: OSError)
     entry = b"" if root.name else path
     shown = os.path.join(root.shown, entry) if entry else root.shown
     return Failure(shown, doing, *told(error), number, entry, kind_of(error))
+
+
+class Recalled(msgspec.Struct, frozen=True, array_like=True, tag="recalled"):
+    """A file that is offline, and about to be read."""
+
+    path: bytes
+
+
+def tell_recalls(
+    recalls: Recalls, shown: Callable[[int, bytes], bytes], context: Context[Any]
+) -> None:
+    """Have the first file that is recalled told, by the item at hand; `shown` makes its path."""
+    recalls.tell = lambda root, path: context.note([Recalled(shown(root, path))])
 
 
 class Failing(Protocol):

@@ -15,7 +15,7 @@ import msgspec
 
 from pcircle.copying.settings import Stamp
 from pcircle.tool.actions import Lines
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import Batch, Place, Portion, Tree
 
 ANYWHERE = Place((0, 0), (0, 0), (0, 0))
@@ -210,7 +210,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 VERIFYING = "verify"
 """What was tried, of a failure whose copy is not what was copied."""
 
-Notice: TypeAlias = Failure | Remark | Skipped | Lines
+Notice: TypeAlias = Failure | Recalled | Remark | Skipped | Lines
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

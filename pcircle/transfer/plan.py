@@ -73,6 +73,13 @@ class Plan(Settings, frozen=True, kw_only=True):
     acts: Wanted = Wanted()
     strict: bool = False
 
+    def shown(self, root: int, path: bytes) -> bytes:
+        """The path of an entry of the source, as the user knows it."""
+        base = self.roots[root]
+        if base.kind != DIRECTORY or not path:
+            return base.source_shown
+        return os.path.join(base.source_shown, path)
+
     def more_options(self) -> dict[str, bytes]:
         """Options that another run must have as well, beside those of all copies, encoded."""
         return {}

@@ -95,6 +95,8 @@ class RankSummary(msgspec.Struct, frozen=True):
 class ReadReport(Document, frozen=True, kw_only=True):
     """The result of a tool that reads files. Times in seconds; `entries` are those that went well.
 
+    `offline` are files that were left out as their data is in an archive, `recalled` those that
+    were read all the same.
     `failures_omitted` are those beyond the `FAILURES_KEPT` that are listed. Of very many ranks
     there is a summary in place of `ranks`.
     """
@@ -114,6 +116,8 @@ class ReadReport(Document, frozen=True, kw_only=True):
     failures_omitted: int
     ranks: tuple[RankShare, ...]
     rank_summary: RankSummary | UnsetType = UNSET
+    offline: int = 0
+    recalled: int = 0
 
 
 def by_kind(rates: Sequence[tuple[str, int, float]]) -> dict[str, dict[str, float]]:

@@ -122,6 +122,7 @@ def test_no_link_is_followed(index: bytes, option: str) -> None:
     [
         ["--exclude", "a"],
         ["--polite"],
+        ["--skip-offline"],
         ["--strict-operands", "/"],
         ["--apply", "a"],
     ],

@@ -6,6 +6,7 @@ which an archive may be, a file without blocks stands for one; a Lustre's layout
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -31,6 +32,7 @@ TOOLS: dict[str, list[str]] = {
     "fmirror": ["--delete", "TREE", "COPY"],
     "fsum": ["TREE"],
     "fprof": ["TREE"],
+    "ffind": ["-v", "TREE"],
 }
 every_tool = pytest.mark.parametrize("tool", TOOLS)
 
@@ -82,13 +84,87 @@ def test_files_whose_data_is_elsewhere_are_left_out(
         assert os.path.exists(os.path.join(copy, b"inner", OFFLINE)) == (tool == "fmirror")
     after = os.stat(os.path.join(inner, OFFLINE))
     assert (after.st_mode, after.st_atime_ns) == (before.st_mode, before.st_atime_ns)
-    if tool == "fls":
+    if tool in ("fls", "ffind"):
         assert b"small" in out
         assert OFFLINE not in out
     if tool == "frm":
         assert os.listdir(inner) == [OFFLINE]
     if tool == "fchmod":
         assert stat.S_IMODE(os.stat(os.path.join(inner, b"file")).st_mode) == 0o600
+
+
+READING = {
+    "fcp": ["fcp", "-T", "TREE", "COPY"],
+    "fcp of large ones": ["fcp", "--chunksize", "4M", "-s", "-T", "TREE", "COPY"],
+    "fmirror": ["fmirror", "TREE", "COPY"],
+    "fsum": ["fsum", "TREE"],
+    "fsum -o": ["fsum", "-o", "COPY", "TREE"],
+    "fsum of files": ["fsum", "--format", "coreutils", "TREE"],
+}
+
+
+@pytest.mark.parametrize("words", READING.values(), ids=READING)
+@pytest.mark.parametrize("size", [100_000, SIZE, 9 << 20])
+def test_of_files_that_are_fetched_one_is_named_before(
+    tree: tuple[bytes, bytes], tmp_path: Path, words: list[str], size: int
+) -> None:
+    top, inner = tree
+    os.truncate(os.path.join(inner, OFFLINE), size)
+    for number in range(2):
+        with open(os.path.join(inner, b"another %d" % number), "wb") as file:
+            file.truncate(size)
+    tool, *more = words
+    paths = {"TREE": top, "COPY": os.fsencode(tmp_path / "copy")}
+    told = tmp_path / "told"
+    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    given = [paths.get(word, word) for word in more]
+    done = subprocess.run([*command, "--json", told, *given], capture_output=True, check=True)
+    assert done.stderr.count(b"is offline, and is fetched from its archive") == 1
+    (line,) = [each for each in done.stderr.split(b"\n") if b"is offline" in each]
+    assert b"warning: '" + top + b"/inner/" in line
+    assert b"--skip-offline" in line
+    assert done.stderr.index(line) < done.stderr.index(b"3 offline files read")
+    document = json.loads(told.read_bytes())
+    assert (document["recalled"], document["offline"]) == (3, 0)
+
+
+@pytest.mark.parametrize("words", [READING[name] for name in READING if name != "fsum -o"])
+def test_nothing_is_said_of_files_that_are_left_out(
+    tree: tuple[bytes, bytes], tmp_path: Path, words: list[str]
+) -> None:
+    tool, *more = words
+    paths = {"TREE": tree[0], "COPY": os.fsencode(tmp_path / "copy")}
+    told = tmp_path / "told"
+    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    command += ["--json", os.fspath(told)]
+    given = [paths.get(word, word) for word in more]
+    done = subprocess.run([*command, "--skip-offline", *given], capture_output=True, check=True)
+    assert b"is offline" not in done.stderr
+    document = json.loads(told.read_bytes())
+    assert (document["recalled"], document["offline"]) == (0, 1)
+
+
+@pytest.mark.parametrize("words", READING.values(), ids=READING)
+def test_a_warning_is_no_result(
+    tree: tuple[bytes, bytes], tmp_path: Path, words: list[str]
+) -> None:
+    """So `-q` has none; and a hole on a usual local file system is none either."""
+    (tmp_path / "here").mkdir()
+    with open(tmp_path / "here/hole", "wb") as file:
+        file.truncate(SIZE)
+    for option, top in (("-q", tree[0]), ("-v", os.fsencode(tmp_path / "here"))):
+        tool, *more = words
+        paths = {"TREE": top, "COPY": os.fsencode(tmp_path / f"copy{option}")}
+        command = [sys.executable, "-m", f"pcircle.{tool}", "-j1", option, "--progress=never"]
+        given = [paths.get(word, word) for word in more]
+        done = subprocess.run([*command, *given], capture_output=True, check=True)
+        assert b"offline" not in done.stderr
+
+
+def test_what_can_not_be_looked_up_can_not_be_left_out(tmp_path: Path) -> None:
+    code, _, err = _run("ffind", os.fsencode(tmp_path), b"", "--stat=never", "--skip-offline")
+    assert code == 2
+    assert b"--stat=never cannot be combined with --skip-offline" in err
 
 
 @every_tool

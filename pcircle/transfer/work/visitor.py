@@ -34,6 +34,7 @@ from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
 from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.tool.failures import tell_recalls
 from pcircle.transfer.counters import DIRECTORIES, FAILED, named, totals
 from pcircle.transfer.items import (
     NOTHING,
@@ -120,6 +121,7 @@ class CopyVisitor(Visitor[Part]):
     def _begin(self, context: Context[Any]) -> Counts:
         """An item begins: what the last one left is not its own. The counts so far."""
         self._copier.is_stopping = context.is_stopping
+        tell_recalls(self._copier.means.recalls, self._plan.shown, context)
         if self._limits is not None:
             self._limits.is_stopping = context.is_stopping
         if self._waiting is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from pcircle.fs.trouble import kind_of, told, tried
@@ -29,8 +28,7 @@ class CopyAccounts(Accounts):
 
     def failure(self, root: int, path: bytes, doing: str | None, error: OSError) -> Failure:
         """See `Accounts`."""
-        base = self._plan.roots[root]
-        entry = path if base.kind == DIRECTORY else b""
-        shown = os.path.join(base.source_shown, entry) if entry else base.source_shown
+        entry = path if self._plan.roots[root].kind == DIRECTORY else b""
         doing = doing or tried(error, "copy")
+        shown = self._plan.shown(root, path)
         return Failure(shown, doing, *told(error), root, entry, kind_of(error))

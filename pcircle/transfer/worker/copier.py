@@ -45,6 +45,7 @@ class DirectoryCopier:
     def enter_names(self, root: int, path: bytes, *, made: bool) -> None:
         """Names that follow are in the copy of this directory, which this run has `made` or not."""
         self.copier.names.collisions.enter(self._sources, root, path, made=made)
+        self.copier.means.recalls.place = root, path
         if self.copier.names.keeper is not None:
             self.copier.names.keeper.enter(root, path)
         if self._acting is not None:
