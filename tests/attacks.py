@@ -231,19 +231,22 @@ def main(
 ) -> int:
     """Rounds until there were so many swaps; with ``--following`` until the tool is caught.
 
-    All of it is on a file system in memory, in a mount namespace of its own, which this makes.
+    All of it is on a file system in memory, in a mount namespace of its own, which this makes; with
+    ``--btrfs`` on one where files can share blocks.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--swaps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--following", action="store_true")
+    parser.add_argument("--btrfs", action="store_true")
     parser.add_argument("--room", help=argparse.SUPPRESS)  # where it is in its namespace
     typed = parser.parse_args(arguments)
     if os.geteuid() or shutil.which("unshare") is None:
         print("only root is worth attacking, and unshare is required")
         return 2
     if typed.room is None:
-        return _in_namespace(module, sys.argv[1:] if arguments is None else arguments)
+        made = _BTRFS if typed.btrfs else _NAMESPACE
+        return _in_namespace(module, sys.argv[1:] if arguments is None else arguments, made)
     room = os.fsencode(typed.room)
     swaps = rounds = escapes = 0
     began_s = time.monotonic()
@@ -263,13 +266,17 @@ def main(
 
 
 _NAMESPACE = 'mount --make-rprivate / && mount -t tmpfs none "$1" && shift && exec "$@"'
+_BTRFS = (
+    'mount --make-rprivate / && truncate -s 2G "$1/disk" && mkfs.btrfs -q "$1/disk" &&'
+    ' mount -o loop "$1/disk" "$1" && shift && exec "$@"'
+)
 
 
-def _in_namespace(module: str, arguments: Sequence[str]) -> int:
+def _in_namespace(module: str, arguments: Sequence[str], made: str) -> int:
     """The same program where it may mount, with a room that nobody else sees."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="attack-") as room:
         again = [sys.executable, "-m", module, *arguments, "--room", room]
-        shell = ["sh", "-c", _NAMESPACE, "sh", room]
+        shell = ["sh", "-c", made, "sh", room]
         return subprocess.run(["unshare", "-m", *shell, *again], check=False).returncode

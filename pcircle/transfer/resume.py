@@ -92,6 +92,7 @@ def options_of(plan: Plan) -> dict[str, bytes]:
         "--verify": encode(plan.verify),
         "--signature": encode(plan.sign),
         "the list of paths": encode(plan.listed),
+        "your umask": encode(0 if plan.keep.mode else plan.umask),
         **plan.more_options(),
     }
 

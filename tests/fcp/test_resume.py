@@ -131,6 +131,19 @@ def test_other_options_are_refused(
     copy(ONE, *options, "--restart", flat, place + b"/copy")
 
 
+def test_another_umask_is_refused_unless_modes_are_kept(flat: bytes, place: bytes) -> None:
+    """Else the modes of the copies would depend on which run has made them."""
+    target = place + b"/copy"
+    for options, code in (([], 2), (["-p"], 0)):
+        interrupt(ONE, place, *options, flat, target)
+        finished = run_fcp(ONE, *options, "--resume", flat, target, umask=0o077)
+        assert finished.code == code, finished.said
+        assert ("made with other options (your umask)" in finished.said) == bool(code)
+        if code:
+            copy(ONE, "--resume", flat, target, umask=0o022)
+            subprocess.run(["rm", "-r", target], check=True)
+
+
 def test_another_source_of_the_same_name_is_refused(place: bytes) -> None:
     source = build_flat_tree(place + b"/source", 4, 250, 1000)
     interrupt(ONE, place, source, place + b"/copy")

@@ -8,12 +8,14 @@ that options name, and the snapshots in B, are the attacker's.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 
 from tests.attacks import NOBODY
 from tests.fcp import attacks
 from tests.fcp.attacks import Tool
+from tests.fcp.running import clean_environment, command
 from tests.fcp.trees import make_directory, write_file
 
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -34,6 +36,12 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--snapshot=2026-01-01",),
     ("--snapshot=2026-01-01", "--keep=1", "--ignore-errors"),
     ("--delete", "--chown=1:1", "--chmod=go+rX", "--ignore-errors"),
+    ("--copy-dest=@/older", "--delete"),
+    ("--copy-dest=@/older", "--copy-dest=@/old", "-c"),
+    ("--reflink-dest=@/older", "--delete=during", "--ignore-errors"),
+    ("--delete", "--since-manifest=@/manifest", "--new-manifest=@/manifest"),
+    ("--delete", "--since-manifest=@/manifest", "-c", "--ignore-errors"),
+    ("-m", "--delete", "--exclude=f1*"),
 )
 _LAST = b"copy/2020-01-01"
 _MADE_NS = 10**18
@@ -58,9 +66,27 @@ def prepare(place: bytes, options: Sequence[str]) -> Sequence[bytes]:
                 path = os.path.join(directory, name)
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     sides = [each[len(place) + 1 :] for each in made]
+    if "@/manifest" in " ".join(options):
+        _make_manifest(place)
     if any(option.startswith("--snapshot") for option in options):
         return [*sides, b"source", b"copy/.fmirror-snapshot"]
     return [*sides, b"source", b"copy"]
+
+
+def _make_manifest(place: bytes) -> None:
+    """As after a complete run, when the source was changed in some places."""
+    source, target, manifest = (place + b"/" + name for name in (b"source", b"copy", b"manifest"))
+    lines: tuple[list[str | bytes], ...] = (
+        command(None, ["-q", "--allow-foreign", source, target], ("pcircle.fmirror",)),
+        command(None, ["-q", "-o", manifest, target], ("pcircle.fsum",)),
+    )
+    for line in lines:
+        subprocess.run(line, check=True, capture_output=True, env=clean_environment())
+    for number in range(0, 40, 3):
+        for inner in (b"d0", b"d1/inner"):
+            with open(source + b"/%b/f%d" % (inner, number), "ab") as stream:
+                stream.write(b"more")
+    os.unlink(source + b"/d0/f7")
 
 
 def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:

@@ -25,7 +25,7 @@ PLAN = Plan(
     keep=Keep(),
     large_bytes=32 << 20,
     token=b"1",
-    umask=0o022,
+    umask=0,
     roots=(Root(b".", b"a", b"b", b"", DIRECTORY, b"a", b"b"),),
     chunk_bytes=None,
     directory=b"/",
@@ -43,6 +43,7 @@ COMPARED: dict[str, tuple[Any, str]] = {
     "one_file_system": (True, "-x"),
     "verify": (True, "--verify"),
     "sign": ("xxh128", "--signature"),
+    "umask": (0o077, "your umask"),
 }
 # Why it may differ, or where else it is compared.
 FREE: dict[str, tuple[Any, str]] = {
@@ -54,7 +55,6 @@ FREE: dict[str, tuple[Any, str]] = {
     "journal": (JournalPlan(b"/c", b"", 2, 60.0, 0), "is the checkpoint"),
     "dry": (True, "has no checkpoint"),
     "tool": ("other", "what another one means differently is in other options"),
-    "umask": (0o077, "as with cp twice: it is the process's, and no option"),
     "one_node": (False, "any number of processes may go on, on any nodes"),
     "strict": (True, "how operands are reached, not what they are"),
     "threads": (2, "how, not what"),
@@ -86,6 +86,11 @@ def test_what_may_differ(field: str) -> None:
     value, reason = FREE[field]
     assert getattr(PLAN, field) != value
     assert _differing(msgspec.structs.replace(PLAN, **{field: value})) == set(), reason
+
+
+def test_the_umask_is_nothing_where_modes_are_kept() -> None:
+    kept = msgspec.structs.replace(PLAN, keep=Keep(mode=True))
+    assert options_of(kept) == options_of(msgspec.structs.replace(kept, umask=0o077))
 
 
 def test_nothing_else_is_compared() -> None:
