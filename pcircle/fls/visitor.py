@@ -76,9 +76,9 @@ class ListVisitor(EntryVisitor):
         self._context: Context[Any] | None = None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
-        more = self._looks_up or self._follows or self._rows or self._acts
-        of_names = self._keys.of_names_alone and not more
-        self.does_bare = of_names and plan.recursive and plan.form.hidden < len(_ITSELF)
+        more = self._follows or self._rows or self._acts or plan.form.shape == "total"
+        is_plain = self._keys.of_names_alone and not more
+        self.does_bare = is_plain and plan.recursive and plan.form.hidden < len(_ITSELF)
 
     def _shown(self, where: Where) -> bytes:
         """The path of a directory as the user knows it; nothing for where PATHs are."""
@@ -112,7 +112,7 @@ class ListVisitor(EntryVisitor):
     def bare(
         self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
     ) -> list[bytes]:
-        """See `Visitor`: of a few files, of which nothing but the names is shown."""
+        """See `Visitor`: of a few files."""
         rest: list[bytes] = []
         count = 0
         shown = self._shown(above).rstrip(b"/") + b"/"
@@ -120,23 +120,19 @@ class ListVisitor(EntryVisitor):
             try:
                 fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
                 try:
-                    files = files_of(few(fd, _FEW))
+                    batch = self._of_files(files_of(few(fd, _FEW)), fd, shown + name)
                 finally:
                     os.close(fd)
             except OSError:
-                files = None
-            if files is None:
+                batch = None
+            if batch is None:
                 rest.append(name)
                 continue
-            files = self._visible(files)
-            count += len(files)
-            keys = self._keys.of(files, None, {}) if self._plan.keys else files
-            rows = [(each,) for each in self._fields.shown(files)]
-            heading = b""
+            count += len(batch.rows)
             if self._plan.headed:
-                heading = self._fields.shown([shown + name])[0] + b":\n"
+                batch.widths.heading = self._fields.shown([shown + name])[0] + b":\n"
             place = place_in(above.ancestors, self._keys.of_directory(name, None))
-            self._keep_together(place, Batch(keys, rows, Widths([], heading=heading)), whole=True)
+            self._keep_together(place, batch, whole=True)
         counters, done = self.counters, len(names) - len(rest)
         counters.found += count
         counters.files += count
@@ -145,6 +141,25 @@ class ListVisitor(EntryVisitor):
         counters.directories += done
         counters.weight += above.weight * done
         return rest
+
+    def _of_files(self, names: list[bytes] | None, fd: int, shown: bytes) -> Batch | None:
+        """All of a directory, if it is a few files; None if it is not, or something is wrong."""
+        if names is None:
+            return None
+        files = self._visible(names)
+        if not (self._looks_up and files):
+            keys = self._keys.of(files, None, {}) if self._plan.keys else files
+            return Batch(keys, [(each,) for each in self._fields.shown(files)], Widths([]))
+        stats = self._stats
+        try:
+            stats.look(fd, files)
+        except Failed:
+            return None
+        if not all(map(stat.S_ISREG, stats.column("mode", 0, len(files)))):
+            return None  # it was another one when the directory was read
+        keys = self._keys.of(files, stats, {}) if self._plan.keys else files
+        looked = Looked(files, files, stats, {}, {}, fd, shown, 0, {})
+        return Batch(keys, *self._fields.of(looked))
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]

@@ -1,4 +1,4 @@
-"""Small directories, of which nothing but the names is shown: as ls lists them, with few calls."""
+"""Small directories with nothing but files: as ls lists them, with few calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tests.fcp.running import TWO, without_rights
 
 from .running import ls, many, run_fls
 
-OPTIONS = ["-R", "-rR", "-AR", "-aR", "-1R", "-R --exclude=nothing", "-UR"]
+OPTIONS = [
+    *("-R", "-rR", "-AR", "-aR", "-1R", "-R --exclude=nothing", "-UR"),
+    *("-lR", "-rlR", "-AlR", "-islR", "-sR", "-FR", "-SlR", "-lUR"),
+]
 JOBS = [1, 2, 4]
 CALLS = {"openat": 1, "getdents64": 2, "close": 1}
 SLACK = 70  # calls that start and end take, once more and once less
@@ -99,8 +102,8 @@ def test_small_directories_are_listed_as_by_ls(
     lines = [[f"-j{jobs}", *shlex.split(each), "tree"] for jobs in JOBS for each in OPTIONS]
     for line, text in zip(lines, many(lines, here, here), strict=True):
         words = [word for word in line[1:] if not word.startswith("--")]
-        want = ls(*[word.replace("U", "") for word in words], cwd=here)
-        if "-UR" in words:  # in any order; a large directory may come in parts
+        want = ls(*[word.replace("U", "") for word in words], "--time-style=full-iso", cwd=here)
+        if "U" in words[0]:  # in any order; a large directory may come in parts
             assert build is long or sorted(text.split()) == sorted(want.split()), line
         else:
             assert text == want, line
@@ -122,27 +125,32 @@ def test_what_can_not_be_read_is_named_and_the_rest_listed(tmp_path: Path) -> No
     assert found.out == want.stdout
 
 
-def calls(place: Path, directories: int) -> Counter[str]:
+def calls(place: Path, directories: int, options: str) -> Counter[str]:
     """How often each call is made by a listing of so many directories of four files."""
     top = place / f"of {directories}"
     for number in range(directories):
         _files(top / f"{number}", list("abcd"))
     trace = place / "calls"
     strace = ["strace", "-f", "-o", str(trace), "-e", "signal=none"]
-    command = [*strace, sys.executable, "-c", STEADY, "-q", "-j1", "-R", str(top)]
+    command = [*strace, sys.executable, "-c", STEADY, "-q", "-j1", options, str(top)]
     done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b":\n") == directories + 1
     return Counter(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
 
 
-def test_calls_for_a_directory_of_four_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("options", "looks"), [("-R", 0), ("-lR", 400)])
+def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str, looks: int) -> None:
     """Of the hundred directories that one of two listings has more: opened, read and closed."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
-    few, more = calls(tmp_path, 20), calls(tmp_path, 120)
+    few, more = calls(tmp_path, 20, options), calls(tmp_path, 120, options)
+    if looks:  # a directory is itself looked up in the one that it is in
+        looked = sum(more[name] - few[name] for name in ("newfstatat", "statx"))
+        assert looks <= looked <= looks + 100 + SLACK
     for name, count in CALLS.items():
         assert more[name] - few[name] <= 100 * count + SLACK, name
     assert more["getdents64"] - few["getdents64"] == 100 * CALLS["getdents64"]
-    for name in ("newfstatat", "fstat", "statx", "stat", "lstat", "fcntl", "openat2", "lseek"):
+    none = ("fstat", "stat", "lstat", "fcntl", "openat2", "lseek")
+    for name in (*none, *(() if looks else ("newfstatat", "statx"))):
         assert more[name] - few[name] <= SLACK, name
