@@ -33,7 +33,7 @@ _OPTIONS = (
 )  # fmt: skip
 """Options that a plan has, as they decide what becomes of an entry."""
 
-_CHOICE = ("delete_excluded", "protect", "one_file_system", "dry_run")
+_CHOICE = ("delete_excluded", "protect", "one_file_system")
 _NEITHER = (
     "backup_dir", "changed", "changed_from", "compare_dest", "copy_dest", "full_every", "keep",
     "link_dest", "move", "moved", "reflink_dest", "remove_source_files", "signature",

@@ -342,6 +342,12 @@ class ApplyProgram(MirrorProgram):
         planning.refuse_others(applied, *self._sides())
         return applied.lists.of(0)
 
+    def dry_type(self) -> type[DryTask]:
+        """See `CopyProgram`."""
+        from pcircle.fmirror.work.dry import DryApplyTask  # few runs are dry
+
+        return DryApplyTask
+
 
 class ClearProgram(MirrorProgram):
     """The last job of `--remove-source-files`: what is in the target goes from the source."""

@@ -286,10 +286,15 @@ def test_what_has_changed_is_left_and_named(
     do, name = CHANGES[change]
     do(source, target)
     was, in_source = held(target), held(source)
+    before = state(source), state(target)
+    applied(launcher, plan, "--dry-run", "--error-log", str(log), code=1)
+    foretold = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (state(source), state(target)) == before
     applied(launcher, plan, "--error-log", str(log), code=1)
     now, path = held(target), os.fsencode(name)
     failed = [json.loads(line) for line in log.read_text().splitlines()]
     assert [each["entry"] for each in failed] == [name], failed
+    assert [(each["entry"], each["doing"]) for each in foretold] == [(name, failed[0]["doing"])]
     there = {*was, *now, *in_source, *read(plan).goes}
     below = {each for each in there if each == path or each.startswith(path + b"/")}
     assert {each: now.get(each) for each in below} == {each: was.get(each) for each in below}
@@ -337,6 +342,26 @@ def test_nothing_but_what_is_planned(shared: bytes, seed: int) -> None:
         if word == "delete" or not path or done.code:
             continue
         assert content[path][0] == wanted[path][0], path
+
+
+@searched(30, soak=1500)
+@given(seed=st.integers(0, 2**40))
+def test_a_dry_run_tells_what_a_plan_would_do(shared: bytes, seed: int) -> None:
+    """Before it was carried out all that is in it, and nothing afterwards."""
+    source, target = pair(shared, seed)
+    os.makedirs(target, exist_ok=True)
+    plan = os.fsdecode(shared + b"/plan")
+    planned(None, plan, source, target)
+    words = ["-q", "-j1", "-i", "--allow-empty", "--apply", plan]
+    before = state(source), state(target)
+    dry = run_fmirror(None, "--dry-run", *words)
+    assert dry.code == 0, dry.said
+    assert (state(source), state(target)) == before
+    done = run_fmirror(None, *words)
+    assert done.code == 0, done.said
+    assert sorted(dry.out.splitlines()) == sorted(done.out.splitlines())
+    again = run_fmirror(None, "--dry-run", *words)
+    assert (again.code, again.out) == (0, b""), again.said
 
 
 # ---- refused -------------------------------------------------------------------------------------
@@ -431,7 +456,6 @@ def test_no_more_goes_than_is_allowed(place: bytes, tmp_path: Path, most: str, c
         ("--apply p --exclude x", "--apply cannot be combined with filters or --plan"),
         ("--apply p --checksum", "--apply cannot be combined with --checksum"),
         ("--apply p --delete", "--apply cannot be combined with --delete"),
-        ("--apply p --dry-run", "--apply cannot be combined with --dry-run"),
         ("--apply p", "--apply: cannot read 'p': No such file or directory"),
     ],
 )

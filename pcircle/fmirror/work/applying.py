@@ -117,30 +117,15 @@ class ApplyVisitor(MirrorVisitor):
 
     def meant(self, opened: Open[Part], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
+        there = require(require(opened.leases)[1])
         for block in map(sorted_out, super().meant(opened, blocks, source)):
-            self._confirm(opened, block, source)
-            yield block
-
-    def _confirm(self, opened: Open[Part], block: Block, source: Lease) -> None:
-        """What is planned to go is surplus, if the source still has not got it."""
-        others, there = [], require(require(opened.leases)[1])
-        for text in block.specials:
-            name, mark = parted(os.fsencode(text))
-            if not mark.startswith(steps.NONE):
-                others.append(text)
-                continue
-            path, context = join_path(opened.path, name), require(self._context)
-            try:
-                with trying(steps.DOING):
-                    if steps.side(name, source.fd) != steps.NONE:
-                        raise Changed(steps.OTHER)
-            except OSError as error:
-                self._counters.found += 1
-                self._accounts.fail(opened.root, path, None, error, context)
-            else:
-                if steps.side(name, there.fd) != steps.NONE:  # else it is gone already
+            for path, error in steps.confirmed(block, opened.path, source.fd, there.fd):
+                if error is None:
                     self._surplus.setdefault(opened.root, []).append(path)
-        block.specials = others
+                else:
+                    self._counters.found += 1
+                    self._accounts.fail(opened.root, path, None, error, require(self._context))
+            yield block
 
     def names(
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]

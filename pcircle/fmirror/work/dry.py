@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.comparing import fields
 from pcircle.copying.extras import Extras
@@ -22,10 +22,10 @@ from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.surplus import Finder, Surplus, existing, filled, packed
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block
-from pcircle.fs.trouble import trying
+from pcircle.fs.trouble import Changed, had_tried, trying
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context
-from pcircle.tool.planned import entry
+from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
 from pcircle.transfer.acting import Acting, letter_of
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.dry import DryTask, DryVisitor
@@ -35,6 +35,9 @@ from pcircle.transfer.worker.limits import ItemLimits
 from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.opened import Open
 from pcircle.walk.visitor import Where
+
+if TYPE_CHECKING:
+    from pcircle.fs.lists import Lists
 
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -251,3 +254,99 @@ class DryMirrorTask(DryTask):
     def _tell_actions(self, context: Context[Any]) -> None:
         super()._tell_actions(context)
         require_type(DryMirrorVisitor, self._visitor).tell(context)
+
+
+class DryApplyVisitor(DryMirrorVisitor):
+    """What a plan would still do: each entry is held against it, as when it is carried out."""
+
+    lists: Lists | None = None  # on rank 0
+
+    def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
+        """See `Visitor`. A directory that only leads to what is planned is not told of."""
+        lease = DryVisitor.enter(self, opened, source, holder)
+        status, target_fd = source.opened.status, None if lease is None else lease.fd
+        try:
+            with trying(steps.DOING):
+                step = steps.read(mark_in(require(opened.only), self.lists))
+                as_planned = lease is not None
+                if step is not None:
+                    there = self._there(opened) if lease is None else mark_of(lease.opened.status)
+                    as_planned = step.source == mark_of(status)
+                    as_planned &= lease is not None or there == step.target
+                if not as_planned:
+                    raise Changed(steps.OTHER)
+                if step is not None and step.word != steps.WITHIN:
+                    sides, context = (source.fd, status), require(self._here)
+                    different = self._judge.directory(opened.path, sides, target_fd, context)
+                    if different and there != step.target:
+                        raise Changed(steps.OTHER)
+        except OSError:
+            if lease is not None:
+                lease.end()
+            raise
+        return lease
+
+    def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
+        """See `Visitor`. One that is gone, or a directory no more, is another than was planned."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError | Changed):
+            had_tried(error, steps.DOING)
+        super().failed(opened, error, context)
+
+    def _there(self, opened: Open[None]) -> bytes:
+        """The mark of what has a directory's name in the target."""
+        above, _, name = opened.path.rpartition(b"/")
+        gone = FileNotFoundError, NotADirectoryError
+        with suppress(*gone), self._targets.lease(opened.root, above) as lease:
+            return steps.side(name, lease.fd)
+        return steps.NONE
+
+    def meant(self, opened: Open[None], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
+        """See `Visitor`."""
+        for block in map(sorted_out, blocks):
+            lease = self._target_of(opened.root, opened.path)  # of a part of a list nobody has it
+            try:
+                self._confirm(opened, block, (source.fd, -1 if lease is None else lease.fd))
+            finally:
+                if lease is not None:
+                    lease.end()
+            yield block
+
+    def _confirm(self, opened: Open[None], block: Block, fds: tuple[int, int]) -> None:
+        context = require(self._here)
+        for path, error in steps.confirmed(block, opened.path, *fds):
+            if error is None:
+                context.note([packed(opened.root, [path])])
+            else:
+                self.counters.found += 1
+                self._fail(opened.root, path, error, context)
+
+    def _entry(
+        self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
+    ) -> None:
+        name, mark = parted(name)
+        try:
+            with trying(steps.DOING):
+                step = require(steps.read(mark))
+                judged = self._judge.entry(where.root, where.path, name, (source_fd, target_fd))
+                there = steps.side(name, target_fd)
+                if there.startswith(b"d") and step.target.startswith(b"d"):
+                    there = steps.replaced(name, target_fd)
+                if mark_of(judged[0]) != step.source or (there != step.target and judged[2]):
+                    raise Changed(steps.OTHER)
+        except OSError as error:
+            self._fail(where.root, join_path(where.path, name), error, context)
+            return
+        super()._entry(where, name, source_fd, target_fd, context)
+
+
+class DryApplyTask(DryMirrorTask):
+    """One rank's part of a plan that is not carried out."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        require_type(DryApplyVisitor, self._visitor).lists = self._lists
+
+    @classmethod
+    def visitor_type(cls) -> type[DryVisitor]:
+        """See `DryTask`."""
+        return DryApplyVisitor

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import xxhash
 
 from pcircle.encoding import to_scan
 from pcircle.fs.directories import join_path
-from pcircle.tool.planned import mark_of
+from pcircle.fs.scan import Block
+from pcircle.fs.trouble import Changed, trying
+from pcircle.tool.planned import mark_of, parted
 
 __all__ = ["mark_of"]
 
@@ -110,3 +113,30 @@ def _opened(path: bytes, directory_fd: int) -> int:
             os.close(fd)
         fd = inner
     return fd
+
+
+def confirmed(
+    block: Block, path: bytes, source_fd: int, target_fd: int
+) -> Iterator[tuple[bytes, OSError | None]]:
+    """What is planned to go of a directory, taken out of the block, and why it is not to go.
+
+    The source may have got it by now; and what is gone already is not told of.
+    """
+    others, planned = [], []
+    for text in block.specials:
+        name, mark = parted(os.fsencode(text))
+        if mark.startswith(NONE):
+            planned.append(name)
+        else:
+            others.append(text)
+    block.specials = others
+    for name in planned:
+        try:
+            with trying(DOING):
+                if side(name, source_fd) != NONE:
+                    raise Changed(OTHER)
+        except OSError as error:
+            yield join_path(path, name), error
+        else:
+            if side(name, target_fd) != NONE:
+                yield join_path(path, name), None
