@@ -40,6 +40,7 @@ READERS = {
     "aio/operations.py",  # what its users ask for
     "checkpoint/index.py",  # rows of NumPy, which it keeps
     "checkpoint/journal.py",  # records, and where one begins again behind damage
+    "checkpoint/shared.py",  # three numbers
     "copying/plain.py",  # what is small
     "ffind/evaluating/running.py",  # what commands write
     "finding.py",  # compiled modules, most of them small

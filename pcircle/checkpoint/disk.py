@@ -1,7 +1,7 @@
 """Where a rank writes to, and bringing it there.
 
 The file systems that the target is on are flushed as a whole, once an epoch: one call for
-many files.
+many files, and for many ranks of a node (`shared`).
 """
 
 from __future__ import annotations
@@ -9,17 +9,24 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from pcircle.checkpoint.shared import SharedSync
 from pcircle.errors import StoppedEarly
 
 
 class Disk:
     """Where one rank writes to, and bringing it there."""
 
-    def __init__(self, beside: Disk | None = None) -> None:
-        """With `beside` it is of another thread of the same rank, and in the same epoch."""
+    def __init__(self, beside: Disk | None = None, token: bytes = b"") -> None:
+        """With `beside` it is of another thread of the same rank, and in the same epoch.
+
+        With `token`, which is the job's own, ranks of a node flush for each other.
+        """
         self._of_rank = beside or self
+        self._token = token
+        self._shared: dict[int, SharedSync | None] = {}  # by device; None: it can't be
         if beside is None:
             self._epoch = 1
             # By device, a descriptor of a directory on each.
@@ -51,9 +58,20 @@ class Disk:
     def sync(self) -> None:
         """Bring to disk what this node has written. StoppedEarly if it can't be."""
         with self._lock:
-            descriptors = list(self._file_systems.values())
-        for fd in descriptors:
-            self._sync_file_system(fd)
+            file_systems = list(self._file_systems.items())
+        for device, fd in file_systems:
+            shared = self._shared_sync(device)
+            if shared is None:
+                self._sync_file_system(fd)
+            else:
+                shared.sync(partial(self._sync_file_system, fd))
+
+    def _shared_sync(self, device: int) -> SharedSync | None:
+        if self._token and device not in self._shared:
+            self._shared[device] = None
+            with suppress(OSError):  # somebody else has the name
+                self._shared[device] = SharedSync(self._token, device)
+        return self._shared.get(device)
 
     def _sync_file_system(self, fd: int) -> None:
         import ctypes  # takes a while, and few copies last until their first epoch
@@ -66,6 +84,10 @@ class Disk:
 
     def close(self) -> None:
         """Let go."""
+        for shared in self._shared.values():
+            if shared is not None:
+                shared.close()
+        self._shared.clear()
         for fd in self._file_systems.values():
             os.close(fd)
         self._file_systems.clear()

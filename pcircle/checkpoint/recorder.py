@@ -28,9 +28,14 @@ class Recorder(Disk):
     """The records of one rank of `size`."""
 
     def __init__(
-        self, plan: JournalPlan, rank: int, size: int, beside: Recorder | None = None
+        self,
+        plan: JournalPlan,
+        rank: int,
+        size: int,
+        beside: Recorder | None = None,
+        token: bytes = b"",
     ) -> None:
-        super().__init__(beside)
+        super().__init__(beside, token)
         self._some: list[Callable[[], Record]] = []
         self.keys: Keys
         self.journal: Journal

@@ -43,9 +43,10 @@ class Case(msgspec.Struct, frozen=True):
     takes `fetch_s`; with 0 it happens in the same step. Every item whose
     number is a multiple of `notice_every` tells `notice_bytes` (0: none). With
     `codec` all messages go through msgspec. A sync takes `sync_s`; with
-    `late_seals` a rank's epoch is raised after it, and with `forgetful_joins`
-    a result has the epoch of its own rank alone: two defects that the search
-    must find. With `walk` the items are those of the real walk, else those of
+    `late_seals` a rank's epoch is raised after it, with `forgetful_joins`
+    a result has the epoch of its own rank alone, and with `stale_syncs` a rank
+    takes a sync for its own that was under way when it was sealed: defects that
+    the search must find. With `walk` the items are those of the real walk, else those of
     a `Forest`. `limit_s` bounds the virtual time.
     """
 
@@ -64,6 +65,7 @@ class Case(msgspec.Struct, frozen=True):
     sync_s: float = 0.0
     late_seals: bool = False
     forgetful_joins: bool = False
+    stale_syncs: bool = False
     limit_s: float = 120.0
     walk: Walk | None = None
 

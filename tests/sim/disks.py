@@ -1,17 +1,19 @@
 """Disks that forget: what of a job's work would survive if the power failed now.
 
-Each node has one. What a rank writes is volatile until a sync of its node that
-began later has ended; that sync may take along some of what was written
-meanwhile. What a rank records of its work is on disk at once, which is the
-worst case for a claim; it counts by the marks of commits, as in
-`pcircle.checkpoint.journal`. Whatever counts must be stable at that moment: so the
-power is cut, in effect, after every step.
+Each node has one, which is synced by one rank at a time, for all that wait. What a
+rank writes is volatile until a sync of its node that began later has ended; that
+sync may take along some of what was written meanwhile. What a rank records of its
+work is on disk at once, which is the worst case for a claim; it counts by the marks
+of commits, as in `pcircle.checkpoint.journal`. Whatever counts must be stable at that
+moment: so the power is cut, in effect, after every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from random import Random
+
+from pcircle.checkpoint.shared import Syncs
 
 
 class Disks:
@@ -22,6 +24,9 @@ class Disks:
         self.claims = 0  # that were found to be true
         self._rng = rng
         self._written: dict[int, set[int]] = {node: set() for node in nodes}
+        self.syncs = dict.fromkeys(self._written, Syncs())
+        self.busy: set[int] = set()  # nodes of which a rank syncs
+        self.spared = 0  # syncs that a rank left to another one
         self._stable: set[int] = set()
         # Epoch and numbers, not yet counting.
         self._records: list[tuple[int, Collection[int]]] = []

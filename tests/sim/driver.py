@@ -272,12 +272,36 @@ class Player:
             return
         if not self.case.late_seals:
             self.epoch = epoch + 1
-        found = disks.begin_sync(self._node)
-        self._after(self.case.sync_s, self._synced, epoch, found)
+        seen = disks.syncs[self._node].begun
+        self._sync(epoch, seen - 1 if self.case.stale_syncs else seen)
 
-    def _synced(self, epoch: int, found: set[int]) -> None:
+    def _sync(self, epoch: int, seen: int) -> None:
+        """One rank of a node at a time, and none whose work another one has synced meanwhile."""
+        disks, node = self.record.disks, self._node
+        syncs = disks.syncs[node]
+        if syncs.cover(seen):
+            disks.spared += 1
+            self._synced(epoch)
+        elif node in disks.busy:
+            self._after(max(1e-4, self.case.sync_s / 4), self._sync, epoch, seen)
+        else:
+            disks.busy.add(node)
+            self._after(self.case.sync_s / 4, self._begin_sync, epoch)  # others may come meanwhile
+
+    def _begin_sync(self, epoch: int) -> None:
+        disks, node = self.record.disks, self._node
+        disks.syncs[node] = disks.syncs[node].began()
+        self._after(self.case.sync_s, self._end_sync, epoch, disks.begin_sync(node))
+
+    def _end_sync(self, epoch: int, found: set[int]) -> None:
+        disks, node = self.record.disks, self._node
+        disks.syncs[node] = disks.syncs[node].done()
+        disks.busy.remove(node)
+        disks.end_sync(node, found)
+        self._synced(epoch)
+
+    def _synced(self, epoch: int) -> None:
         self.epoch = max(self.epoch, epoch + 1)
-        self.record.disks.end_sync(self._node, found)
         self.engine.synced(epoch, self._now_s)
 
     @property

@@ -102,6 +102,7 @@ def test_search_finds_mutants_of_sharing(family: str, engine_type: EngineType) -
         (mutants.WithBlindAnswers, {}),
         (Engine, {"late_seals": True}),
         (Engine, {"forgetful_joins": True}),
+        (Engine, {"stale_syncs": True}),
     ],
 )
 def test_search_finds_mutant_of_epochs(engine_type: EngineType, defect: dict[str, bool]) -> None:
@@ -135,6 +136,7 @@ def test_epochs_reach_what_they_are_for() -> None:
     runs = [play(draw("epochs", seed)) for seed in range(80)]
     assert sum(run.record.disks.claims for run in runs) > 500
     assert sum(run.record.disks.committed > 3 for run in runs) > 10
+    assert sum(run.record.disks.spared for run in runs) > 100
     urged = [run for run in runs if run.case.settings.epoch_period_s == 1000.0]
     assert len(urged) > 5
     assert all(run.network.now_s < 60 for run in urged), "who waits for a commit urges"

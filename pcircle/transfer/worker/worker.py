@@ -132,9 +132,11 @@ def _journal(
 ) -> tuple[Recorder | None, Disk | None]:
     """The recorder, if there is a checkpoint; and what has to be on disk, for whichever reason."""
     if plan.journal is not None:
-        recorder = Recorder(plan.journal, rank, size, None if first is None else first.recorder)
+        beside = None if first is None else first.recorder
+        recorder = Recorder(plan.journal, rank, size, beside, plan.token)
         return recorder, recorder
-    return None, Disk(None if first is None else first.disk) if plan.verify else None
+    disk = None if first is None else first.disk
+    return None, Disk(disk, plan.token) if plan.verify else None
 
 
 def _earlier(

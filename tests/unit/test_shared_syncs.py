@@ -1,0 +1,153 @@
+"""Flushes that ranks of a node do for each other: what one rank may take for its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.shared import SharedSync
+
+DEVICE = 7
+FLUSH_S = 0.05
+PROCESSES = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def token() -> bytes:
+    return b"test-%d-%d" % (os.getpid(), time.monotonic_ns())
+
+
+def _rank(token: bytes, start_s: float, log: Path, late_s: float) -> None:
+    """A rank that syncs a few times, as all do; its calls and its flushes are in the log."""
+    shared = SharedSync(token, DEVICE)
+    lines = []
+
+    def flush() -> None:
+        begin_s = time.monotonic()
+        time.sleep(FLUSH_S)
+        lines.append(f"flush {begin_s} {time.monotonic()}")
+
+    for number in range(3):
+        time.sleep(max(0.0, start_s + number - time.monotonic()) + late_s)
+        begin_s = time.monotonic()
+        shared.sync(flush)
+        lines.append(f"call {begin_s} {time.monotonic()}")
+    log.write_text("\n".join(lines))
+    shared.close()
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.004])
+def test_each_call_has_a_flush_within_it_and_few_are_made(
+    token: bytes, tmp_path: Path, late_s: float
+) -> None:
+    count = 8
+    start_s = time.monotonic() + 1
+    ranks = [
+        PROCESSES.Process(target=_rank, args=(token, start_s, tmp_path / str(rank), rank * late_s))
+        for rank in range(count)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    assert [rank.exitcode for rank in ranks] == [0] * count
+    rows = [line.split() for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    calls = [(float(row[1]), float(row[2])) for row in rows if row[0] == "call"]
+    flushes = [(float(row[1]), float(row[2])) for row in rows if row[0] == "flush"]
+    assert len(calls) == 3 * count
+    for begin_s, end_s in calls:
+        assert any(begin_s <= first and last <= end_s for first, last in flushes)
+    assert len(flushes) < len(calls) / 2
+
+
+def _die(token: bytes) -> None:
+    SharedSync(token, DEVICE).sync(lambda: os._exit(9))
+
+
+def test_what_a_dead_rank_had_begun_does_not_count(token: bytes) -> None:
+    shared, flushes = SharedSync(token, DEVICE), []
+    rank = PROCESSES.Process(target=_die, args=(token,))
+    rank.start()
+    rank.join(60)
+    assert rank.exitcode == 9
+    shared.sync(lambda: flushes.append(1))
+    shared.sync(lambda: flushes.append(2))
+    assert flushes == [1, 2]  # nor does a flush that ended before the call
+    shared.close()
+
+
+def test_a_flush_that_failed_does_not_count(token: bytes) -> None:
+    one, other, flushes = SharedSync(token, DEVICE), SharedSync(token, DEVICE), []
+
+    def fail() -> None:
+        late.start()
+        time.sleep(FLUSH_S)
+        raise OSError("no")
+
+    late = threading.Thread(target=other.sync, args=(lambda: flushes.append(1),))
+    with pytest.raises(OSError, match="no"):
+        one.sync(fail)
+    late.join()
+    assert flushes == [1]
+    one.close()
+    other.close()
+
+
+def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
+    flushes: list[int] = []
+    first, second = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
+    other = SharedSync(token, DEVICE + 1)
+    for number, shared in enumerate((first, second, other)):
+        shared.sync(partial(flushes.append, number))
+    assert [shared._read() for shared in (first, second, other)] == [
+        (2, 2, 2),
+        (2, 2, 2),
+        (1, 1, 1),
+    ]
+    first.close()  # which made the file
+    third, fourth = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
+    assert (third._read(), fourth._read(), second._read()) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
+    for shared in (second, third, fourth, other):
+        shared.close()
+
+
+def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> None:
+    """A rank then flushes for itself."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    own = SharedSync(token, os.stat(tmp_path).st_dev)
+    assert own._socket is not None
+    address = own._socket.getsockname()
+    own.close()
+    program = (
+        "import os, socket, sys\n"
+        "os.setuid(65534)\n"
+        "s = socket.socket(socket.AF_UNIX)\n"
+        "s.bind(bytes.fromhex(sys.argv[1]))\n"
+        "s.listen()\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    line = [sys.executable, "-c", program, address.hex()]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        with pytest.raises(FileExistsError):
+            SharedSync(token, os.stat(tmp_path).st_dev)
+        disk = Disk(None, token)
+        fd = os.open(tmp_path, os.O_RDONLY)
+        disk.opened(fd, os.fstat(fd))
+        disk.sync()
+        assert disk._shared == {os.stat(tmp_path).st_dev: None}
+        disk.close()
+        os.close(fd)
+        process.communicate(b"", timeout=60)
