@@ -38,6 +38,7 @@ WRITERS = {
 # Who reads into bytes objects: what is small, or wanted as bytes in the end.
 READERS = {
     "aio/operations.py",  # what its users ask for
+    "checkpoint/hashes.py",  # hashes of NumPy, in blocks
     "checkpoint/index.py",  # rows of NumPy, which it keeps
     "checkpoint/journal.py",  # records, and where one begins again behind damage
     "checkpoint/shared.py",  # three numbers

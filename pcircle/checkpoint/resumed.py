@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from pcircle.checkpoint.hashes import Hashes
 from pcircle.checkpoint.index import Index, Place, Places
 from pcircle.checkpoint.journal import (
     COMMIT,
@@ -192,44 +193,41 @@ class Standing(NamedTuple):
     spoiled: bool = False
 
 
-class Listing:
+class Listing(Hashes):
     """What is in a directory of the target, but for directories: hashes of the names."""
-
-    def __init__(self, hashes: bytes) -> None:
-        import numpy as np
-
-        self._hashes = np.unique(np.frombuffer(hashes, dtype="<u8"))
 
     def has(self, hashes: bytes) -> bool:
         """Whether names are all there, given as hashes in a row."""
-        import numpy as np
-
-        return bool(np.isin(np.frombuffer(hashes, dtype="<u8"), self._hashes).all())
+        return bool(self.have(hashes).all())
 
 
 class Partial:
-    """What is done of a directory that is not done as a whole."""
+    """What is done of a directory that is not done as a whole; runs have no names in common."""
 
-    def __init__(self, records: Iterable[Names]) -> None:
-        import numpy as np
-
+    def __init__(self) -> None:
         self.counts: Named = {}
-        hashes: list[bytes] = []
-        for record in records:
-            self.counts = add_named(self.counts, record.counts)
-            hashes.append(record.hashes)
-        self._hashes = np.unique(np.frombuffer(b"".join(hashes), dtype="<u8"))
+        self._runs: list[Hashes] = []
 
     def __bool__(self) -> bool:
-        return len(self._hashes) > 0
+        return bool(self._runs)
+
+    def add(self, records: Iterable[Names]) -> None:
+        """What one more run has done."""
+        done = Hashes()
+        for record in records:
+            self.counts = add_named(self.counts, record.counts)
+            done.add(record.hashes)
+        if done:
+            self._runs.append(done)
+
+    def has_any(self, hashes: bytes) -> bool:
+        """Whether any of these names is done, given as hashes in a row."""
+        return any(run.have(hashes).any() for run in self._runs)
 
     def are_done(self, hashes: bytes) -> list[bool]:
         """Of hashes in a row, which are of names that are done."""
-        import numpy as np
-
-        wanted = np.frombuffer(hashes, dtype="<u8")
-        done: list[bool] = np.isin(wanted, self._hashes).tolist()
-        return done
+        runs = [run.have(hashes).tolist() for run in self._runs]
+        return list(map(any, zip(*runs, strict=True)))
 
 
 class Resumed:
@@ -254,29 +252,20 @@ class Resumed:
         A run that could not trust what earlier ones had recorded has done it again: of records that
         have a name in common those of the latest run are taken, so that none counts twice.
         """
-        return Partial(self._latest(self._keys.directory(root, path), trust)) or None
-
-    def _latest(self, key: bytes, trust: Callable[[Names], bool] | None) -> Iterator[Names]:
-        import numpy as np
-
         runs: dict[int, list[Place]] = {}
-        for place in self._index.places(key):
+        for place in self._index.places(self._keys.directory(root, path)):
             runs.setdefault(place.run, []).append(place)
-        taken = np.empty(0, dtype="<u8")  # the names of later runs, sorted
+        partial = Partial()
         for _, places in sorted(runs.items(), reverse=True):
-            of_run = [taken]
-            for record in map(self._read_place, places):
-                if not isinstance(record, Names):
-                    continue
-                hashes = np.frombuffer(record.hashes, dtype="<u8")
-                if len(taken):
-                    at = np.searchsorted(taken, hashes) % len(taken)
-                    if (taken[at] == hashes).any():
-                        continue
-                if trust is None or trust(record):
-                    of_run.append(hashes)
-                    yield record
-            taken = np.unique(np.concatenate(of_run))
+            records = (self._read(*place) for place in places)
+            partial.add(
+                record
+                for record in records
+                if isinstance(record, Names)
+                and not partial.has_any(record.hashes)
+                and (trust is None or trust(record))
+            )
+        return partial or None
 
     def is_made(self, root: int, path: bytes) -> bool:
         """Whether this job has made the directory, or was about to."""
@@ -332,9 +321,6 @@ class Resumed:
             record = self._read(*place)
             if isinstance(record, kind):
                 yield record
-
-    def _read_place(self, place: Place) -> Record | None:
-        return self._read(*place)
 
     def _read(self, run: int, rank: int, offset: int, length: int) -> Record | None:
         """A record; None, as if it were not there, if it can't be read any more."""

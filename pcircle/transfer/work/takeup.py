@@ -57,7 +57,7 @@ def sweep_all(resumed: Resumed, directory_fd: int) -> None:
 def _list(resumed: Resumed, directory_fd: int) -> tuple[list[bytes], Listing]:
     """The temporary names in a directory of the target, and what is there."""
     stale: list[bytes] = []
-    hashes = bytearray()
+    listing = Listing()
     # mypy knows of no scan of either kind.
     scan: Any = os.scandir(to_scan(directory_fd))
     with scan as entries:
@@ -66,8 +66,8 @@ def _list(resumed: Resumed, directory_fd: int) -> tuple[list[bytes], Listing]:
             names = [os.fsencode(each.name) for each in others]
             stale += filter(resumed.is_stale, names)
             # What is recorded as done of a directory's names are no directories.
-            hashes += resumed.names(names)
-    return stale, Listing(bytes(hashes))
+            listing.add(resumed.names(names))
+    return stale, listing
 
 
 def _remove(name: bytes, directory_fd: int) -> None:
