@@ -112,7 +112,8 @@ class Places:
             return
         if self._rows:
             self._put_away()
-        rows = max(1, self._sorted_rows // (len(self._ends) - 1))
+        # Less at a time than is sorted before: what is put together is there several times.
+        rows = max(1, self._sorted_rows // 4 // (len(self._ends) - 1))
         ends = zip(self._ends, self._ends[1:], strict=False)
         runs = [_Run(self._fd, *each, rows * _ROW.size) for each in ends]
         while runs := [run for run in runs if run.fill()]:
