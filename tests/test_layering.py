@@ -160,6 +160,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "units",
         "walk",
     },
+    "scale": {"entry", "errors", "guards", "tool", "ui", "units", "writing"},
     "walk": {"fs", "guards", "runtime", "trusted", "workers", "writing"},
     "ui": {
         "acls",

@@ -20,9 +20,10 @@ from pcircle.ui.arguments import Parser
 from tests.test_layering import PACKAGE, TOOLS
 
 every_tool = pytest.mark.parametrize("tool", sorted(TOOLS))
+every_command = pytest.mark.parametrize("tool", sorted({*TOOLS, "scale"}))
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*")
 # What looks like an option in help, and is one of another program, or one given twice.
-ELSEWHERE = re.compile(r"mpirun -np|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
+ELSEWHERE = re.compile(r"mpirun -np|python -m|fcp -s prints|-vv|setfacl -\w+|size,-mtime")
 DECIDED = ("Options", "Plan", "Settings")
 # `ranks`: what `pcircle.tool.program` calls the options that say how many there are.
 HOLDERS = frozenset({"options", "plan", "settings", "ranks"})
@@ -38,7 +39,7 @@ def _actions(tool: str) -> list[argparse.Action]:
     return [action for action in _parser(tool)._actions if action.option_strings]
 
 
-@every_tool
+@every_command
 def test_help_names_every_option_and_no_other(tool: str) -> None:
     said = ELSEWHERE.sub("", _parser(tool).format_help())
     if tool == "ffind":  # whose examples have expressions
@@ -48,7 +49,7 @@ def test_help_names_every_option_and_no_other(tool: str) -> None:
     assert [action.dest for action in _actions(tool) if not action.help] == []
 
 
-@every_tool
+@every_command
 def test_help_says_the_defaults_that_hold(tool: str) -> None:
     for action in _actions(tool):
         said = re.search(r"default:? (\w+)", str(action.help))
@@ -94,7 +95,7 @@ def _is_getattr(call: ast.Call, holders: frozenset[str]) -> bool:
     return is_named and bool(call.args) and _holder(call.args[0]) in holders
 
 
-@every_tool
+@every_command
 def test_every_option_is_read(tool: str) -> None:
     paths = [path for part in (tool, "tool", "transfer") for path in (PACKAGE / part).rglob("*.py")]
     read = {name for path in paths for name in _names_read(path, TYPED)}

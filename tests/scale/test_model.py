@@ -1,0 +1,165 @@
+"""The abstract protocol: every item once, the same however it is advanced, and what it costs."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from pcircle.circle import Settings
+from pcircle.circle.topology import Tree as Ranks
+from pcircle.scale.ending import Rounds, end_messages
+from pcircle.scale.ideal import ideal_s
+from pcircle.scale.job import Figures, Task, play
+from pcircle.scale.machine import ETHERNET, INFINIBAND, Machine, Policy
+from pcircle.scale.model import Simulation
+from pcircle.scale.rank import NONE, Counts, Rank
+from pcircle.scale.waves import Waves
+
+SHAPES = ("files", "balanced", "geometric", "flat")
+POLICIES = (
+    Policy(),
+    Policy(graph="tree", victims="random"),
+    Policy(start="all", mutual=False, pauses_s=()),
+    Policy(tries=0, order="oldest", first="smallest", answered=0.5),
+    Policy(share_limit=3, combine_s=0.0, queue_high=8, ahead=0),
+    Policy(graph="tree", onward=True, pauses_s=()),
+)
+
+
+def task(shape: str, items: int) -> Task:
+    """A task of about so many items of a tenth of a second."""
+    if shape == "files":
+        return Task(shape, items * 50, items // 2, 100, 0.002)
+    return Task(shape, 0, 0, 300, 0.0, items, 0.1)
+
+
+class Watched(Simulation):
+    """One whose ranks can be looked at when it has ended."""
+
+    def check(self, counts: Counts) -> None:
+        """Everything was done, and nothing is left."""
+        assert counts.items == self.tree.items
+        for rank in self.ranks:
+            assert rank.current == NONE
+            assert rank.stack == []
+
+
+class Stepwise(Watched):
+    """One that looks at every rank whenever an item makes its children, and when it ends."""
+
+    def _schedule(self, rank: Rank) -> None:
+        rank.version += 1
+        if rank.current != NONE:
+            due_s = rank.spawn_s if rank.spawn_s >= 0 else rank.until_s
+            self._push(due_s, 7, rank.number, rank.version, None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 13, 64, 100])
+def test_every_item_is_done_once(shape: str, policy: Policy, ranks: int) -> None:
+    tree = task(shape, 20 * ranks).tree(ranks)
+    machine = Machine(ranks_per_node=8, look_s=0.004 if ranks == 13 else 0.0)
+    job = Watched(tree, ranks, machine, policy, 5)
+    counts = job.run()
+    job.check(counts)
+    assert tree.bound_s(ranks) <= counts.last_work_s * (1 + 1e-9)
+    assert counts.last_work_s <= counts.root_s <= counts.quiet_s
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("policy", POLICIES[:-1])
+def test_a_rank_needs_no_event_for_each_item(shape: str, policy: Policy) -> None:
+    tree = task(shape, 3000).tree(1)
+    whole, stepwise = (kind(tree, 32, ETHERNET, policy, 2) for kind in (Watched, Stepwise))
+    one, other = (msgspec.structs.asdict(job.run()) for job in (whole, stepwise))
+    assert one.pop("messages") == other.pop("messages")
+    assert one.pop("events") < other.pop("events")
+    assert one == pytest.approx(other)
+
+
+def test_one_rank_takes_as_long_as_the_work() -> None:
+    figures = play(task("files", 1000), 1, ETHERNET, Policy(), 1)
+    assert figures.time_s == pytest.approx(figures.work_s)
+    assert figures.messages == 0
+    assert figures.efficiency == pytest.approx(1)
+
+
+def test_the_same_seed_is_the_same_job() -> None:
+    first, again, other = (
+        play(task("geometric", 3000), 64, ETHERNET, Policy(), s) for s in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_the_defaults_are_those_of_the_engine() -> None:
+    policy, settings = Policy(), Settings()
+    for name in ("ahead", "arity", "victims", "queue_high", "share_limit", "tries", "combine_s"):
+        assert getattr(policy, name) == getattr(settings, name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
+def test_rounds_take_as_long_as_their_slowest_path(ranks: int) -> None:
+    machine = Machine(ranks_per_node=1, jitter=0.0)
+    rounds = Rounds(ranks, 8, machine, np.random.default_rng(1))
+    step_s = machine.far_s + machine.message_s
+    height = Ranks(0, ranks, 8).height
+    assert rounds.down_s() == pytest.approx(height * step_s)
+    # Up it is as slow, and a rank that hears of several children at once has to hear them all.
+    slowest = rounds.round_s()
+    assert 2 * height * step_s <= slowest * (1 + 1e-9)
+    assert slowest <= 2 * height * step_s + 7 * height * machine.message_s
+
+
+def test_the_end_costs_a_few_messages_a_rank() -> None:
+    assert end_messages(1) == 0
+    assert end_messages(1000) == 7 * 999
+
+
+def test_a_wave_stands_still_while_somebody_works() -> None:
+    passive = {0: True, 1: True, 2: False, 3: True}
+    waves = Waves(4, 2, passive.__getitem__)
+    waves.passive(0)
+    assert waves.messages == 3 + 2  # 3 has reported, so 1 has; 2 has not, so 0 has not
+    passive[0] = False
+    passive[2] = True
+    waves.passive(2)
+    assert waves.messages == 3 + 3
+    waves.passive(2)
+    assert waves.messages == 3 + 3
+    passive[0] = True
+    waves.passive(0)  # it closes the wave, and the next one begins when it was at work again
+    assert waves.messages == 3 + 3
+    waves.passive(0)
+    assert waves.messages == 2 * (3 + 3)
+
+
+def test_a_late_look_costs_time() -> None:
+    late = msgspec.structs.replace(ETHERNET, look_s=0.004)
+    prompt, slow = (play(task("flat", 3000), 256, each, Policy(), 1) for each in (ETHERNET, late))
+    assert slow.efficiency < prompt.efficiency
+
+
+def bars(shape: str, ranks: int, per_rank: int, machine: Machine, seed: int) -> Figures:
+    """A job of items of 100 ms."""
+    return play(task(shape, ranks * per_rank), ranks, machine, Policy(), seed)
+
+
+@pytest.mark.parametrize("machine", [ETHERNET, INFINIBAND], ids=["ethernet", "infiniband"])
+def test_a_thousand_ranks(machine: Machine) -> None:
+    ranks = 1000
+    even = bars("balanced", ranks, 30, machine, 1)
+    odd = bars("geometric", ranks, 30, machine, 1)
+    wide = bars("flat", ranks, 10, machine, 1)
+    assert even.of_ideal > 0.9
+    assert odd.of_ideal > 0.8
+    assert wide.of_ideal > 0.7
+    for figures in (even, odd, wide):
+        assert figures.max_inbox < 300
+
+
+def test_the_ideal_is_better() -> None:
+    tree = task("geometric", 5000).tree(1)
+    counts = Simulation(tree, 50, ETHERNET, Policy(), 1).run()
+    assert ideal_s(tree, 50)[0] < counts.root_s
