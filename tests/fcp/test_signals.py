@@ -114,7 +114,7 @@ def test_second_signal_while_ending(many_files: bytes, place: bytes) -> None:
 
 
 @signals
-@pytest.mark.parametrize("launcher", launchers([], [1, 4]))
+@pytest.mark.parametrize("launcher", launchers([], [1, 4], hybrid=True))
 def test_interrupted_under_mpirun(
     launcher: Launcher, number: signal.Signals, many_files: bytes, place: bytes
 ) -> None:
