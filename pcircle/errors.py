@@ -93,8 +93,8 @@ class NoSpace(StoppedEarly):
 class RankLost(StoppedEarly):
     """A process of the job died.
 
-    It was killed, or lost its connection, and the others stopped because its work cannot
-    be accounted for.
+    It was killed, or lost its connection, and the job could not go on without it: its work
+    cannot be accounted for.
     """
 
 

@@ -16,9 +16,9 @@ then (`pcircle.circle.stealing.Thief`).
 A line has two ends: `_lines` is what this rank has told and nobody has acted on, `_waiters` is what
 it was told. Work that is given uses up the taker's line at the giver, and takes back the giver's at
 the taker, since who gives does not wait: at the giver when it is sent, at the taker when it comes.
-As an edge keeps order, what is told afterwards counts. Where messages cross, a line may be known
-only to the one at which somebody waits; then it is told once more. It is never known only to the
-one who waits, who would wait for ever.
+As an edge keeps order, who says afterwards that it waits is heard. Where messages cross, a line may
+be known only to the one at which somebody waits; then it is told once more. It is never known only
+to the one who waits, who would wait for ever.
 
 At the start nobody tells anything. A rank is known to wait at its parent in the binomial tree,
 which is its number without the highest bit, and what the first one has goes down that tree, half

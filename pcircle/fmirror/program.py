@@ -54,6 +54,7 @@ class MirrorProgram(CopyProgram):
     plan_type = MirrorPlan
     task_type, journaled_type = MirrorTask, JournaledMirror
     console_type = MirrorConsole
+    outlives_ranks = False
 
     def __init__(
         self,

@@ -185,8 +185,11 @@ def _open(
 
 
 def _hear(transport: Transport, signals: Signals) -> tuple[bytes, list[Delivery | Lost]]:
-    """Wait for the opening; what comes behind it, from ranks that had theirs sooner, is kept."""
-    parent = Tree(transport.rank, transport.size, Settings().arity).parent
+    """Wait for the opening; what comes besides, from ranks that had theirs sooner, is kept.
+
+    So is the loss of a rank, which then ends the job as at any time; but not without an opening.
+    """
+    tree = Tree(transport.rank, transport.size, Settings().arity)
     early: list[Delivery | Lost] = []
     while True:
         for arrival in transport.poll(None):
@@ -195,8 +198,9 @@ def _hear(transport: Transport, signals: Signals) -> tuple[bytes, list[Delivery 
         signals.check()
         for place, arrival in enumerate(early):
             if isinstance(arrival, Lost):
-                return _ending(StoppedEarly.exit_code), []
-            if arrival.source == parent:
+                if arrival.rank in tree.ancestors:
+                    return _ending(StoppedEarly.exit_code), []
+            elif arrival.source == tree.parent:
                 return arrival.payload, early[:place] + early[place + 1 :]
 
 

@@ -102,7 +102,7 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # of files that are offline
-        self._began_s = time.monotonic()
+        self.began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
         self._progress = progress.make(mode, stream, quiet=self.quiet, interval_s=interval_s)
@@ -114,7 +114,7 @@ class Console(Observer[R]):
     @property
     def elapsed_s(self) -> float:
         """The time since the beginning, more than 0."""
-        return max(time.monotonic() - self._began_s, 1e-6)
+        return max(time.monotonic() - self.began_s, 1e-6)
 
     @property
     def failures_omitted(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pcircle.runtime import Program, run_program
-from pcircle.transport.launch import TransportOption
+from pcircle.transport.launch import TransportOption, choose
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
 from pcircle.workers.starting import are_alive
@@ -47,6 +47,11 @@ class Ranks(Protocol):
     def jobs(self) -> int | None: ...
     @property
     def transport(self) -> TransportOption: ...
+
+
+def is_local(ranks: Ranks) -> bool:
+    """Whether the ranks are children of this process, and no launcher's."""
+    return choose(ranks.transport, ranks.jobs, os.environ).kind == "local"
 
 
 def run_tool(program: ToolProgram, ranks: Ranks) -> int:

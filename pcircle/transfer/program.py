@@ -12,7 +12,7 @@ import msgspec
 from pcircle.checkpoint.resume import Kept, Wish
 from pcircle.copying.existing import Existing
 from pcircle.copying.settings import CHUNK_UNIT_BYTES
-from pcircle.errors import StoppedEarly, UsageError
+from pcircle.errors import RankLost, StoppedEarly, UsageError
 from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.metadata import Keep
@@ -22,7 +22,7 @@ from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
 from pcircle.tool.options import Common
-from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.program import ToolProgram, is_local, run_tool
 from pcircle.tool.times import Stop, limit_of
 from pcircle.transfer.destination import resolve
 from pcircle.transfer.layouts import demand, striping_of
@@ -102,6 +102,8 @@ class CopyProgram(ToolProgram):
     task_type: ClassVar[type[CopyTask]] = CopyTask
     journaled_type: ClassVar[type[JournaledCopy]] = JournaledCopy
     console_type: ClassVar[type[Console]] = Console
+    outlives_ranks: ClassVar[bool] = True
+    """Whether the job goes on without a rank that was lost."""
 
     def __init__(self, options: Options, umask: int) -> None:
         super().__init__()
@@ -115,6 +117,44 @@ class CopyProgram(ToolProgram):
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
         self.limit = limit_of(options.stop)
+        self.console: Console | None = None  # on rank 0
+        self.began_s: float | None = None  # where it is not the first run
+        self._size = 1
+        self._exact = False  # whether the target is the copy, and not where it goes
+
+    def going_on(self) -> Options | None:
+        """Once the job has ended: how it goes on without the ranks that it lost; None: it doesn't.
+
+        The others are started anew, and what the checkpoint has is done. So nothing need be known
+        of what the lost ranks held, or had half done: a job that was killed altogether is resumed
+        from that at any moment (`pcircle.checkpoint`), and so is this one.
+        """
+        loss = None if self.console is None else self.console.loss
+        if loss is None:
+            return None
+        wish = msgspec.structs.replace(self._options.checkpoint, resume=loss.resumes, restart=False)
+        # DST means what it meant, although the copy may have made it.
+        how = {"into": not self._exact, "exact": self._exact}
+        jobs = self._size - len(loss.ranks)
+        return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
+
+    def ended(self, code: int) -> int:
+        """The exit code of a job that was not to go on."""
+        told = None if self.console is None else self.console.told
+        if code == RankLost.exit_code and self.outlives_ranks and told is not None:
+            return told  # who was lost after all had told what they did took nothing along
+        return code
+
+    def _may_go_on(self) -> bool:
+        """Whether a loss need not be the end: the job is of local ranks, and can be begun again."""
+        options = self._options
+        if not self.outlives_ranks or options.dry or options.files_from == "-":
+            return False
+        if options.json_lines is not None or options.list_out is not None:
+            return False  # what has been told would be told again
+        if self._kept is None and options.existing != Existing():
+            return False  # what it has made would count as existing
+        return is_local(options)
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -269,6 +309,7 @@ class CopyProgram(ToolProgram):
         return exactly if has_checkpoint(exactly, here, wish) else roots
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
+        self._size = size
         decided = msgspec.msgpack.decode(plan, type=self.plan_type)
         lists = self._lists if rank == 0 else None
         if decided.sign is not None:
@@ -314,11 +355,12 @@ class CopyProgram(ToolProgram):
         options = self._options
         signatures = None
         roots = msgspec.msgpack.decode(plan, type=Plan).roots
+        self._exact = roots[0].target_shown == options.target and not options.into
         if options.sign is not None:
             from pcircle.transfer.reports.signing import Signatures
 
             signatures = Signatures(options.sign, tuple(root.target_shown for root in roots))
-        return self.console_type(
+        self.console = self.console_type(
             self.name,
             options,
             self.log,
@@ -333,6 +375,9 @@ class CopyProgram(ToolProgram):
             listed=self._list,
             planned=self.planned,
         )
+        self.console.may_go_on = self._may_go_on()
+        self.began_s = self.console.began_s = self.began_s or self.console.began_s
+        return self.console
 
 
 def _refuse_elsewhere(roots: Sequence[Root]) -> None:
@@ -377,12 +422,25 @@ def run_copy(options: Options, made: Callable[[Any, int], CopyProgram] = CopyPro
     # Directories must be entered and files reopened before they get their final modes.
     umask = os.umask(0o077)
     os.umask(umask & ~0o700)
-    program = made(options, umask)
     try:
         with any_link(options.insecure_links):
-            return run_tool(program, options)
+            return _run(options, made, umask)
     finally:
         os.umask(umask)
+
+
+def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) -> int:
+    """Run the copy, again with fewer ranks as long as some are lost; the exit code."""
+    program = made(options, umask)
+    while True:
+        code = run_tool(program, options)
+        further = program.going_on()
+        if further is None:
+            return program.ended(code)
+        options, former = further, program
+        program = made(options, umask)
+        # What was measured from the beginning still is.
+        program.limit, program.began_s = former.limit, former.began_s
 
 
 def _refuse_unusable(options: Options) -> None:

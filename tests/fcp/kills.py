@@ -166,6 +166,36 @@ def play(
     return Round(done, early, told["resumed"], told)
 
 
+def play_lost(place: bytes, sources: tuple[bytes, bytes], seed: int) -> Round:
+    """A round whose ranks, but the first, are killed one by one: it must end well by itself."""
+    rng = Random(f"lost {seed}")
+    options = rng.choice(OPTIONS)
+    source = sources["-a" not in options]
+    target, report = os.path.join(place, b"copy"), os.path.join(place, b"report")
+    interval = rng.choice(("0.1", "0.5", "60"))
+    arguments: list[str | bytes] = [*options, "--checkpoint-interval", interval, "--json", report]
+    arguments += ["-T", source, target]
+    wanted, killed = rng.choice((1, 1, 2, 3)), 0
+    with Run(Launcher(jobs=rng.choice((2, 3, 4, 8, 12))), *PACE, *arguments) as run:
+        for _ in range(wanted):
+            time.sleep(rng.random() * _LONGEST_S)
+            others = [pid for pid in run.processes() if pid != run.process.pid]
+            if others:
+                with suppress(ProcessLookupError):  # it has just ended
+                    os.kill(rng.choice(others), signal.SIGKILL)
+                    killed += 1
+        finished = run.finish()
+    said = f"seed {seed}, {' '.join(options)}, {killed} killed: {finished.said}"
+    assert finished.code == 0, said
+    told = document(report)
+    _judge(place, source, target, options, said)
+    if "-s" in options:
+        assert told["signatures"][0]["signature"] == signature_of(source), said
+    _compare(place, source, options, told, said)
+    remove_tree(target)
+    return Round(killed, wanted - killed, told["resumed"], told)
+
+
 def play_edited(place: bytes, seed: int, launchers: Sequence[Launcher] = LAUNCHERS) -> Round:
     """A round whose source is edited all the time; AssertionError, with the seed.
 

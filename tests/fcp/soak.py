@@ -4,6 +4,7 @@ In every other round the source, with hard links, is edited all the time.
 
 --kills N      stop after this many kills (default 300)
 --seed S       the first round's seed (default 0); a failing round names its own
+--ranks        kill single ranks of local jobs, which are to go on without them
 --launchers    local, mpi or all (default all where there is an mpirun)
 """
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--launchers", choices=("local", "mpi", "all"), default="all")
+    parser.add_argument("--ranks", action="store_true")
     typed = parser.parse_args(arguments)
     launchers = {"local": kills.LOCAL, "mpi": kills.LAUNCHERS[-2:], "all": kills.LAUNCHERS}
     chosen = launchers[typed.launchers]
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             place = os.path.join(room, b"%d" % seed)
             os.mkdir(place)
             try:
-                if seed % 2:
+                if typed.ranks:
+                    played = kills.play_lost(place, sources, seed)
+                elif seed % 2:
                     played = kills.play_edited(place, seed, chosen)
                 else:
                     played = kills.play(place, sources, seed, chosen)

@@ -78,6 +78,13 @@ def test_killed_and_resumed_under_mpi(
     kills.play(place, sources, 2000 + seed, kills.LAUNCHERS[-2:])
 
 
+@pytest.mark.parametrize("seed", range(12 if SOAK else 5))
+def test_goes_on_without_killed_ranks(
+    seed: int, sources: tuple[bytes, bytes], place: bytes
+) -> None:
+    kills.play_lost(place, sources, 3000 + seed)
+
+
 # ---- what is refused ---------------------------------------------------------------------------
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from .running import FOUR, ONE, TWO, Finished, Launcher, Run, launchers
+from .judge import rsync_differences
+from .running import FOUR, ONE, TWO, Finished, Launcher, Run, document, launchers
 from .trees import MIB, build_flat_tree, content, make_directory, walk, write_file
 
 ATTEMPTS = 5
@@ -40,7 +41,7 @@ def large_files(shared_place: bytes) -> bytes:
 
 
 def _interrupt(
-    launcher: Launcher, source: bytes, place: bytes, strike: Callable[[Run], None]
+    launcher: Launcher, source: bytes, place: bytes, strike: Callable[[Run], None], *options: str
 ) -> tuple[Finished, bytes]:
     """Start a copy, `strike` when it has begun, and return its end and its destination.
 
@@ -48,7 +49,9 @@ def _interrupt(
     """
     for attempt in range(ATTEMPTS):
         target = place + b"/copy %d" % attempt
-        slowly = ("--ops-limit", "300", "--bwlimit", "2M") if attempt == ATTEMPTS - 1 else ()
+        slowly = list(options)
+        if attempt == ATTEMPTS - 1:
+            slowly += ["--ops-limit", "300", "--bwlimit", "2M"]
         with Run(launcher, *slowly, "--chunksize", "4M", source, target) as run:
             if run.wait_for(target):
                 strike(run)
@@ -138,9 +141,78 @@ def _children(pid: int) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.parametrize("launcher", [TWO, FOUR], ids=str)
-@pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
-def test_killed_worker(launcher: Launcher, which: int, many_files: bytes, place: bytes) -> None:
+@pytest.fixture(scope="session")
+def some_files(shared_place: bytes) -> bytes:
+    return build_flat_tree(shared_place + b"/some", 20, 150, 2000)
+
+
+@pytest.mark.parametrize(("launcher", "which"), [(TWO, 0), (FOUR, 0), (FOUR, -1)])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--checkpoint-interval", "0.1"), ("--no-checkpoint",), ("--verify",)],
+    ids=lambda options: "".join(options) or "plain",
+)
+def test_a_killed_worker_is_done_without(
+    launcher: Launcher, which: int, options: tuple[str, ...], some_files: bytes, place: bytes
+) -> None:
+    target = place + b"/copy"
+    arguments: list[str | bytes] = [*options, "-a", "--ops-limit", "6000", some_files, target]
+    with Run(launcher, *arguments) as run:
+        assert run.wait_for(target)
+        killed = _children(run.process.pid)[which]
+        os.kill(killed, signal.SIGKILL)
+        finished = run.finish()
+        assert run.wait_until_gone() == []
+    assert finished.code == 0, finished.said
+    lost = re.search(
+        r"rank (\d+) was lost: killed by SIGKILL \(pid (\d+)\); going on", finished.said
+    )
+    assert lost is not None, finished.said
+    assert 0 < int(lost[1]) < launcher.size
+    assert int(lost[2]) == killed
+    assert "Traceback" not in finished.said
+    assert "checkpoint kept" not in finished.said
+    assert rsync_differences(some_files, target, preserved=True) == []
+    assert os.listdir(place) == [b"copy"]
+
+
+def test_workers_may_be_killed_until_one_is_left(some_files: bytes, place: bytes) -> None:
+    target, report = place + b"/copy", place + b"/report"
+    with Run(FOUR, "-a", "--ops-limit", "3000", "--json", report, some_files, target) as run:
+        former: set[int] = set()  # who may still be ending
+        for left in (3, 2, 1):
+            workers: list[int] = []
+            while len(workers) != left or former & set(workers):
+                assert run.process.poll() is None
+                workers = _children(run.process.pid)
+            time.sleep(0.3)
+            os.kill(workers[-1], signal.SIGKILL)
+            former |= set(workers)
+        finished = run.finish()
+    assert (finished.code, finished.said.count("going on")) == (0, 3), finished.said
+    assert rsync_differences(some_files, target, preserved=True) == []
+    assert len(document(report)["ranks"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("launcher", "which", "options"),
+    [
+        (TWO, 0, ("-n", "--no-checkpoint")),
+        (FOUR, 0, ("--json-lines", "actions")),
+        (FOUR, -1, ("--list-out", "list")),
+    ],
+)
+def test_killed_worker(
+    launcher: Launcher,
+    which: int,
+    options: tuple[str, ...],
+    many_files: bytes,
+    place: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where what was made or told before would count twice, it is the end."""
+    monkeypatch.chdir(tmp_path)
     killed: list[int] = []
 
     def strike(run: Run) -> None:
@@ -150,7 +222,7 @@ def test_killed_worker(launcher: Launcher, which: int, many_files: bytes, place:
                 os.kill(workers[which], signal.SIGKILL)
                 killed.append(workers[which])
 
-    finished, _target = _interrupt(launcher, many_files, place, strike)
+    finished, _target = _interrupt(launcher, many_files, place, strike, *options)
     assert killed
     assert finished.code == 4, finished.said
     lost = re.search(r"rank (\d+)", finished.said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
@@ -36,8 +36,18 @@ if TYPE_CHECKING:
     from pcircle.transfer.reports.signing import Signatures
 
 
+class Loss(NamedTuple):
+    """Ranks that were lost, and whether there is a checkpoint to resume from."""
+
+    ranks: tuple[int, ...]
+    resumes: bool
+
+
 class Console(base.Console[Done]):
-    """Tells the user of a copy's failures, progress and end."""
+    """Tells the user of a copy's failures, progress and end.
+
+    With `may_go_on` the loss of ranks is no end: `loss` then has what there is to go on with.
+    """
 
     def __init__(
         self,
@@ -69,6 +79,9 @@ class Console(base.Console[Done]):
         self._signatures = signatures
         self._words = words
         self._signed: list[tuple[bytes, str | None]] = []
+        self.may_go_on = False
+        self.loss: Loss | None = None
+        self.told: int | None = None  # the exit code, in the end
         if kept is not None:
             self.notice(0, remarks_of(kept))
 
@@ -107,6 +120,9 @@ class Console(base.Console[Done]):
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
         total = Counters.total(outcome.counts)
+        lost = tuple(lost_ranks(outcome.reasons))
+        if self.may_go_on and len(lost) == len(outcome.reasons) > 0:
+            return self._go_on(code, lost, outcome.reasons, total)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
             code = Defect.exit_code
@@ -135,11 +151,21 @@ class Console(base.Console[Done]):
         if not self.quiet:
             for line in describe_losses(report.not_kept):
                 self.note(f"{self.tool}: {line}")
-        told = self._tell(report)
+        told = self.told = self._tell(report)
         if not (self.quiet or self._dry):
             for line in self.next(code, reasons, goes_on):
                 self.note(f"{self.tool}: {line}")
         return told
+
+    def _go_on(
+        self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
+    ) -> int:
+        """The job is not over: it goes on without the ranks that were lost."""
+        for reason in reasons:
+            self.note(f"{self.tool}: {reason}; going on without it")
+        self.quiet = True  # of the checkpoint, which nobody need care for
+        self.loss = Loss(lost, self._end_checkpoint(code, total))
+        return code
 
     def _end_checkpoint(self, code: int, total: Counters) -> bool:
         """Remove the checkpoint if there is nothing to go on with; whether it is still there."""
@@ -236,6 +262,15 @@ class Console(base.Console[Done]):
                 text = self.shown_shares(report, report.entries) + text
             Output(self.results.stream).write(text)  # said about the copy: no result
         return worst((report.exit_code, self.results.code))
+
+
+def lost_ranks(reasons: Iterable[str]) -> Iterator[int]:
+    """The ranks whose loss is a reason why the job has ended."""
+    for reason in reasons:
+        word, _, rest = reason.partition(" ")
+        number, _, how = rest.partition(" ")
+        if word == "rank" and number.isdigit() and how.startswith("was lost"):
+            yield int(number)
 
 
 def _is_full(reasons: Sequence[str]) -> bool:
