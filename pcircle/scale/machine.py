@@ -44,7 +44,8 @@ class Policy(msgspec.Struct, frozen=True):
     that has waiters and nothing to give them waits itself, although it works.
     With `mutual`, who gives does not wait at the taker any more. A complete part
     of a bundle waits `combine_s` for the others. `ahead` says whether the next
-    item is handed out early, `arity` is that of the tree of rounds.
+    item is handed out early, which it is of `ahead_from` or more; `arity` is that
+    of the tree of rounds.
     """
 
     tries: int = 4
@@ -63,4 +64,5 @@ class Policy(msgspec.Struct, frozen=True):
     mutual: bool = True
     combine_s: float = 0.25
     ahead: int = 1
+    ahead_from: int = 2
     arity: int = 8

@@ -260,7 +260,7 @@ class Simulation:
         for first, last, _ in rank.stack:
             waiting += last - first
         if self.policy.ahead and waiting:
-            if waiting > 1:
+            if waiting >= self.policy.ahead_from:
                 rank.ahead_of = rank.current
             if rank.ahead_of == rank.current:
                 waiting -= 1

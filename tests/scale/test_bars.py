@@ -1,0 +1,73 @@
+"""What the protocol promises at size, held by the model: `tox -e soak` for the full one.
+
+A tenth of the ranks in every run: bounds with room for another seed. Times are the simulation's
+own, the same in every run.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pcircle.scale.job import Figures, Task, play
+from pcircle.scale.machine import ETHERNET, INFINIBAND, Machine, Policy
+from tests.conftest import SOAK
+
+pytestmark = pytest.mark.sim
+
+MANY = 10_000 if SOAK else 1000
+MOST = 100_000
+SEEDS = (1, 2, 3) if SOAK else (1,)
+ITEM_S = 0.1
+MAX_INBOX = 300
+
+every_network = pytest.mark.parametrize(
+    "machine", [ETHERNET, INFINIBAND], ids=["ethernet", "infiniband"]
+)
+every_seed = pytest.mark.parametrize("seed", SEEDS)
+
+
+def figures(
+    shape: str, ranks: int, per_rank: int, machine: Machine, seed: int, policy: Policy | None = None
+) -> Figures:
+    """Those of a job of items of a tenth of a second."""
+    task = Task(shape, 0, 0, 300, 0.0, ranks * per_rank, ITEM_S)
+    return play(task, ranks, machine, policy or Policy(), seed)
+
+
+@every_network
+@every_seed
+def test_a_wide_directory_reaches_all_ranks(machine: Machine, seed: int) -> None:
+    found = figures("flat", MANY, 10, machine, seed)
+    assert found.of_ideal >= 0.85
+    assert found.max_inbox < MAX_INBOX
+    # All there is to do is there at one moment, on one rank.
+    assert found.half_busy_latencies is not None
+    assert found.half_busy_latencies <= 5
+    assert found.messages_per_entry < 0.03
+
+
+@every_network
+@every_seed
+def test_an_unbalanced_tree_is_shared(machine: Machine, seed: int) -> None:
+    found = figures("geometric", MANY, 100, machine, seed)
+    assert found.of_bound >= 0.8
+    assert found.max_inbox < MAX_INBOX
+    assert found.messages_per_entry < 0.01
+
+
+@every_network
+@every_seed
+def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
+    found = figures("balanced", MOST if SOAK else MANY, 100, machine, seed)
+    assert found.of_ideal >= (0.94 if SOAK else 0.95)
+    assert found.efficiency >= (0.92 if SOAK else 0.95)
+    assert found.max_inbox < MAX_INBOX
+    assert found.messages_per_entry < 0.01
+
+
+def test_demand_that_busy_ranks_hand_on_goes_round() -> None:
+    """Why only who has nothing to do waits: single items would travel among busy ranks for ever."""
+    ranks, items = 8, 64
+    quiet = figures("balanced", ranks, items // ranks, ETHERNET, 1)
+    handed = figures("balanced", ranks, items // ranks, ETHERNET, 1, Policy(onward=True))
+    assert handed.messages > 3 * quiet.messages
