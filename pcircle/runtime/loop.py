@@ -323,6 +323,8 @@ class Rank:
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
 
     def _fetch(self, fetch: Fetch) -> None:
+        if self._engine.reasons:
+            return  # nobody wants it, and it may be what could not be kept just now
         try:
             data = self._spill.fetch(fetch.segment)
         except OSError as error:
