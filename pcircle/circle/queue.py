@@ -42,6 +42,7 @@ class Queue(Generic[I]):
         self._next_segment = 0
         self._spilled = 0  # parcels in segments, that being fetched included
         self._wanted = 0  # parcels at the steal end, by somebody who takes more than there are
+        self._most_wanted = 0
         self._fetching: tuple[int, int, bool] | None = None  # (number, parcels, for the own end)
         self.spills: list[tuple[int, tuple[Parcel[I], ...]]] = []
 
@@ -105,6 +106,7 @@ class Queue(Generic[I]):
         if len(self._head) >= count or not self._segments:
             return False
         self._wanted = count
+        self._most_wanted = max(self._most_wanted, count)  # it may be left, and a thief take less
         return True
 
     def fetch(self) -> int | None:
@@ -165,7 +167,7 @@ class Queue(Generic[I]):
         """Raise AssertionError unless the invariants hold."""
         coming = self._fetching[1] if self._fetching else 0
         assert self._spilled == coming + sum(count for _, count in self._segments)
-        assert len(self._head) <= max(2, self._wanted // self._segment + 2) * self._segment
+        assert len(self._head) <= (self._most_wanted // self._segment + 2) * self._segment
         assert len(self._tail) <= self._high + self._segment
         assert all(count > 0 for _, count in self._segments)
         numbers = [number for number, _ in self._segments]
