@@ -23,6 +23,7 @@ PACKAGE = ROOT / "pcircle"
 LEAVES = {
     "acls",
     "buffers",
+    "commands",
     "counting",
     "encoding",
     "errors",
@@ -73,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "acls": set(),
     "buffers": set(),
     "entry": {"finding", "transport"},  # of whom nobody knows but the commands
+    "commands": set(),  # it has names of the tools, and imports by these
     "counting": set(),
     "encoding": {"errors"},
     "errors": set(),

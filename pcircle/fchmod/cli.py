@@ -137,3 +137,4 @@ FCHOWN = _shell("fchown", "OWNER[:[GROUP]]", _OWNER)
 FCHGRP = _shell("fchgrp", "GROUP", _GROUP)
 parser, main = FCHMOD.parser, FCHMOD.main
 fchown, fchgrp = FCHOWN.main, FCHGRP.main
+fchown_parser, fchgrp_parser = FCHOWN.parser, FCHGRP.parser

@@ -1,0 +1,1 @@
+"""What is made from the parsers of the commands: manual pages and completions."""

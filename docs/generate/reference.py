@@ -1,0 +1,231 @@
+"""What the parsers of the commands say, as plain data: for the site, manual pages and completions.
+
+Nothing here is written a second time: usage, options and examples are those of `--help`. Options
+that help leaves out are left out.
+
+    from docs.generate.reference import references
+
+    for command in references():
+        for group in command.groups:
+            for option in group.options:
+                print(option.invocation, option.help)
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from docs.generate.primaries import PRIMARIES, Primary
+from pcircle.commands import COMMANDS, Command
+from pcircle.ui.arguments import Bare
+
+# What a value is, by how help calls it; what is not here is any word.
+_TAKES = {
+    "FILE": "file",
+    "ERRORLOG": "file",
+    "MANIFEST": "file",
+    "INDEX": "file",
+    "PLAN": "file",
+    "PATH": "file",
+    "SRC": "file",
+    "A": "file",
+    "B": "file",
+    "OLD": "file",
+    "NEW": "file",
+    "DST": "file",
+    "DIR": "directory",
+    "USER": "user",
+    "GROUP": "group",
+}
+_TAKES_OF_OPTION = {"--owner": "users", "--group": "groups"}
+_TAKES_OF_OPTION |= {"--of-owner": "users", "--of-group": "groups"}
+_LEFT_OUT = (None, False, argparse.SUPPRESS)
+
+
+class Option(NamedTuple):
+    """An option. `value` is "none", "required" or "optional" (given with `=` only).
+
+    `takes` is what values are: "file", "directory", "user", "users" (by comma), "group", "groups",
+    "choice", or "" for any word.
+    """
+
+    flags: tuple[str, ...]
+    value: str
+    metavars: tuple[str, ...]
+    choices: tuple[str, ...]
+    default: str
+    repeatable: bool
+    takes: str
+    help: str
+
+    @property
+    def name(self) -> str:
+        """The first long flag, or else the only one."""
+        return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+
+    @property
+    def shown_value(self) -> str:
+        """The value as help shows it: ` FILE`, `[=WHEN]`, or nothing."""
+        if self.value == "none":
+            return ""
+        shown = " ".join(self.metavars)
+        return f"[={shown}]" if self.value == "optional" else f" {shown}"
+
+    @property
+    def invocation(self) -> str:
+        """The flags with the value behind each: `-j N, --jobs N`."""
+        return ", ".join(flag + self.shown_value for flag in self.flags)
+
+
+class Group(NamedTuple):
+    """Options that stand together, with what is said of all of them."""
+
+    title: str
+    text: str
+    options: tuple[Option, ...]
+
+
+class Positional(NamedTuple):
+    """An operand as the usage names it; `takes` as of `Option`."""
+
+    name: str
+    repeatable: bool
+    takes: str
+
+
+class ExitCode(NamedTuple):
+    """Codes that have one meaning for the command: `130 and 143`, `interrupted`."""
+
+    codes: tuple[int, ...]
+    meaning: str
+
+
+class Reference(NamedTuple):
+    """A command, as its help describes it.
+
+    `usage` has a line for each way to call it; `notes` are the paragraphs below the options;
+    `primaries` are those of expressions, of ffind alone.
+    """
+
+    command: Command
+    usage: tuple[str, ...]
+    description: tuple[str, ...]
+    groups: tuple[Group, ...]
+    positionals: tuple[Positional, ...]
+    notes: tuple[str, ...]
+    exit_codes: tuple[ExitCode, ...]
+    examples: tuple[str, ...]
+    primaries: tuple[Primary, ...]
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options of all groups."""
+        return tuple(option for group in self.groups for option in group.options)
+
+
+@functools.cache
+def references() -> tuple[Reference, ...]:
+    """All commands, by name."""
+    return tuple(map(reference, COMMANDS))
+
+
+def reference(command: Command) -> Reference:
+    """One command."""
+    parser = command.built()
+    notes, codes, examples = _below(parser.epilog or "")
+    groups = (
+        Group(group.title or "", _line(group.description or ""), options)
+        for group in parser._action_groups
+        if (options := tuple(map(_option, _shown(group._group_actions))))
+    )
+    usage = (parser.usage or "").replace("%%", "%").splitlines()
+    return Reference(
+        command,
+        tuple(line.strip() for line in usage),
+        tuple(_paragraphs(parser.description or "")),
+        tuple(groups),
+        _positionals(parser),
+        tuple(notes),
+        tuple(codes),
+        tuple(examples),
+        PRIMARIES if command.name == "ffind" else (),
+    )
+
+
+def _shown(actions: Sequence[argparse.Action]) -> list[argparse.Action]:
+    is_option = (action for action in actions if action.option_strings)
+    return [action for action in is_option if action.help != argparse.SUPPRESS]
+
+
+def _option(action: argparse.Action) -> Option:
+    choices = tuple(map(str, action.choices or ()))
+    metavars = () if action.nargs == 0 else _metavars(action, choices)
+    value = "optional" if isinstance(action, Bare) else "required" if metavars else "none"
+    takes = "choice" if choices else ""
+    for flag in action.option_strings if value != "none" else ():
+        takes = takes or _TAKES_OF_OPTION.get(flag, "")
+    repeatable = isinstance(action, argparse._AppendAction | argparse._CountAction)
+    return Option(
+        tuple(action.option_strings),
+        value,
+        metavars,
+        choices,
+        "" if action.default in _LEFT_OUT or value == "none" else str(action.default),
+        repeatable,
+        takes or (_TAKES.get(metavars[0], "") if metavars else ""),
+        (action.help or "").replace("%%", "%"),
+    )
+
+
+def _metavars(action: argparse.Action, choices: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(action.metavar, tuple):
+        return action.metavar
+    count = action.nargs if isinstance(action.nargs, int) else 1
+    name = "{" + ",".join(choices) + "}" if choices else action.dest.upper()
+    return (action.metavar or name,) * count
+
+
+def _positionals(parser: argparse.ArgumentParser) -> tuple[Positional, ...]:
+    """Operands: the parser has one for all of them, whose name shows what they are."""
+    found = []
+    for action in parser._actions:
+        shown = action.metavar if not action.option_strings else None
+        if isinstance(shown, str):
+            for word in shown.split():
+                name = re.sub(r"[][.]", "", word) if word.endswith("...") else word
+                repeatable = word.endswith("...") or shown == name == "PATH"
+                takes = _TAKES.get(name.partition(":")[0].strip("[]"), "")
+                found.append(Positional(name, repeatable, takes))
+    return tuple(found)
+
+
+def _below(epilog: str) -> tuple[list[str], list[ExitCode], list[str]]:
+    """What stands below the options: notes, exit codes, examples."""
+    above, _, examples = epilog.partition("\nExamples:\n")
+    notes, codes = [], []
+    for paragraph in _paragraphs(above):
+        if paragraph.startswith("Exit codes: "):
+            text = paragraph.removeprefix("Exit codes: ").removesuffix(".")
+            codes = [_code(part) for part in text.split("; ")]
+        else:
+            notes.append(paragraph)
+    return notes, codes, [line.strip() for line in examples.splitlines()]
+
+
+def _code(text: str) -> ExitCode:
+    found = re.fullmatch(r"((?:\d+(?:, | and |(?= )))+) ?(.+)", text)
+    if found is None:
+        raise ValueError(f"not an exit code with its meaning: {text!r}")
+    return ExitCode(tuple(map(int, re.findall(r"\d+", found[1]))), found[2])
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [_line(part) for part in text.split("\n\n") if part.strip()]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,126 @@
+"""What the site, the manual pages and the completions are made from is what the parsers say."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+import pytest
+
+from docs.generate.primaries import PRIMARIES
+from docs.generate.reference import Reference, reference, references
+from pcircle import errors
+from pcircle.commands import COMMANDS, Command
+from pcircle.ffind.language import words
+from tests.conftest import ROOT
+
+every_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+REFUSED = {"-ok", "-okdir"}
+OPERATORS = {"(", ")", "-not", "-and", "-a", "-or", "-o", "-exclude"}
+PATTERNS = {"-O", "-newerXY"}  # stand for several names
+
+
+def _of(name: str) -> Reference:
+    return next(each for each in references() if each.command.name == name)
+
+
+def test_every_command_is_there() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    scripts = re.findall(r'^(\S+) = "pcircle\.', text, re.MULTILINE)
+    modules = [each.name for each in COMMANDS if each.typed.startswith("python -m ")]
+    assert [each.name for each in COMMANDS] == sorted(scripts + modules)
+    assert [each.command for each in references()] == list(COMMANDS)
+
+
+@every_command
+def test_a_command_is_what_its_table_says(command: Command) -> None:
+    parser = command.built()
+    assert parser.prog == command.typed
+    assert (ROOT / "docs" / f"{command.page}.rst").is_file()
+    assert len(command.summary) <= 64
+    assert command.summary[0].islower()
+    assert not command.summary.endswith(".")
+
+
+@every_command
+def test_all_that_help_shows_is_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Help in one wide line each, of which every word is found, and in its order."""
+    monkeypatch.setenv("COLUMNS", "1000")
+    found = reference(command)
+    said = " ".join(command.built().format_help().split())
+    at = 0
+    parts = [part for line in found.usage for part in line.split()]
+    parts += found.description
+    for group in found.groups:
+        parts += [f"{group.title}:", group.text]
+        for option in group.options:
+            # What has a value is shown with it; several values of a count argparse shows its way.
+            parts += [option.invocation, option.help]
+    parts += [*found.notes, *found.examples]
+    for part in parts:
+        next_ = said.find(" ".join(part.split()), at)
+        assert next_ >= 0, part
+        at = next_ + len(part)
+    assert at == len(said)
+
+
+@every_command
+def test_exit_codes_are_those_of_the_errors(command: Command) -> None:
+    known = {errors.EXIT_OK, errors.PcircleError.exit_code}
+    known |= {
+        each.exit_code
+        for each in vars(errors).values()
+        if isinstance(getattr(each, "exit_code", None), int)
+    }
+    codes = {code for each in reference(command).exit_codes for code in each.codes}
+    assert {0, 2, 70} <= codes <= known
+    assert all(each.meaning for each in reference(command).exit_codes)
+
+
+def test_values_are_what_they_are() -> None:
+    by_flag = {option.name: option for option in _of("fcp").options}
+    assert by_flag["--jobs"].invocation == "-j N, --jobs N"
+    assert by_flag["--signature"].invocation == "-s[=ALGORITHM], --signature[=ALGORITHM]"
+    assert by_flag["--transport"].choices == ("auto", "mpi", "local")
+    assert by_flag["--transport"].default == "auto"
+    assert by_flag["--files-from"].takes == "file"
+    assert by_flag["--checkpoint-dir"].takes == "directory"
+    assert by_flag["--owner"].takes == "users"
+    assert by_flag["--exclude"].repeatable
+    assert not by_flag["--json"].repeatable
+    assert by_flag["--verify"].value == "none"
+    assert [each.name for each in _of("fcp").positionals] == ["SRC", "DST"]
+    assert [each.repeatable for each in _of("fcp").positionals] == [True, False]
+    assert _of("fdiff").exit_codes[1].codes == (3,)
+    assert _of("fcp").exit_codes[-1].codes == (130, 143)
+
+
+def test_what_help_leaves_out_is_left_out() -> None:
+    command = COMMANDS[0]
+    parser = command.built()
+    parser.add_argument("--hidden", help=argparse.SUPPRESS)
+    shown = {flag for option in reference(command).options for flag in option.flags}
+    assert "--hidden" not in shown
+    assert shown == set(parser._option_string_actions) - {"--hidden"}
+
+
+def test_primaries_are_those_of_the_language() -> None:
+    """Each of them once, with as many arguments as the parser takes."""
+    flags = [flag for each in PRIMARIES for flag in each.flags]
+    assert len(flags) == len(set(flags))
+    assert set(flags) - OPERATORS - PATTERNS == set(words.primaries()) - REFUSED
+    assert set(words.OPERATORS) - {"!", ","} == OPERATORS
+    counts = {**words.TESTS, **words.ACTIONS, **words.OPTIONS, "exec": 1, "execdir": 1}
+    for each in PRIMARIES:
+        assert each.help
+        for flag in set(each.flags) - OPERATORS - PATTERNS:
+            assert len(each.metavars) == counts[flag[1:]], flag
+
+
+def test_choices_of_primaries_are_those_of_the_language() -> None:
+    from pcircle.ffind.language import reading, regexes
+
+    by_flag = {flag: each for each in PRIMARIES for flag in each.flags}
+    assert set(by_flag["-regextype"].choices) == set(regexes.SYNTAXES)
+    assert set(by_flag["-type"].choices) == set(reading.KINDS)
+    assert by_flag["-fstype"].choices == ()
