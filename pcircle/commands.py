@@ -42,7 +42,7 @@ def _chmod(name: str, summary: str) -> Command:
 
 COMMANDS = (
     _tool("fbcast", "copy files and trees to every node of a job"),
-    _tool("fbench", "measure a file system", "aio"),
+    _tool("fbench", "measure how fast a file system is"),
     _chmod("fchgrp", "change the group of files and trees"),
     _tool("fchmod", "change modes, owners and access control lists of files and trees"),
     _chmod("fchown", "change the owner and group of files and trees"),

@@ -1,0 +1,31 @@
+"""Writes what is made from the parsers: `python -m docs.generate`.
+
+Manual pages and completions go to share/, lists of options into the manuals of docs/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.generate import manpages, manuals
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """All files: where they are, and what they should hold."""
+    yield from manuals.pages()
+    for name, text in manpages.pages():
+        yield ROOT / "share" / "man" / "man1" / name, text
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in files():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

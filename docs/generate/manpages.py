@@ -1,0 +1,159 @@
+"""The manual pages of all commands, of their parsers and of the manuals in docs/.
+
+Names, options, examples and exit codes are those of the parser; the sections are the manual's;
+environment and files are those of docs/environment.rst that name the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import docutils.core
+from docutils import nodes
+
+import pcircle
+from docs.generate import roff
+from docs.generate.reference import Group, Option, Reference, references
+
+DOCS = Path(__file__).resolve().parents[1]
+SECTION = "1"
+# What is of no use at a terminal, or stands in another place of the page.
+_LEFT_OUT = (
+    "All options", "All primaries", "From a program", "Measured", "A worked example",
+    "Exit codes", "Tables", "Theory",
+)  # fmt: skip
+_RENAMED = {"Options": "Notes on options"}
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The pages: the name of the file, and its text."""
+    manuals = {each.command.page: each.command.name for each in reversed(references())}
+    manuals |= {each.command.name: each.command.name for each in references()}
+    page = roff.Page(manuals)
+    for each in references():
+        yield f"{each.command.name}.{SECTION}", "\n".join(_page(page, each)) + "\n"
+
+
+def _page(page: roff.Page, about: Reference) -> Iterator[str]:
+    name = about.command.name
+    yield "'\\\" t"
+    yield '.\\" Made from the parser and the manual by python -m docs.generate: edit these.'
+    yield f'.TH {name.upper()} {SECTION} "" "pcircle {pcircle.__version__}" "User Commands"'
+    yield ".nh"
+    yield ".ad l"
+    yield roff.heading("Name")
+    yield f"{roff.literal(name)} \\- {roff.escaped(about.command.summary)}"
+    yield roff.heading("Synopsis")
+    yield ".nf"
+    for usage in about.usage:
+        words = usage.removeprefix(about.command.typed)
+        yield f"{roff.bold(about.command.typed)}{roff.literal(words)}"
+    yield ".fi"
+    title = _manual(about.command.page)
+    yield roff.heading("Description")
+    yield from _paragraphs(about.description)
+    if about.command.page == name:
+        intro = [child for child in title.children if not isinstance(child, nodes.section)]
+        yield from (text for child in intro if not _is_usage(child) for text in page.made(child))
+    yield roff.heading("Options")
+    for group in about.groups:
+        yield from _group(group)
+    if about.primaries:
+        yield from _expression(about)
+    yield roff.heading("Notes")
+    yield from _paragraphs(about.notes)
+    yield from _sections(page, title)
+    yield from _end(page, about)
+
+
+def _paragraphs(texts: tuple[str, ...]) -> Iterator[str]:
+    for at, text in enumerate(texts):
+        if at:
+            yield ".PP"
+        yield roff.line(roff.escaped(text))
+
+
+def _group(group: Group) -> Iterator[str]:
+    if group.title != "Options":
+        yield roff.subheading(group.title)
+    if group.text:
+        yield roff.line(roff.escaped(group.text))
+    for option in group.options:
+        yield from roff.item(_flags(option), [_said(option)])
+
+
+def _flags(option: Option) -> str:
+    value = option.shown_value
+    shown = f"[={roff.italic(value[2:-1])}]" if value.startswith("[") else ""
+    shown = shown or (f" {roff.italic(value[1:])}" if value else "")
+    return ", ".join(roff.bold(flag) + shown for flag in option.flags)
+
+
+def _said(option: Option) -> str:
+    return roff.line(roff.escaped(option.help[:1].upper() + option.help[1:] + "."))
+
+
+def _expression(about: Reference) -> Iterator[str]:
+    yield roff.heading("Expression")
+    group = ""
+    for each in about.primaries:
+        if each.group != group:
+            group = each.group
+            yield roff.subheading(group)
+        behind = "".join(f" {roff.italic(metavar)}" for metavar in each.metavars)
+        term = ", ".join(roff.bold(flag) + behind for flag in each.flags)
+        yield from roff.item(term, [f"{roff.escaped(each.help[:1].upper() + each.help[1:])}."])
+
+
+def _manual(page: str) -> nodes.section:
+    """The manual, parsed."""
+    return parsed((DOCS / f"{page}.rst").read_text(encoding="utf-8"))
+
+
+def parsed(text: str) -> nodes.section:
+    """A page of one title, parsed. Anything that is wrong with it is an error."""
+    settings = {"report_level": 2, "halt_level": 2, "doctitle_xform": False}
+    document = docutils.core.publish_doctree(text, settings_overrides=settings)
+    return next(iter(document.findall(nodes.section)))
+
+
+def _is_usage(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.literal_block) and "[OPTION]..." in node.astext()
+
+
+def _sections(page: roff.Page, title: nodes.section) -> Iterator[str]:
+    for section in title.children:
+        if isinstance(section, nodes.section):
+            name = section.children[0].astext()
+            if name not in _LEFT_OUT:
+                yield roff.heading(_RENAMED.get(name, name))
+                yield from roff.begun(page.body(section))
+
+
+def _end(page: roff.Page, about: Reference) -> Iterator[str]:
+    yield roff.heading("Exit status")
+    for each in about.exit_codes:
+        codes = roff.bold(", ".join(map(str, each.codes)))
+        yield from roff.item(
+            codes, [f"{roff.escaped(each.meaning[:1].upper() + each.meaning[1:])}."]
+        )
+    for section in _manual("environment").children:
+        if isinstance(section, nodes.section):
+            yield roff.heading(section.children[0].astext())
+            yield from _of_command(page, section, about.command.name)
+    yield roff.heading("Examples")
+    yield from roff.block("\n".join(about.examples))
+    yield roff.heading("See also")
+    others = [each.command.name for each in references() if each is not about]
+    yield ",\n".join(f"\\fB{roff.literal(name)}\\fR(1)" for name in others)
+
+
+def _of_command(page: roff.Page, section: nodes.section, name: str) -> Iterator[str]:
+    """The definitions of a section that are of this command, which stands behind the colon."""
+    for entry in section.findall(nodes.definition_list_item):
+        commands = {each.astext() for each in entry.findall(nodes.classifier)}
+        named = {word for text in commands for word in text.split(", ")}
+        if named & {name, "all"}:
+            alone = nodes.definition_list("", entry.deepcopy())
+            yield from page.made(alone)

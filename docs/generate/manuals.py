@@ -1,0 +1,72 @@
+"""The lists of options in the manuals of docs/: a part of each page between two comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from docs.generate.reference import Option, Reference, references
+
+DOCS = Path(__file__).resolve().parents[1]
+BEGIN = ".. From here made from the parser by python -m docs.generate: edit the help there."
+END = ".. Up to here."
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """The manuals, each with its list as it should be; at the end where it has none yet."""
+    for page in dict.fromkeys(each.command.page for each in references()):
+        path = DOCS / f"{page}.rst"
+        text = path.read_text(encoding="utf-8")
+        before, begin, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        about = [each for each in references() if each.command.page == page]
+        made = "\n".join(_lists(about))
+        if not begin:
+            before, after = before + "\n", "\n"
+        yield path, f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+
+
+def _lists(about: Sequence[Reference]) -> Iterator[str]:
+    """The options of a page; of several commands each option once, with those that have it."""
+    yield from _titled("All options")
+    groups: dict[str, list[Option]] = {}
+    for group in (group for each in about for group in each.groups):
+        known = {option.flags for option in groups.setdefault(group.title, [])}
+        groups[group.title] += [option for option in group.options if option.flags not in known]
+    for title, options in groups.items():
+        if title != "Options":
+            yield f"{title}:\n"
+        for option in options:
+            of = [each.command.name for each in about if option in each.options]
+            alone = "" if len(of) == len(about) else f" ({' and '.join(of)} only)"
+            yield from _defined(option.flags, option.shown_value, option.help + alone)
+        yield ""
+    if about[0].primaries:
+        yield from _titled("All primaries")
+        yield from _primaries(about[0])
+
+
+def _primaries(about: Reference) -> Iterator[str]:
+    group = ""
+    for each in about.primaries:
+        if each.group != group:
+            group = each.group
+            yield f"\n{group}:\n" if each is not about.primaries[0] else f"{group}:\n"
+        behind = "".join(f" {metavar}" for metavar in each.metavars)
+        yield from _defined(each.flags, behind, each.help)
+    yield ""
+
+
+def _titled(title: str) -> Iterator[str]:
+    yield f"{title}\n{'-' * len(title)}\n"
+
+
+def _defined(flags: Sequence[str], behind: str, text: str) -> Iterator[str]:
+    yield ", ".join(f"``{flag}{behind}``" for flag in flags)
+    yield f"    {text[0].upper()}{_escaped(text[1:])}."
+
+
+def _escaped(text: str) -> str:
+    """Without marks of reStructuredText: stars begin emphasis, and `file:PATH` would be a link."""
+    return re.sub(r"([\\*`]|:(?=\S))", r"\\\1", text)
