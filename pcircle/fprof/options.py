@@ -29,7 +29,8 @@ class Options(Common, frozen=True, kw_only=True):
 
     def outputs(self) -> Outputs:
         """What is to be written."""
-        return Outputs(json=self.json, csv=self.csv, save=self.save, html=self.html, plot=self.plot)
+        files = {name: getattr(self, name) for name in ("json", "csv", "save", "html", "plot")}
+        return Outputs(**files, tree=self.wishes.tree)
 
 
 def check_outputs(options: Options) -> None:

@@ -45,6 +45,8 @@ def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     kinds = ("files", "directories", "links", "special", "total")
     yield "counts", [{"kind": kind, **msgspec.structs.asdict(counts[kind])} for kind in kinds]
     found: list[tuple[str, Sequence[msgspec.Struct]]] = [("sizes", report.sizes.bins)]
+    if report.tree is not None:
+        found.append(("tree", report.tree.directories))
     found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
     if report.top is not None:
         found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]

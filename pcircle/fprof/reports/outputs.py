@@ -16,13 +16,17 @@ from pcircle.ui.jsonout import Document
 
 
 class Outputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be written, besides the text: names of files, of a directory for `csv`."""
+    """What is to be written, besides the text: names of files, of a directory for `csv`.
+
+    `tree`: on a terminal the text begins with the largest directories.
+    """
 
     json: str | None = None
     csv: str | None = None
     save: str | None = None
     html: str | None = None
     plot: str | None = None
+    tree: bool = False
 
     def tell(
         self, profile: Profile, report: Report, run: Run, results: Results, *, quiet: bool
@@ -30,7 +34,10 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
         """Write it all."""
         for where, write in self._writers(profile, report, run):
             results.write(where, write)
-        tell(report, None if quiet else partial(render, report), results)
+        parts = partial(render, report)
+        if self.tree:
+            parts = partial(_with_tree, profile, parts, results)
+        tell(report, None if quiet else parts, results)
 
     def _writers(
         self, profile: Profile, report: Report, run: Run
@@ -57,6 +64,20 @@ class Outputs(msgspec.Struct, frozen=True, kw_only=True):
 
             whole = make(profile, page.wishes(0), run)
             yield self.plot, partial(plot.write, whole, page.heat_of(profile), self.plot)
+
+
+def _with_tree(
+    profile: Profile, parts: Callable[..., Iterable[str]], results: Results, *, unicode: bool
+) -> Iterator[str]:
+    """The parts of the text with the largest directories before them, fitted to the terminal."""
+    from pcircle.fprof.reports import tree
+
+    rest = list(parts(unicode=unicode))
+    terminal = tree.terminal_of(results.stream)
+    if terminal is not None and profile.weights:
+        taken = tree.lines_of(rest, terminal)
+        yield tree.render(profile, terminal, taken, unicode=unicode)
+    yield from rest
 
 
 def tell(document: Document, parts: Callable[..., Iterable[str]] | None, results: Results) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.fprof.profile.inspecting import Sparse
     from pcircle.fprof.profile.sampling import Compression
     from pcircle.fprof.profile.storage import Blocks, InInode
+    from pcircle.fprof.reports.tree import Tree
 
 SCHEMA = 1
 
@@ -96,6 +97,7 @@ class Report(Document, frozen=True, kw_only=True):
     counts: Counts
     sizes: Sizes
     largest_directory: Directory | None
+    tree: Tree | None = None
     by: dict[str, tuple[Group, ...]] | None = None
     top: Top | None = None
     blocks: tuple[Blocks, ...] | None = None
@@ -240,8 +242,12 @@ def _with_storage(report: Report, profile: Profile, wishes: Wishes) -> Report:
 
 
 def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
-    """The report with what a look into files has told."""
+    """The report with directories, and with what a look into files has told."""
     change = msgspec.structs.replace
+    if wishes.depth is not None:
+        from pcircle.fprof.reports.tree import tree_of
+
+        report = change(report, tree=tree_of(profile, wishes.depth))
     if wishes.sparse:
         from pcircle.fprof.profile.inspecting import Sparse
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pcircle.fprof.profile.sampling import Compression
     from pcircle.fprof.profile.storage import Blocks, InInode
     from pcircle.fprof.reports.report import Amount, Report, Sizes
+    from pcircle.fprof.reports.tree import Tree
 
 _ROWS = 20  # of a table that may have thousands
 _TITLES = {
@@ -27,18 +28,20 @@ _BAR_CELLS = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def bar(share: float, *, unicode: bool) -> str:
-    """A bar as long as the share, at most `_BAR_CELLS` cells; something for any share at all."""
+def bar(share: float, *, unicode: bool, cells: int = _BAR_CELLS) -> str:
+    """A bar as long as the share, at most so many cells; something for any share at all."""
     if share <= 0:
         return ""
     if not unicode:
-        return "#" * max(1, round(share * _BAR_CELLS))
-    eighths = max(1, round(share * _BAR_CELLS * 8))
+        return "#" * max(1, round(share * cells))
+    eighths = max(1, round(share * cells * 8))
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
 def render(report: Report, *, unicode: bool) -> Iterator[str]:
     """The report, part by part; each ends with a newline, parts are for empty lines between."""
+    if report.tree is not None:
+        yield _tree(report.tree)
     yield _counts(report)
     yield _sizes(report.sizes, unicode=unicode)
     yield _epilogue(report)
@@ -56,6 +59,23 @@ def render(report: Report, *, unicode: bool) -> Iterator[str]:
         yield _groups("stripe", report.stripes, unicode=unicode)
     if report.compression is not None:
         yield _compression(report.compression)
+
+
+def _tree(tree: Tree) -> str:
+    rows = [
+        [
+            format_size(each.bytes),
+            f"{each.share:.1%}",
+            format_count(each.entries),
+            each.path,
+        ]
+        for each in tree.directories
+    ]
+    header = ("size", "share", "entries", "directory, including subdirectories")
+    text = table.render(rows, align="rrrl", header=header)
+    if tree.complete:
+        return text
+    return text + f"Directories of at most {format_size(tree.omitted_bytes)} may be missing.\n"
 
 
 def _amount(name: str, amount: Amount) -> list[str]:

@@ -13,7 +13,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     `bins`: the name of a histogram of sizes, or its `edges`; `by`: dimensions; `top`: how long
     lists of the best are, 0 for none; `blocks`: pairs of block and subblock, and `in_inode` the
     size up to which data would lie within inodes, all in bytes; `sparse`: files with holes,
-    `stripe`: layouts; `pieces`: how many to compress. `everything`: all that costs no look into
+    `stripe`: layouts; `pieces`: how many to compress; `depth`: down to which directories are
+    listed, `tree`: the largest of them are. `everything`: all that costs no look into
     files is to be added up.
     """
 
@@ -26,12 +27,15 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     sparse: bool = False
     stripe: bool = False
     pieces: int = 0
+    depth: int | None = None
+    tree: bool = False
     everything: bool = False
 
     def facets(self) -> set[str]:
         """What a walk has to add up for this; see `pcircle.fprof.profile.collect.FACETS`."""
         some = {
             "top": bool(self.top),
+            "tree": self.tree or self.depth is not None,
             "blocks": bool(self.blocks),
             "sparse": self.sparse,
             "stripe": self.stripe,

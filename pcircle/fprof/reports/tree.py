@@ -1,0 +1,292 @@
+"""The largest directories, as a tree that a person reads from the top.
+
+A profile keeps the 4,096 directories that hold most, each including subdirectories
+(`profile.model`). A directory holds no more than the one that it is in, so the first few of them
+are a tree without gaps, and no directory that is left out is larger than the last one: what is
+shown is exact, however many directories there are, and wherever they were walked.
+
+On a terminal the tree has as many rows as fit above the rest of the report, and directories whose
+bytes are all in one subdirectory share a row with it. `-d` asks for all of some levels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+import msgspec
+
+from pcircle.fprof.profile.groups import share, shown_path
+from pcircle.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
+from pcircle.fprof.reports.text import bar
+from pcircle.ui import table
+from pcircle.ui.names import show
+from pcircle.ui.report import plural
+from pcircle.units import format_count, format_size
+
+FEWEST_ROWS = 10  # though the rest of the report then moves the first ones out of sight
+_LINES, _COLUMNS = 24, 80  # of a terminal that does not say
+_ENTRIES_FROM_COLUMNS = 60  # narrower terminals show sizes and names
+_BAR_FROM_COLUMNS = 72
+_MAX_BAR_CELLS = 20
+_FEWEST_NAME_CELLS = 8
+_OWN = "(files in it)"
+_HEADERS = {
+    2: ("size", "directory"),
+    4: ("size", "share", "entries", "directory"),
+    5: ("size", "share", "", "entries", "directory"),
+}
+Key = tuple[int, bytes]
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A directory including subdirectories, `depth` levels below its PATH; `share`: of all bytes."""
+
+    path: str
+    depth: int
+    entries: int
+    bytes: int
+    share: float
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """Directories, each before those in it, and these the largest first.
+
+    If they are not `complete`, those that are left out have at most `omitted_bytes` each.
+    """
+
+    directories: tuple[Branch, ...]
+    complete: bool
+    omitted_bytes: int
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """What a tree is fitted to."""
+
+    lines: int
+    columns: int
+
+
+class _Row(msgspec.Struct):
+    """A row of the tree on a terminal; `below` are rows of what is in it."""
+
+    name: str
+    entries: int
+    bytes: int
+    below: list[_Row] = []
+    is_own: bool = False  # not a directory, but the files in one
+    directories: int = 1  # that share it
+
+
+def terminal_of(stream: TextIO | None) -> Terminal | None:
+    """The terminal that a stream is; None if it is none. COLUMNS and LINES override its size."""
+    try:
+        if stream is None or not stream.isatty():
+            return None
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # it is closed, or no file at all
+        return None
+    lines, columns = _given("LINES") or size.lines, _given("COLUMNS") or size.columns
+    return Terminal(lines or _LINES, columns or _COLUMNS)
+
+
+def _given(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
+
+
+def tree_of(profile: Profile, depth: int) -> Tree:
+    """The directories down to a depth below their PATHs, as far as the profile keeps them."""
+    rows = [row for row in profile.weights if row.depth <= depth]
+    total = sum(row.size_bytes for row in profile.weights if not row.path)
+    found = [
+        Branch(
+            shown_path(profile.roots, row.root, row.path),
+            row.depth,
+            row.entries,
+            row.size_bytes,
+            share(row.size_bytes, total),
+        )
+        for row in _in_order(rows)
+    ]
+    kept = profile.weights
+    complete = len(kept) < MAX_DIRECTORIES
+    return Tree(tuple(found), complete, 0 if complete else kept[-1].size_bytes)
+
+
+def _below(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
+    """Directories by the one that they are in, roots by None; each list in the rows' order."""
+    below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
+    for row in rows:
+        above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
+        below[above].append(row)
+    return below
+
+
+def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
+    """Each directory before those in it. What has changed its place meanwhile is left out."""
+    below = _below(rows)
+    waiting = below[None][::-1]
+    while waiting:
+        row = waiting.pop()
+        yield row
+        waiting += below.get((row.root, row.path), [])[::-1]
+
+
+# ---- on a terminal -------------------------------------------------------------
+
+
+class _Fitted(msgspec.Struct):
+    """Rows of the largest directories, and what the largest one of the others has in bytes."""
+
+    rows: list[_Row]
+    shown: int  # directories
+    omitted_bytes: int
+
+
+def _fitted(profile: Profile, most: int) -> _Fitted:
+    """The largest directories in at most so many rows, and as many as these hold."""
+    kept = profile.weights
+    count = most
+    while True:
+        rows = _grown(profile, kept[:count], full=count < len(kept))
+        spare = most - _count(rows)
+        if spare <= 0 or count >= len(kept):
+            break
+        count += spare  # as some share a row
+    shown = min(count, len(kept))
+    rest = kept[count] if count < len(kept) else kept[-1] if len(kept) == MAX_DIRECTORIES else None
+    omitted = 0 if rest is None else rest.size_bytes
+    for _ in range(-spare):
+        row = _without_least(rows)
+        if not row.is_own:
+            shown, omitted = shown - row.directories, max(omitted, row.bytes)
+    return _Fitted(rows, shown, omitted)
+
+
+def _count(rows: Sequence[_Row]) -> int:
+    return sum(1 + _count(row.below) for row in rows)
+
+
+def _without_least(rows: list[_Row]) -> _Row:
+    """Take away the smallest row that has none below it."""
+    holder, least = rows, rows[-1]
+    waiting = [rows]
+    while waiting:
+        some = waiting.pop()
+        waiting += [row.below for row in some if row.below]
+        if not some[-1].below and (least.below or some[-1].bytes <= least.bytes):
+            holder, least = some, some[-1]
+    return holder.pop()
+
+
+def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
+    """Rows of directories, and of the files right in them where these hold as much."""
+    below = _below(rows)
+    least = rows[-1].size_bytes if rows and full else 0
+
+    def made(directory: DirectoryRow) -> _Row:
+        name = show(directory.path.rpartition(b"/")[2] or profile.roots[directory.root])
+        inner = below.get((directory.root, directory.path), [])
+        row = _Row(name, directory.entries, directory.size_bytes, list(map(made, inner)))
+        if len(inner) == 1 and inner[0].size_bytes == directory.size_bytes:
+            only = row.below[0]
+            row.name = f"{name.rstrip('/')}/{only.name}"
+            row.below, row.directories = only.below, only.directories + 1
+        elif inner and directory.own_bytes > least:
+            number = max(0, directory.own_entries - len(inner))
+            row.below.append(_Row(_OWN, number, directory.own_bytes, is_own=True))
+            row.below.sort(key=lambda each: -each.bytes)
+        return row
+
+    return list(map(made, below.get(None, [])))
+
+
+def lines_of(parts: Sequence[str], terminal: Terminal) -> int:
+    """How many lines of a terminal are taken besides the directories: by the rest of the report.
+
+    A line between any two parts, the tree's head and foot, and the prompt are among them.
+    """
+    lines = [line for part in parts for line in (*part.splitlines(), "")]
+    return 3 + sum(max(1, -(-table.cell_width(line) // terminal.columns)) for line in lines)
+
+
+def render(profile: Profile, terminal: Terminal, taken: int, *, unicode: bool) -> str:
+    """The tree for a terminal, of whose lines so many are `taken`; empty if there is nothing."""
+    fitted = _fitted(profile, max(FEWEST_ROWS, terminal.lines - taken))
+    if not fitted.rows:
+        return ""
+    total = sum(row.bytes for row in fitted.rows)
+    lines = list(_lines(fitted.rows, _GLYPHS[unicode]))
+    cells = _cells(lines, total, terminal.columns, unicode=unicode)
+    omitted = profile.kinds["directory"][0] - fitted.shown
+    align = "r" * (len(cells[0]) - 1) + "l"
+    text = table.render(cells, align=align, header=_HEADERS[len(cells[0])])
+    if omitted > 0:
+        count = plural(omitted, "smaller directory", "smaller directories")
+        foot = f"and {count} of at most {format_size(fitted.omitted_bytes)}"
+        text += (foot if len(foot) <= terminal.columns else f"and {count}") + "\n"
+    return text
+
+
+class _Glyphs(msgspec.Struct, frozen=True):
+    """What branches are drawn with."""
+
+    inner: str
+    last: str
+    along: str
+    cut: str
+
+
+_GLYPHS = {
+    True: _Glyphs("├─ ", "└─ ", "│  ", "…"),
+    False: _Glyphs("|- ", "`- ", "|  ", "..."),
+}
+
+
+def _lines(rows: Sequence[_Row], glyphs: _Glyphs) -> Iterator[tuple[_Row, str]]:
+    """Each row with the branches that lead to it."""
+    waiting = [(row, "", "") for row in reversed(rows)]
+    while waiting:
+        row, branch, stem = waiting.pop()
+        yield row, branch
+        for place, inner in enumerate(reversed(row.below)):
+            mark, on = (glyphs.inner, glyphs.along) if place else (glyphs.last, "   ")
+            waiting.append((inner, stem + mark, stem + on))
+
+
+def _cells(
+    lines: Sequence[tuple[_Row, str]], total: int, columns: int, *, unicode: bool
+) -> list[list[str]]:
+    """The table's rows, none wider than the terminal. Narrow ones do without some columns."""
+    cells = []
+    bar_cells = min(_MAX_BAR_CELLS, (columns - 2 * _BAR_FROM_COLUMNS // 3) // 3)
+    for row, _ in lines:
+        part = share(row.bytes, total)
+        some = [format_size(row.bytes)]
+        if columns >= _ENTRIES_FROM_COLUMNS:
+            some += [f"{part:.1%}", format_count(row.entries)]
+        if columns >= _BAR_FROM_COLUMNS:
+            some.insert(2, bar(part, unicode=unicode, cells=bar_cells).ljust(bar_cells))
+        cells.append(some)
+    header = _HEADERS[len(cells[0]) + 1][:-1]
+    columns_of = zip(header, *cells, strict=True)
+    taken = sum(max(map(len, column)) + 2 for column in columns_of)
+    left = max(_FEWEST_NAME_CELLS, columns - taken)
+    for some, (row, branch) in zip(cells, lines, strict=True):
+        some.append(_name(row.name, branch, left, _GLYPHS[unicode].cut))
+    return cells
+
+
+def _name(name: str, branch: str, cells: int, cut: str) -> str:
+    """A name behind its branches, in so many cells; of a root the end, of others the beginning."""
+    if len(branch) > cells - _FEWEST_NAME_CELLS:
+        branch = cut + branch[len(branch) - max(0, cells - _FEWEST_NAME_CELLS - len(cut)) :]
+    room = cells - len(branch)
+    if table.cell_width(name) <= room:
+        return branch + name
+    while name and table.cell_width(name) > room - len(cut):
+        name = name[:-1] if branch else name[1:]
+    return branch + name + cut if branch else cut + name
