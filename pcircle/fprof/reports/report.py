@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what only some reports have is imported for them alone
     from pcircle.fprof.profile.inspecting import Sparse
     from pcircle.fprof.profile.sampling import Compression
     from pcircle.fprof.profile.storage import Blocks, InInode
-    from pcircle.fprof.reports.tree import Tree
+    from pcircle.fprof.profile.tree import Tree
 
 SCHEMA = 1
 
@@ -245,7 +245,7 @@ def _with_insides(report: Report, profile: Profile, wishes: Wishes) -> Report:
     """The report with directories, and with what a look into files has told."""
     change = msgspec.structs.replace
     if wishes.depth is not None:
-        from pcircle.fprof.reports.tree import tree_of
+        from pcircle.fprof.profile.tree import tree_of
 
         report = change(report, tree=tree_of(profile, wishes.depth))
     if wishes.sparse:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pcircle.fprof.profile.inspecting import Sparse
     from pcircle.fprof.profile.sampling import Compression
     from pcircle.fprof.profile.storage import Blocks, InInode
+    from pcircle.fprof.profile.tree import Tree
     from pcircle.fprof.reports.report import Amount, Report, Sizes
-    from pcircle.fprof.reports.tree import Tree
 
 _ROWS = 20  # of a table that may have thousands
 _TITLES = {

@@ -5,21 +5,21 @@ A profile keeps the 4,096 directories that hold most, each including subdirector
 are a tree without gaps, and no directory that is left out is larger than the last one: what is
 shown is exact, however many directories there are, and wherever they were walked.
 
-On a terminal the tree has as many rows as fit above the rest of the report, and directories whose
-bytes are all in one subdirectory share a row with it. `-d` asks for all of some levels.
+The tree has as many rows as fit above the rest of the report, and directories whose bytes are all
+in one subdirectory share a row with it.
 """
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 import msgspec
 
-from pcircle.fprof.profile.groups import share, shown_path
+from pcircle.fprof.profile.groups import share
 from pcircle.fprof.profile.model import MAX_DIRECTORIES, DirectoryRow, Profile
+from pcircle.fprof.profile.tree import below_of
 from pcircle.fprof.reports.text import bar
 from pcircle.ui import table
 from pcircle.ui.names import show
@@ -38,28 +38,6 @@ _HEADERS = {
     4: ("size", "share", "entries", "directory"),
     5: ("size", "share", "", "entries", "directory"),
 }
-Key = tuple[int, bytes]
-
-
-class Branch(msgspec.Struct, frozen=True):
-    """A directory including subdirectories, `depth` levels below its PATH; `share`: of all bytes."""
-
-    path: str
-    depth: int
-    entries: int
-    bytes: int
-    share: float
-
-
-class Tree(msgspec.Struct, frozen=True):
-    """Directories, each before those in it, and these the largest first.
-
-    If they are not `complete`, those that are left out have at most `omitted_bytes` each.
-    """
-
-    directories: tuple[Branch, ...]
-    complete: bool
-    omitted_bytes: int
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -95,47 +73,6 @@ def terminal_of(stream: TextIO | None) -> Terminal | None:
 def _given(name: str) -> int:
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < len("100000") else 0
-
-
-def tree_of(profile: Profile, depth: int) -> Tree:
-    """The directories down to a depth below their PATHs, as far as the profile keeps them."""
-    rows = [row for row in profile.weights if row.depth <= depth]
-    total = sum(row.size_bytes for row in profile.weights if not row.path)
-    found = [
-        Branch(
-            shown_path(profile.roots, row.root, row.path),
-            row.depth,
-            row.entries,
-            row.size_bytes,
-            share(row.size_bytes, total),
-        )
-        for row in _in_order(rows)
-    ]
-    kept = profile.weights
-    complete = len(kept) < MAX_DIRECTORIES
-    return Tree(tuple(found), complete, 0 if complete else kept[-1].size_bytes)
-
-
-def _below(rows: Sequence[DirectoryRow]) -> dict[Key | None, list[DirectoryRow]]:
-    """Directories by the one that they are in, roots by None; each list in the rows' order."""
-    below: defaultdict[Key | None, list[DirectoryRow]] = defaultdict(list)
-    for row in rows:
-        above = (row.root, row.path.rpartition(b"/")[0]) if row.path else None
-        below[above].append(row)
-    return below
-
-
-def _in_order(rows: Sequence[DirectoryRow]) -> Iterator[DirectoryRow]:
-    """Each directory before those in it. What has changed its place meanwhile is left out."""
-    below = _below(rows)
-    waiting = below[None][::-1]
-    while waiting:
-        row = waiting.pop()
-        yield row
-        waiting += below.get((row.root, row.path), [])[::-1]
-
-
-# ---- on a terminal -------------------------------------------------------------
 
 
 class _Fitted(msgspec.Struct):
@@ -184,7 +121,7 @@ def _without_least(rows: list[_Row]) -> _Row:
 
 def _grown(profile: Profile, rows: Sequence[DirectoryRow], *, full: bool) -> list[_Row]:
     """Rows of directories, and of the files right in them where these hold as much."""
-    below = _below(rows)
+    below = below_of(rows)
     least = rows[-1].size_bytes if rows and full else 0
 
     def made(directory: DirectoryRow) -> _Row:
