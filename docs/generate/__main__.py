@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate import manpages, manuals
+from docs.generate import completions, manpages, manuals
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,6 +18,8 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from manuals.pages()
     for name, text in manpages.pages():
         yield ROOT / "share" / "man" / "man1" / name, text
+    for name, text in completions.pages():
+        yield ROOT / name, text
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from docs.generate.primaries import PRIMARIES, Primary
+from docs.generate.values import NONE, Values, values_of
 from pcircle.commands import COMMANDS, Command
 from pcircle.ui.arguments import Bare
 
@@ -40,9 +41,11 @@ _TAKES = {
     "DIR": "directory",
     "USER": "user",
     "GROUP": "group",
+    "OWNER": "owner",
+    "USER:GROUP": "owner",
+    "O:G": "owner",
 }
-_TAKES_OF_OPTION = {"--owner": "users", "--group": "groups"}
-_TAKES_OF_OPTION |= {"--of-owner": "users", "--of-group": "groups"}
+_FILTERS = ("--owner", "--group", "--of-owner", "--of-group")
 _LEFT_OUT = (None, False, argparse.SUPPRESS)
 
 
@@ -50,13 +53,15 @@ class Option(NamedTuple):
     """An option. `value` is "none", "required" or "optional" (given with `=` only).
 
     `takes` is what values are: "file", "directory", "user", "users" (by comma), "group", "groups",
-    "choice", or "" for any word.
+    "owner" (USER:GROUP), "choice" (one of `choices`), "word" (one of `words`, or another), "words"
+    (by comma), or "" for any word.
     """
 
     flags: tuple[str, ...]
     value: str
     metavars: tuple[str, ...]
     choices: tuple[str, ...]
+    words: tuple[str, ...]
     default: str
     repeatable: bool
     takes: str
@@ -140,7 +145,7 @@ def reference(command: Command) -> Reference:
     groups = (
         Group(group.title or "", _line(group.description or ""), options)
         for group in parser._action_groups
-        if (options := tuple(map(_option, _shown(group._group_actions))))
+        if (options := tuple(_option(command.name, each) for each in _shown(group._group_actions)))
     )
     usage = (parser.usage or "").replace("%%", "%").splitlines()
     return Reference(
@@ -161,24 +166,32 @@ def _shown(actions: Sequence[argparse.Action]) -> list[argparse.Action]:
     return [action for action in is_option if action.help != argparse.SUPPRESS]
 
 
-def _option(action: argparse.Action) -> Option:
+def _option(command: str, action: argparse.Action) -> Option:
     choices = tuple(map(str, action.choices or ()))
     metavars = () if action.nargs == 0 else _metavars(action, choices)
     value = "optional" if isinstance(action, Bare) else "required" if metavars else "none"
-    takes = "choice" if choices else ""
-    for flag in action.option_strings if value != "none" else ():
-        takes = takes or _TAKES_OF_OPTION.get(flag, "")
-    repeatable = isinstance(action, argparse._AppendAction | argparse._CountAction)
+    flags = tuple(action.option_strings)
+    name = next((flag for flag in flags if flag.startswith("--")), flags[0])
+    known = values_of(command, name) if metavars else NONE
     return Option(
-        tuple(action.option_strings),
+        flags,
         value,
         metavars,
         choices,
+        known.words,
         "" if action.default in _LEFT_OUT or value == "none" else str(action.default),
-        repeatable,
-        takes or (_TAKES.get(metavars[0], "") if metavars else ""),
+        isinstance(action, argparse._AppendAction | argparse._CountAction),
+        _takes(name, metavars, choices, known),
         (action.help or "").replace("%%", "%"),
     )
+
+
+def _takes(name: str, metavars: Sequence[str], choices: Sequence[str], known: Values) -> str:
+    if choices or known.words:
+        return "choice" if choices else "words" if known.is_list else "word"
+    if metavars[:1] == ("LIST",) and name in _FILTERS:
+        return "users" if name.endswith("owner") else "groups"
+    return _TAKES.get(metavars[0], "") if metavars else ""
 
 
 def _metavars(action: argparse.Action, choices: Sequence[str]) -> tuple[str, ...]:

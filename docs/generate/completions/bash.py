@@ -1,0 +1,176 @@
+"""A completion for bash, of version 4.3 or later. It needs no functions of bash-completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from docs.generate.completions.flags import MADE, all_flags, primary_flags
+from docs.generate.reference import Option, Reference
+
+# What is done for each kind of value. Files are found by readline itself, which knows of quotes,
+# where nothing else is found; but where that is switched off.
+_ACTIONS = {
+    "file": ":",
+    "directory": "compopt +o default -o dirnames",
+    "user": "_pcircle_reply -u",
+    "group": "_pcircle_reply -g",
+    "users": "_pcircle_list -u",
+    "groups": "_pcircle_list -g",
+    "owner": "_pcircle_owner",
+    "command": "_pcircle_reply -c",
+    "": "compopt +o default",
+}
+
+_BEGIN = """\
+# bash completion of {name}, {made}
+
+_pcircle_reply() {{ # those of a kind, as of compgen, that begin as the word does
+    compopt +o default
+    mapfile -t COMPREPLY < <(compgen -P "$before" "$@" -- "$cur")
+    COMPREPLY=("${{COMPREPLY[@]#"$kept"}}")
+}}
+
+_pcircle_list() {{ # as _pcircle_reply, for the last one of a list with commas
+    case $cur in *,*) before+=${{cur%,*}}, cur=${{cur##*,}} ;; esac
+    _pcircle_reply "$@"
+    compopt -o nospace
+}}
+
+_pcircle_owner() {{ # a user, or behind a colon a group
+    case $cur in
+        *:*)
+            before+=${{cur%%:*}}: cur=${{cur#*:}}
+            _pcircle_reply -g
+            ;;
+        *) _pcircle_reply -u ;;
+    esac
+}}
+
+_{name}() {{
+    local words=() word at cur previous option= before= kept operands=0 is_ended=
+    COMPREPLY=()
+    # The words as they were typed: = and : divide them for readline, which keeps what it has.
+    for ((at = 0; at <= COMP_CWORD; at++)); do
+        word=${{COMP_WORDS[at]}}
+        if ((at > 1)) && [[ $word == [=:]* || ${{words[-1]}} == *[=:] ]]; then
+            words[-1]+=$word
+        else
+            words+=("$word")
+        fi
+    done
+    cur=${{words[-1]}} previous=${{words[-2]}}
+    case $word in [=:]*) kept=$cur ;; *) kept=${{cur%"$word"}} ;; esac
+    for ((at = 1; at < ${{#words[@]}} - 1; at++)); do
+        case ${{words[at]}} in
+            --) is_ended=1 ;;
+            {required}) ((at++)) ;;
+            -*) ;;
+            *) ((operands++)) ;;
+        esac
+    done
+    if [[ ! $is_ended ]]; then
+        case $cur in
+            -*=*) option=${{cur%%=*}} before=$option= cur=${{cur#*=}} ;;
+            *)
+                case $previous in
+                    {required}) option=$previous ;;
+{letters}                esac
+                ;;
+        esac
+    fi
+"""
+
+_LETTERS = """\
+                    --*) ;;
+                    -*) # letters that stand together: the last one may take a value
+                        case -${previous: -1} in
+                            %s) option=-${previous: -1} ;;
+                        esac
+                        ;;
+"""
+
+_PAIRS = """\
+    if ((${#words[@]} > 3)); then
+        case ${words[-3]} in %s) option=${words[-3]} ;; esac # of two values
+    fi
+"""
+
+_COMMANDS = """\
+    # Within a command, up to what ends it.
+    for ((at = ${#words[@]} - 2; at > 0; at--)); do
+        case ${words[at]} in
+            ';' | "';'" | '\\;' | +) break ;;
+            -exec | -execdir)
+                [[ $previous == "${words[at]}" ]] && _pcircle_reply -c
+                return
+                ;;
+        esac
+    done
+"""
+
+_END = """\
+    if [[ $cur == -* && ! $is_ended ]]; then
+        _pcircle_reply -W '{flags}'
+{last}    fi
+}}
+complete -o default -F _{name} {name}
+"""
+
+
+def script(about: Reference) -> str:
+    """The completion of a command."""
+    name = about.command.name
+    required = [option for option in about.options if option.value == "required"]
+    flags = [flag for option in required for flag in option.flags]
+    primaries = [flag for each in about.primaries if each.metavars for flag in primary_flags(each)]
+    # Where primaries have one dash, letters can't stand together.
+    letters = [flag for flag in flags if len(flag) == 2 and not primaries]
+    text = _BEGIN.format(
+        name=name,
+        made=MADE,
+        required=_pattern([*flags, *primaries]),
+        letters=_LETTERS % _pattern(letters) if letters else "",
+    )
+    pairs = [flag for option in about.options if len(option.metavars) > 1 for flag in option.flags]
+    text += _PAIRS % _pattern(pairs) if pairs else ""
+    text += _COMMANDS if primaries else ""
+    text += "\n".join(["    case $option in", *_branches(about), "    esac", ""])
+    return text + _END.format(name=name, flags=" ".join(all_flags(about)), last=_operand(about))
+
+
+def _branches(about: Reference) -> Iterator[str]:
+    """What each option that has a value does, and what others do: go on."""
+    by_action: dict[str, list[str]] = {}
+    for option in about.options:
+        if option.value != "none":
+            by_action.setdefault(_action(option), []).extend(option.flags)
+    for primary in about.primaries:
+        if primary.metavars:
+            words = f"_pcircle_reply -W '{' '.join(primary.choices)}'"
+            action = words if primary.choices else _ACTIONS[primary.takes]
+            by_action.setdefault(action, []).extend(primary_flags(primary))
+    yield "        '') ;;"
+    for action, flags in by_action.items():
+        yield f"        {_pattern(flags)})"
+        yield f"            {action}"
+        yield "            return"
+        yield "            ;;"
+
+
+def _action(option: Option) -> str:
+    words = " ".join(option.choices or option.words)
+    if words:
+        return f"{'_pcircle_list' if option.takes == 'words' else '_pcircle_reply'} -W '{words}'"
+    return _ACTIONS[option.takes]
+
+
+def _operand(about: Reference) -> str:
+    """What the first operand is, where it is no file."""
+    first = next(iter(about.positionals), None)
+    if first is None or first.takes in ("file", "directory"):
+        return ""
+    return f"    elif ((operands == 0)); then\n        {_ACTIONS[first.takes]}\n"
+
+
+def _pattern(flags: Iterable[str]) -> str:
+    return " | ".join(dict.fromkeys(flags))

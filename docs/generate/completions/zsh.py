@@ -1,0 +1,106 @@
+"""A completion for zsh: what each option is, as `_arguments` takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from docs.generate.completions.flags import MADE, primary_flags
+from docs.generate.primaries import Primary
+from docs.generate.reference import Option, Positional, Reference
+
+_ACTIONS = {
+    "file": "_files",
+    "directory": "_directories",
+    "user": "_users",
+    "group": "_groups",
+    "users": "_sequence _users",
+    "groups": "_sequence _groups",
+    "owner": '{compset -P "*:" && _groups || _users}',
+    "": " ",
+}
+_COMMAND = "program: _command_names -e:*\\;::argument: _normal"
+
+
+def script(about: Reference) -> str:
+    """The completion of a command."""
+    name = about.command.name
+    specs = [spec for option in about.options for spec in _option(option)]
+    specs += [spec for primary in about.primaries for spec in _primary(primary)]
+    specs += _positionals(about.positionals)
+    # Where primaries have one dash, letters can't stand together.
+    begin = "_arguments -S : \\" if about.primaries else "_arguments -s -S : \\"
+    body = " \\\n".join(f"    {spec}" for spec in specs)
+    return f"#compdef {name}\n# {MADE[0].upper()}{MADE[1:]}\n\n{begin}\n{body}\n"
+
+
+def _option(option: Option) -> Iterator[str]:
+    """A specification; of several flags each excludes the others, unless it is repeatable."""
+    ends = _is_end(option.flags)
+    left_out = "(- *)" if ends else "(" + " ".join(option.flags) + ")"
+    if option.repeatable:
+        left_out = "*"
+    elif len(option.flags) == 1 and not ends:
+        left_out = ""
+    said = f"[{_explained(option.help)}]"
+    colons = "::" if option.value == "optional" else ":"
+    values = "".join(
+        f"{colons}{'value' if option.choices else _message(metavar)}:{_action(option)}"
+        for metavar in option.metavars
+    )
+    for flag in option.flags:
+        yield _quoted(left_out + flag + _joint(option, flag) + said + values)
+
+
+def _is_end(flags: Sequence[str]) -> bool:
+    return "--help" in flags or "--version" in flags
+
+
+def _joint(option: Option, flag: str) -> str:
+    """How a value is joined to the flag: `=-` only in the same word, `=` also in the next one."""
+    if option.value == "none":
+        return ""
+    if option.value == "optional":
+        return "=-"
+    return "=" if flag.startswith("--") else "+"
+
+
+def _action(option: Option) -> str:
+    words = " ".join(option.choices or option.words)
+    if option.takes == "words":
+        return f"_values -s , word {words}"
+    return f"({words})" if words else _ACTIONS[option.takes]
+
+
+def _primary(primary: Primary) -> Iterator[str]:
+    said = f"[{_explained(primary.help)}]"
+    choices = f"({' '.join(primary.choices)})"
+    for flag in primary_flags(primary):
+        values = "".join(
+            f":{_message(metavar)}:{choices if primary.choices else _ACTIONS[primary.takes]}"
+            for metavar in primary.metavars
+            if primary.takes != "command"
+        )
+        values = f":{_COMMAND}" if primary.takes == "command" else values
+        yield _quoted(f"*{flag}{said}{values}")
+
+
+def _positionals(positionals: Sequence[Positional]) -> Iterator[str]:
+    """Operands: those from the first that is repeatable on are all alike."""
+    at = next((at for at, each in enumerate(positionals) if each.repeatable), len(positionals))
+    for number, each in enumerate(positionals[:at], 1):
+        yield _quoted(f"{number}:{_message(each.name)}:{_ACTIONS[each.takes]}")
+    if positionals[at:]:
+        names = " or ".join(_message(each.name) for each in positionals[at:])
+        yield _quoted(f"*:{names}:{_ACTIONS[positionals[at].takes]}")
+
+
+def _explained(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+
+
+def _message(text: str) -> str:
+    return text.replace(":", "\\:")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

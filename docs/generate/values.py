@@ -1,0 +1,56 @@
+"""The words that options take beside those that the parsers know as choices.
+
+The tools check these when they carry out what was typed, and name what they take; a test holds
+these to that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Values(NamedTuple):
+    """The words of an option; several of them by comma if it `is_list`."""
+
+    words: tuple[str, ...]
+    is_list: bool
+
+
+def _list(words: str) -> Values:
+    return Values(tuple(words.split()), is_list=True)
+
+
+def _one(words: str) -> Values:
+    return Values(tuple(words.split()), is_list=False)
+
+
+_FIELDS = _list(
+    "kind size mtime atime ctime mode owner group links target content xattr acl holes flags "
+    "stripe rdev default all"
+)
+_KEYS = _list("path name ext size blocks mtime ctime atime inode links uid gid user group depth")
+_ALGORITHMS = _one("xxh128 sha256 sha512 blake2b blake3")
+_EVERYWHERE = {
+    "--kind": _list("f d l p s b c"),
+    "--preserve": _list("mode ownership timestamps xattr acl links stripe all"),
+    "--signature": _ALGORITHMS,
+    "--stripe": _one("keep default all"),
+}
+_OF_COMMAND = {
+    ("fdiff", "--fields"): _FIELDS,
+    ("fdiff", "--ignore"): _FIELDS,
+    ("ffind", "--sort"): _KEYS,
+    ("ffind", "--by"): _KEYS,
+    ("fls", "--sort"): _list("name size mtime atime ctime owner group kind none"),
+    ("fls", "--time"): _one("mtime atime ctime"),
+    ("fls", "--time-style"): _one("full-iso long-iso iso locale"),
+    ("fprof", "--bins"): _one("log2 pow4"),
+    ("fprof", "--by"): _list("age owner group ext depth dirsize"),
+    ("fsum", "--algorithm"): _one("xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3"),
+}
+NONE = Values((), is_list=False)
+
+
+def values_of(command: str, option: str) -> Values:
+    """The words of an option, by its long name; none if it takes any."""
+    return _OF_COMMAND.get((command, option)) or _EVERYWHERE.get(option, NONE)

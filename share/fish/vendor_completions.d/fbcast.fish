@@ -1,0 +1,35 @@
+# fish completion of fbcast, made from its parser by python -m docs.generate: edit the help there.
+
+function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    set begun (string replace -r -- '[^,]*$' '' $begun)
+    set -q begun[1]; or set begun ''
+    printf '%s\n' $begun$argv
+end
+
+function __pcircle_owner -d 'A user, or behind a colon a group'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    if string match -q -- '*:*' $begun
+        printf '%s\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
+    else
+        __fish_print_users
+    end
+end
+
+complete -c fbcast -s h -l help -d 'show this help'
+complete -c fbcast -l check -d 'compare all nodes with SRC by signature'
+complete -c fbcast -l remove -d 'remove the names of SRC from DST on all nodes'
+complete -c fbcast -s u -l update -d 'change what exists; send what differs'
+complete -c fbcast -s f -l force -d 'replace directories that exist'
+complete -c fbcast -s n -l no-clobber -d 'refuse names that exist'
+complete -c fbcast -l partial -d 'go on without nodes that fail'
+complete -c fbcast -l fsync -d 'flush to disk before it is shown'
+complete -c fbcast -l record-dir -d 'for the decision (default: ~/.local/state/fbcast)' -x -a '(__fish_complete_directories)'
+complete -c fbcast -l timeout -d 'wait T for a node (default: 60 s)' -x
+complete -c fbcast -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
+complete -c fbcast -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fbcast -l bwlimit -d 'bytes per second that a node sends' -x
+complete -c fbcast -s q -l quiet -d 'report failures only'
+complete -c fbcast -s v -l verbose -d 'report each node'
+complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F
+complete -c fbcast -l version -d 'show the version'

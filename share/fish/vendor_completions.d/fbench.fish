@@ -1,0 +1,31 @@
+# fish completion of fbench, made from its parser by python -m docs.generate: edit the help there.
+
+function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    set begun (string replace -r -- '[^,]*$' '' $begun)
+    set -q begun[1]; or set begun ''
+    printf '%s\n' $begun$argv
+end
+
+function __pcircle_owner -d 'A user, or behind a colon a group'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    if string match -q -- '*:*' $begun
+        printf '%s\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
+    else
+        __fish_print_users
+    end
+end
+
+complete -c fbench -s h -l help -d 'show this help'
+complete -c fbench -l case -d 'measure this case (repeatable; default: all)' -x -a 'random stream overlap metadata blocking continuation case1 case2 case3 sweep latency submission small large'
+complete -c fbench -l backend -d 'blocking or threads (repeatable; default: both)' -x -a 'blocking threads'
+complete -c fbench -s j -l jobs -l clients -d 'clients, for each of mpirun\'s (default: 1)' -x
+complete -c fbench -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fbench -l threads -d 'threads per client (default: adaptive)' -x
+complete -c fbench -l files -d 'files per client (default: 4; papers: 5)' -x
+complete -c fbench -l blocks -d 'blocks per file (default: 64; papers: 100)' -x
+complete -c fbench -l block-size -d 'size of a block (default: 1M)' -x
+complete -c fbench -s q -l quiet -d 'report failures only'
+complete -c fbench -l json -d 'write the figures as JSON (-: standard output)' -r -F
+complete -c fbench -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F
+complete -c fbench -l version -d 'show the version'

@@ -1,0 +1,69 @@
+# fish completion of fdiff, made from its parser by python -m docs.generate: edit the help there.
+
+function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    set begun (string replace -r -- '[^,]*$' '' $begun)
+    set -q begun[1]; or set begun ''
+    printf '%s\n' $begun$argv
+end
+
+function __pcircle_owner -d 'A user, or behind a colon a group'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    if string match -q -- '*:*' $begun
+        printf '%s\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
+    else
+        __fish_print_users
+    end
+end
+
+complete -c fdiff -s h -l help -d 'show this help'
+complete -c fdiff -s c -l contents -l checksum -d 'compare content as well'
+complete -c fdiff -l quick -d 'compare kind, size and modification time only'
+complete -c fdiff -l fields -d 'fields to compare, of those below; default; all' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
+complete -c fdiff -l ignore -d 'fields not to compare' -x -a '(__pcircle_list kind size mtime atime ctime mode owner group links target content xattr acl holes flags stripe rdev default all)'
+complete -c fdiff -l modify-window -d 'times no further apart than T are the same' -x
+complete -c fdiff -l ids -d 'compare owners by number (default) or name' -x -a 'numeric names'
+complete -c fdiff -l one-sided -d 'ignore what B has and A lacks'
+complete -c fdiff -l moved -d 'pair files of one side by size and time'
+complete -c fdiff -l by-hash -d 'pair files of one side by content'
+complete -c fdiff -l first -d 'stop at the first difference'
+complete -c fdiff -s u -d 'not available yet'
+complete -c fdiff -l patch -d 'not available yet' -r -F
+complete -c fdiff -l exclude -d 'exclude entries that match GLOB' -x
+complete -c fdiff -l exclude-from -d 'read exclude patterns from FILE' -r -F
+complete -c fdiff -l include -d 'include entries that match GLOB' -x
+complete -c fdiff -l include-from -d 'read include patterns from FILE' -r -F
+complete -c fdiff -l files-from -d 'only paths below A that FILE lists (-: stdin)' -r -F
+complete -c fdiff -s 0 -l null -d 'lists are NUL-terminated'
+complete -c fdiff -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
+complete -c fdiff -l older-than -d 'changed at or before T' -x
+complete -c fdiff -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fdiff -l min-size -d 'of at least SIZE' -x
+complete -c fdiff -l max-size -d 'of at most SIZE' -x
+complete -c fdiff -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fdiff -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fdiff -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fdiff -l match -d 'with a match of REGEX in the path below A' -x
+complete -c fdiff -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fdiff -l recall -d 'not available yet'
+complete -c fdiff -s x -l one-file-system -d 'stay on one file system'
+complete -c fdiff -s r -l recursive -d 'with --files-from, include directory contents'
+complete -c fdiff -l strict-operands -d 'refuse operands that are relative or lead along links'
+complete -c fdiff -l insecure-links -d 'open FILEs of options along any link'
+complete -c fdiff -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
+complete -c fdiff -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fdiff -l stop-after -d 'stop in good order after T (exit code 4)' -x
+complete -c fdiff -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
+complete -c fdiff -s q -l quiet -d 'print nothing but failures'
+complete -c fdiff -s v -l verbose -d 'say what was compared (-vv: per-process statistics)'
+complete -c fdiff -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
+complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -x
+complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F
+complete -c fdiff -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fdiff -l version -d 'show the version'
+complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of directories of one side'
+complete -c fdiff -l format -d 'lines (default), or the counts that dcmp prints' -x -a 'rsync dcmp'
+complete -c fdiff -s o -l output -d 'list entries that match an expression of dcmp' -x
+complete -c fdiff -l list-out -d 'list the differing entries, as --files-from reads them' -r -F
+complete -c fdiff -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

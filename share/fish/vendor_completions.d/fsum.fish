@@ -1,0 +1,60 @@
+# fish completion of fsum, made from its parser by python -m docs.generate: edit the help there.
+
+function __pcircle_list -d 'Words, behind those of a list with commas that are there'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    set begun (string replace -r -- '[^,]*$' '' $begun)
+    set -q begun[1]; or set begun ''
+    printf '%s\n' $begun$argv
+end
+
+function __pcircle_owner -d 'A user, or behind a colon a group'
+    set -l begun (commandline -ct | string replace -r -- '^--?[A-Za-z-]+=' '')
+    if string match -q -- '*:*' $begun
+        printf '%s\n' (string replace -r -- ':.*' ':' $begun)(__fish_print_groups)
+    else
+        __fish_print_users
+    end
+end
+
+complete -c fsum -s h -l help -d 'show this help'
+complete -c fsum -s a -l algorithm -d 'xxh128 (default), sha256, sha512, blake2b, or blake3 if installed' -x -a 'xxh128 md5 sha1 sha224 sha256 sha384 sha512 blake2b blake3'
+complete -c fsum -l format -d 'coreutils: one line per file as sha256sum; also -a md5, sha1' -x -a 'pcsig coreutils'
+complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
+complete -c fsum -s x -l one-file-system -d 'stay on one file system'
+complete -c fsum -l check -d 'compare files with a manifest or checksum list' -r -F
+complete -c fsum -l quick -d 'like --check, but skip files of unchanged size and time'
+complete -c fsum -l strict -d 'with --check, fail on malformed checksum lines'
+complete -c fsum -l update -d 'rewrite it, reading changed files only' -r -F
+complete -c fsum -l rot -d 'report silent corruption' -r -F
+complete -c fsum -l diff -d 'compare two manifests, reading no files' -r -F
+complete -c fsum -l exclude -d 'exclude entries that match GLOB' -x
+complete -c fsum -l exclude-from -d 'read exclude patterns from FILE' -r -F
+complete -c fsum -l include -d 'include entries that match GLOB' -x
+complete -c fsum -l include-from -d 'read include patterns from FILE' -r -F
+complete -c fsum -l files-from -d 'only paths below PATH that FILE lists (-: stdin)' -r -F
+complete -c fsum -s 0 -l null -d 'lists are NUL-terminated'
+complete -c fsum -l newer-than -d 'changed after T: 30d (ago), 2026-11-30, @0, file:PATH' -x
+complete -c fsum -l older-than -d 'changed at or before T' -x
+complete -c fsum -l by-time -d 'time that these compare (default: mtime)' -x -a 'mtime ctime atime btime'
+complete -c fsum -l min-size -d 'of at least SIZE' -x
+complete -c fsum -l max-size -d 'of at most SIZE' -x
+complete -c fsum -l owner -d 'of one of these users, by name or number' -x -a '(__pcircle_list (__fish_print_users))'
+complete -c fsum -l group -d 'of one of these groups, by name or number' -x -a '(__pcircle_list (__fish_print_groups))'
+complete -c fsum -l kind -d 'of these kinds: f, d, l, p, s, b, c, as of find' -x -a '(__pcircle_list f d l p s b c)'
+complete -c fsum -l match -d 'with a match of REGEX in the path below PATH' -x
+complete -c fsum -l skip-offline -d 'leave out files whose data is on tape'
+complete -c fsum -l recall -d 'not available yet'
+complete -c fsum -s r -l recursive -d 'with --files-from, include directory contents'
+complete -c fsum -l strict-operands -d 'refuse operands that are relative or lead along links'
+complete -c fsum -l insecure-links -d 'open FILEs of options along any link'
+complete -c fsum -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
+complete -c fsum -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
+complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
+complete -c fsum -s q -l quiet -d 'report failures only'
+complete -c fsum -s v -l verbose -d 'per-process statistics (-vv: more)'
+complete -c fsum -l progress -d 'show progress (default: auto)' -x -a 'auto always never'
+complete -c fsum -l interval -d 'time between progress lines (default: 10 s)' -x
+complete -c fsum -l json -d 'write the result as JSON (-: standard output)' -r -F
+complete -c fsum -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fsum -l version -d 'show the version'

@@ -1,0 +1,1 @@
+"""Completions as their users have them: typed at a terminal, in the real shells."""

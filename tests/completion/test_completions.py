@@ -1,0 +1,181 @@
+"""Each option of each command is completed, its values are, and nothing but the shell is run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from docs.generate.completions import PLACES, completed
+from docs.generate.completions.flags import all_flags
+from docs.generate.reference import Reference
+from tests.completion.shells import LOADER, SHELLS, environment, required, terminal
+from tests.conftest import ROOT, Run
+
+every_shell = pytest.mark.parametrize("shell", SHELLS)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with files and directories to complete."""
+    (tmp_path / "some directory").mkdir()
+    (tmp_path / "some file").touch()
+    (tmp_path / "only-file").touch()
+    (tmp_path / "other-directory").mkdir()
+    (tmp_path / "other-file").touch()
+    return tmp_path
+
+
+def _offered_by_bash(run: Run, words: Sequence[str], environ: dict[str, str]) -> set[str]:
+    script = ROOT / PLACES["bash"] / words[0]
+    ask = (
+        # Outside of a completion there is nothing to change.
+        'compopt() { :; }; . "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        '"_$1"; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = run([required("bash"), "--norc", "-c", ask, script, *words], env=environ)
+    assert done.stderr == b""
+    return set(done.stdout.decode().splitlines())
+
+
+def _offered_by_fish(run: Run, words: Sequence[str], environ: dict[str, str]) -> set[str]:
+    done = run([required("fish"), "-c", f"complete -C '{' '.join(words)}'"], env=environ)
+    assert done.stderr == b""
+    return {line.partition("\t")[0] for line in done.stdout.decode().splitlines()}
+
+
+def _offered_by_zsh(words: Sequence[str], place: Path) -> set[str]:
+    """In a session, as completions are no functions that could be called."""
+    offered = place / "offered"
+    with terminal("zsh", place) as shell:
+        shell.type(f"OFFERED={offered}; . {ROOT / 'tests' / 'completion' / 'capture.zsh'}\n")
+        shell.type(f"{' '.join(words)}\t")
+        shell.arguments("")
+    return set(offered.read_text().splitlines())
+
+
+@pytest.mark.parametrize("about", completed(), ids=lambda about: about.command.name)
+@every_shell
+def test_every_option_is_offered(shell: str, about: Reference, run: Run, tmp_path: Path) -> None:
+    flags = set(all_flags(about))
+    words = [about.command.name, "-"]
+    if shell == "zsh":
+        offered = _offered_by_zsh(words, tmp_path)
+    elif shell == "fish":
+        environ = environment(tmp_path)
+        offered = _offered_by_fish(run, words, environ) | _offered_by_fish(
+            run, [about.command.name, "--"], environ
+        )
+    else:
+        offered = _offered_by_bash(run, words, environment(tmp_path))
+    assert flags - {flag.rstrip("=") for flag in offered} == set()
+    assert len(flags) > 10
+
+
+TYPED = [
+    # what is typed, and what the command gets
+    ("fcp --checkpoint-d\tother\t only\t", ["--checkpoint-dir", "other-directory", "only-file"]),
+    ("fcp --transport loc\t--verif\t", ["--transport", "local", "--verify"]),
+    ("fcp --preserve=own\t a b", ["--preserve=ownership", "a", "b"]),
+    ("fcp --preserve=mode,own\t a b", ["--preserve=mode,ownership", "a", "b"]),
+    ("fcp --error-log only\t", ["--error-log", "only-file"]),
+    ("fcp -avt oth\t", ["-avt", "other-directory"]),
+    ("fcp some\\ f\tx", ["some file", "x"]),
+    ("fcp -- --preserv\tx", ["--", "--preservx"]),
+    ("fcp --owner daem\t", ["--owner", "daemon"]),
+    ("fcp --owner root,daem\t", ["--owner", "root,daemon"]),
+    ("fcp --min-size onl\t", ["--min-size", "onl"]),
+    ("fmirror --delete=dur\t a b", ["--delete=during", "a", "b"]),
+    ("fchown daem\t only\t", ["daemon", "only-file"]),
+    ("fchown daemon:daem\t only\t", ["daemon:daemon", "only-file"]),
+    ("fchgrp daem\t", ["daemon"]),
+    (
+        "ffind . -name x -regexty\tposix-a\t-prin\t",
+        [".", "-name", "x", "-regextype", "posix-awk", "-print"],
+    ),
+    ("ffind . -user daem\t-typ\tf", [".", "-user", "daemon", "-type", "f"]),
+    ("ffind . -newer onl\t-prune", [".", "-newer", "only-file", "-prune"]),
+    ("ffind . -exec sha256s\tonl\t';'", [".", "-exec", "sha256sum", "only-file", ";"]),
+    ("ffind --sort=mti\t .", ["--sort=mtime", "."]),
+    ("fprof --diff onl\tonl\t", ["--diff", "only-file", "only-file"]),
+]
+
+
+@every_shell
+def test_what_is_typed_is_completed(shell: str, place: Path) -> None:
+    wrong = {}
+    with terminal(shell, place) as opened:
+        for line, expected in TYPED:
+            # zsh joins a value to its option, and leaves out the slash behind a directory.
+            words = [word.removesuffix("/") for word in opened.arguments(line)]
+            got = [part for word in words for part in _parted(word, expected)]
+            if got != expected:
+                wrong[line] = got
+    assert wrong == {}
+
+
+def test_bash_completion_finds_them(place: Path) -> None:
+    """By the command's name, when it is first completed."""
+    if not LOADER.is_file():
+        pytest.skip("bash-completion is not installed")
+    with terminal("bash", place, "bash-completion") as opened:
+        assert opened.arguments("fcp --checkpoint-d\tother\t") == [
+            "--checkpoint-dir",
+            "other-directory/",
+        ]
+
+
+def _refusal(run: Run, command: str, option: str, place: Path) -> str:
+    """What a command says of a word that it does not know."""
+    operands = {"fcp": ["only-file", "x"], "fmirror": ["other-directory", "x"]}
+    operands["fdiff"] = ["only-file", "other-file"]
+    words = [f"{option}=no-such-word", *operands.get(command, ["."])]
+    if option == "--by" and command == "ffind":
+        words.append("--top=1")
+    launcher = ROOT / "bin" / command
+    done = run([sys.executable, launcher, "-j1", *words], cwd=place)
+    assert done.returncode == 2, (command, option)
+    return done.stderr.decode()
+
+
+@pytest.mark.parametrize("about", completed(), ids=lambda about: about.command.name)
+def test_words_are_those_that_the_command_names(about: Reference, run: Run, place: Path) -> None:
+    """A word that is none is refused, with a list of those there are."""
+    for option in about.options:
+        if not option.words or option.name in ("--bins", "--time-style", "--stripe", "--kind"):
+            continue  # these take other words as well
+        said = re.search(
+            r"choose from ([\w, ]+)", _refusal(run, about.command.name, option.name, place)
+        )
+        assert said is not None, option.name
+        named = said[1].split(", ")
+        if about.command.name == "fsum" and option.name == "--algorithm":
+            named += ["md5", "sha1", "sha224", "sha384"]  # of --format=coreutils
+        assert sorted(option.words) == sorted(named), option.name
+
+
+def test_words_beside_others_are_taken(run: Run, place: Path) -> None:
+    """Of options that take other words too."""
+    for command, option, operands in (
+        ("fprof", "--bins", ["."]),
+        ("fls", "--time-style", ["-l", "."]),
+        ("fls", "--kind", ["."]),
+        ("fcp", "--stripe", ["--dry-run", "only-file", "x"]),
+    ):
+        about = next(each for each in completed() if each.command.name == command)
+        words = next(each.words for each in about.options if each.name == option)
+        for word in words:
+            done = run(
+                [sys.executable, ROOT / "bin" / command, f"{option}={word}", *operands], cwd=place
+            )
+            is_elsewhere = b"Lustre" in done.stderr  # a layout that this file system has not
+            assert done.returncode == 0 or is_elsewhere, (command, word, done.stderr)
+
+
+def _parted(word: str, expected: Sequence[str]) -> Sequence[str]:
+    """An option and its value, where they are expected as two words."""
+    option, equals, value = word.partition("=")
+    return [option, value] if equals and option in expected else [word]
