@@ -239,7 +239,7 @@ wants the package|files of several names|files with several names|as many as pay
 
 
 def _texts() -> list[Path]:
-    found = [*ROOT.glob("*.rst"), *(ROOT / "docs").glob("*.rst")]
+    found = [*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")]
     found += [p for p in (ROOT / "pcircle").rglob("*") if p.suffix in (".py", ".html")]
     return sorted(found)
 

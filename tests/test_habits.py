@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.test_layering import TOOLS
 
 KINDS = ["Added", "Changed", "Fixed", "Removed"]
-PAGES = sorted(path for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.rst"))
+PAGES = sorted([*ROOT.glob("*.rst"), *(ROOT / "docs").rglob("*.rst")])
 
 
 def _tox() -> configparser.ConfigParser:

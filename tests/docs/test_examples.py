@@ -1,0 +1,139 @@
+"""The examples of the pages run, and write what the pages say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcircle.errors import UsageError
+from tests.conftest import ROOT, Run
+from tests.docs.pages import PAGES, Block, blocks, called, commands, parsed, preparation
+
+RUN = ("console", "python")
+_WITH_EXAMPLES = [
+    page for page in PAGES if any(each.language in RUN and each.runs for each in blocks(page))
+]
+# What each run has another value of: durations, rates, process numbers, names of checkpoints.
+_VARYING = [
+    (r"\b\d[\d.,]*(?: ?(?:[kKMGT]i?)?B| entries| files| calls)?/s\b", "RATE"),
+    (r"\b(?:\d+m ?)?\d[\d.]*(?: ?(?:ms|s|us))\b", "TIME"),
+    (r"\.fcp-checkpoint-[0-9a-f]{16}", "CHECKPOINT"),
+]
+
+
+def _by_name(page: Path) -> str:
+    return str(page.relative_to(ROOT / "docs"))
+
+
+def _settled(text: str, here: Path) -> str:
+    """The text without what differs from run to run."""
+    text = text.replace(str(here), "/home/ada")
+    for pattern, name in _VARYING:
+        text = re.sub(pattern, name, text)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def _is_like(expected: str, written: str) -> bool:
+    pieces = [re.escape(piece) for piece in re.split(r"(?m)\.\.\.", expected)]
+    return re.fullmatch("(?s:.*?)".join(pieces), written) is not None
+
+
+def test_settled_texts() -> None:
+    here = Path("/tmp/x")
+    assert _settled("in 0.27s: 239.3 MiB/s, 758 entries/s", here) == "in TIME: RATE, RATE"
+    assert (
+        _settled("208 entries (65.6 MiB) in '/tmp/x/a' ", here)
+        == "208 entries (65.6 MiB) in '/home/ada/a'"
+    )
+    assert _is_like("a\n...c", "a\nb\nc")
+    assert not _is_like("a\n...c", "a\nb\nd")
+    assert not _is_like("a.c", "abc")
+
+
+def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
+    """A script of all that a page runs, each output in a file of its number; and what to expect."""
+    lines = [preparation(page), "last=0"]
+    expected: list[tuple[Block, str]] = []
+    every = blocks(page)
+    for block, behind in zip(every, [*every[1:], None], strict=True):
+        if block.language not in RUN or not block.runs:
+            continue
+        if block.language == "python":
+            program = folder / f"{len(expected)}.py"
+            program.write_text(block.text)
+            written = behind.text if behind is not None and behind.classes == "output" else ""
+            typed = [(f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", written)]
+        else:
+            typed = [(each.typed, each.written) for each in commands(block)]
+        for line, written in typed:
+            output = shlex.quote(str(folder / f"{len(expected)}.out"))
+            lines += ["(exit $last)", f"eval {shlex.quote(line)} > {output} 2>&1", "last=$?"]
+            lines += [f"echo $last > {output}.code"]
+            expected.append((block, written))
+    return "\n".join(lines) + "\n", expected
+
+
+@pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=_by_name)
+def test_a_page_does_what_it_says(run: Run, tmp_path: Path, page: Path) -> None:
+    """All blocks of a page, one after the other, in a directory of their own."""
+    here, folder = tmp_path / "here", tmp_path / "outputs"
+    here.mkdir()
+    folder.mkdir()
+    text, expected = _script(page, folder)
+    path = os.pathsep.join(
+        [str(ROOT / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "COLUMNS": "100",
+        "LC_ALL": "C.UTF-8",
+        "HOME": str(here),
+    }
+    done = run(["bash", "-c", text], cwd=here, env=environment)
+    assert done.stderr == b"", done.stderr.decode()
+    for number, (block, wanted) in enumerate(expected):
+        where = f"{_by_name(page)}:{block.line}"
+        written = (folder / f"{number}.out").read_text(errors="backslashreplace")
+        code = (folder / f"{number}.out.code").read_text().strip()
+        if block.language == "python" and code != "0":
+            pytest.fail(f"{where}: exit code {code}\n{written}", pytrace=False)
+        if not _is_like(_settled(wanted, here), _settled(written, here)):
+            pytest.fail(f"{where}: expected\n{wanted}\nwritten\n{written}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.rst"], ids=lambda page: page.name)
+def test_every_command_line_is_accepted(page: Path) -> None:
+    """By the parser of its tool, also where it can't be run here."""
+    for block in blocks(page):
+        if block.language not in ("", "console", "bash", "text"):
+            continue
+        text = block.text
+        if block.language == "console":
+            text = "\n".join(each.typed for each in commands(block))
+        for tool, words in called(text):
+            try:
+                parsed(tool, words)
+            except UsageError as error:
+                pytest.fail(f"{page.name}:{block.line}: {tool} {words}: {error}", pytrace=False)
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    named = [
+        f"{_by_name(each.page)}:{each.line}"
+        for page in PAGES
+        for each in blocks(page)
+        if not each.runs and not each.comment
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_by_name)
+def test_blocks_are_of_a_known_kind(page: Path) -> None:
+    known = {"", "console", "python", "pycon", "text", "bash", "json"}
+    assert {each.language for each in blocks(page)} <= known
