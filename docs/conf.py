@@ -15,7 +15,7 @@ author = "The pcircle authors"
 project_copyright = author
 release = version = pcircle.__version__
 
-extensions = ["option_lists", "page_links"]
+extensions = ["page_links"]
 # Programs are in the pages as text; where a block is of another language it says so.
 highlight_language = "none"
 exclude_patterns = ["_build"]
