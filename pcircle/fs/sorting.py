@@ -1,7 +1,7 @@
 """Sorting more records than there is memory for: sorted runs in temporary files, merged.
 
 A record is bytes without a slash, which ends it in the files. Each run is a file
-of its own, so when there are many they are first merged by the dozen: that takes
+of its own, so when there are many they are first merged by the score: that takes
 another pass over them, but no more descriptors and buffers than a rank can spare,
 whatever is sorted.
 """
@@ -17,7 +17,7 @@ from typing import IO
 from pcircle.writing import write_all
 
 RUN_BYTES = 32 << 20
-FAN_IN = 16
+FAN_IN = 64
 """Runs that are merged at a time; with that many levels of them, all that is ever open."""
 _READ_BYTES = 128 << 10
 _MERGED_BYTES = 1 << 20  # read ahead of all runs that are merged; as objects several times that

@@ -22,6 +22,45 @@ from pcircle.workers.pool import Pool
 
 KEPT_BYTES = 4 * PACK_BYTES
 """What a rank may have to tell before its workers wait."""
+KEPT_ITEMS = 256
+"""What workers may have made that the engine has not taken in before they wait."""
+
+
+class Made:
+    """Items that workers have made and the engine has not taken in yet.
+
+    It does so at once, except while the rank's main thread is at something else, such as sorting on
+    rank 0. Who reads a directory of millions meanwhile would fill the memory: the queue
+    goes to disk when it is long, and what waits to enter it does not.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._items = 0
+        self._waiters = 0
+        self._open = False
+
+    def add(self, count: int) -> None:
+        """So many more, once there is room: waits while there are many."""
+        with self._changed:
+            self._waiters += 1
+            while self._items > KEPT_ITEMS and not self._open:
+                self._changed.wait()
+            self._waiters -= 1
+            self._items += count
+
+    def taken(self, count: int) -> None:
+        """The engine has so many of them."""
+        with self._changed:
+            self._items -= count
+            if self._waiters:
+                self._changed.notify_all()
+
+    def let_go(self) -> None:
+        """Nobody is to wait from now on."""
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
 
 
 class WorkerLine:
@@ -46,14 +85,19 @@ class WorkerLine:
         self._now_s = now_s
         self.is_stopping = is_stopping
         self._outbox = engine.outbox
+        self._made = Made()
         self._line_of = line_of
         self._encode = encode
         self._main = threading.get_ident()
         self.is_hungry = engine.is_hungry
 
     def spawn(self, ticket: int, items: Sequence[Any]) -> None:
-        """The item has made these."""
-        self._pool.say(self._do, self._engine.spawned, ticket, items)
+        """The item has made these. Waits while the engine has many others to take in."""
+        if threading.get_ident() != self._main:
+            self._made.add(len(items))
+            self._pool.say(self._take, ticket, items)
+        else:
+            self._pool.say(self._do, self._engine.spawned, ticket, items)
 
     def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
         """The item has made these for that rank."""
@@ -78,6 +122,15 @@ class WorkerLine:
                 self._pool.wake()  # it may be time to tell
             if before > KEPT_BYTES and threading.get_ident() != self._main:
                 outbox.await_room(KEPT_BYTES)
+
+    def let_go(self) -> None:
+        """No worker is to wait for anything from now on: the job ends."""
+        self._outbox.let_go()
+        self._made.let_go()
+
+    def _take(self, ticket: int, items: Sequence[Any]) -> None:
+        self._made.taken(len(items))
+        self._do(self._engine.spawned, ticket, items)
 
     def _do(self, event: Callable[..., None], *arguments: Any, **more: Any) -> None:
         event(*arguments, self._now_s(), **more)

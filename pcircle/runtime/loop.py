@@ -164,7 +164,7 @@ class Rank:
                 engine.abort(StoppedEarly.exit_code, self._limit.reason, _now_s())
             if engine.reasons and not self._stopping:
                 self._stopping = True
-                engine.outbox.let_go()
+                self._line.let_go()
             if self._tuner is not None:
                 engine.workers = self._tuner.look(_now_s(), held=engine.outbox.had_waiters())
             engine.tick(_now_s())
@@ -434,7 +434,7 @@ class Rank:
     def _end(self) -> None:
         self._spill.close()
         self._stopping = True
-        self._engine.outbox.let_go()
+        self._line.let_go()
         self._syncer.close(_LAST_CALLS_S)
         # What was abandoned is tidied up by the worker; a stuck one is left to die with us.
         if self._pool.close(_LAST_CALLS_S):

@@ -22,7 +22,7 @@ __all__ = ["fuse"]
 
 SHARED_MEMORY = b"/dev/shm"
 ROOM_BYTES = 3 << 30
-VAST_ENTRIES = 2_500_000  # that a test of `vast_place` may make
+VAST_ENTRIES = 3_100_000  # that a test of `vast_place` may make
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pcircle.fls.keys import Keys, turned
 from pcircle.fls.shapes import in_columns
 from tests.fcp import trees
-from tests.fcp.running import TWO, Launcher, Run
+from tests.fcp.running import ONE, TWO, Launcher, Run
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
 
@@ -222,24 +222,37 @@ def test_an_interrupted_listing_prints_nothing(fuse: Mount) -> None:
     assert "fls: to run it again: fls -j 2 -lR " in ended.said
 
 
-def make_flat(top: bytes, files: int) -> None:
-    os.mkdir(top)
+def make_flat(top: bytes, numbers: range) -> None:
+    os.makedirs(top, exist_ok=True)
     fd = os.open(top, os.O_RDONLY)
-    for number in range(files):
+    for number in numbers:
         os.mknod(b"a name of some length, %d" % number, dir_fd=fd)
     os.close(fd)
 
 
+def peaks_mib(said: str, ranks: int) -> list[float]:
+    peaks = re.findall(r" ([\d.]+) MiB$", said, re.MULTILINE)
+    assert len(peaks) == ranks
+    return list(map(float, peaks))
+
+
 @pytest.mark.slow
-def test_memory_for_a_million_entries(vast_place: bytes) -> None:
-    """In a flat directory, all of whose names are sorted."""
-    make_flat(vast_place + b"/flat", 1_000_000)
-    finished = run_fls(TWO, "-l", "-vv", vast_place + b"/flat")
-    assert finished.code == 0, finished.said
-    assert finished.out.count(b"\n") == 1_000_001
-    peaks = re.findall(r" ([\d.]+) MiB$", finished.said, re.MULTILINE)
-    assert len(peaks) == TWO.size
-    assert max(map(float, peaks)) < MAX_RANK_BYTES >> 20
+def test_memory_for_a_million_entries_and_for_three(vast_place: bytes) -> None:
+    """In a flat directory, all of whose names are sorted: the same for both."""
+    top = vast_place + b"/flat"
+    most: dict[str, list[float]] = {}
+    for begin, end in ((0, 1_000_000), (1_000_000, 3_000_000)):
+        make_flat(top, range(begin, end))
+        for launcher, words in ((ONE, ("-R",)), (TWO, ("-R",)), (TWO, ("-l",))):
+            finished = run_fls(launcher, *words, "-vv", top)
+            assert finished.code == 0, finished.said
+            assert finished.out.count(b"\n") == end + 1
+            peaks = peaks_mib(finished.said, launcher.size)
+            assert max(peaks) < MAX_RANK_BYTES >> 20
+            most.setdefault(f"{words} {launcher}", []).append(max(peaks))
+            del finished
+    for what, (few, many) in most.items():
+        assert many < 1.25 * few, what
 
 
 def test_links_for_terminals_without_the_long_form(odd: bytes) -> None:

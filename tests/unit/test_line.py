@@ -1,0 +1,84 @@
+"""The line from a worker to its engine: what it makes waits for room, while the owner is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from threading import Event
+from typing import Any
+
+import pytest
+
+from pcircle.circle import Engine
+from pcircle.circle.instructions import Start
+from pcircle.runtime.line import KEPT_ITEMS, WorkerLine
+from pcircle.runtime.task import Context
+from pcircle.workers.pool import Future, Pool
+
+EACH = 10
+ALL = 20 * KEPT_ITEMS
+
+
+def repr_of(told: tuple[Any, bytes]) -> bytes:
+    return repr(told).encode()
+
+
+class Rank:
+    """One rank's engine and pool without the loop: its first item makes very many others."""
+
+    def __init__(self) -> None:
+        self.woken = Event()
+        self.made = 0
+        self.pool = Pool(self.woken.set)
+        self.engine: Engine[int, int] = Engine(0, 1, merge=int.__add__, rng=Random(1))
+        self.line = WorkerLine(
+            self.pool, self.engine, lambda: None, lambda: 0.0, lambda: False, None, repr_of
+        )
+
+    def begin(self) -> Future[Any]:
+        self.engine.seed([1], 0.0)
+        (start,) = [each for each in self.engine.take() if isinstance(each, Start)]
+        return self.pool.submit(self._make, Context(start.ticket, self.line))
+
+    def _make(self, context: Context[int]) -> None:
+        for _ in range(0, ALL, EACH):
+            context.spawn([0] * EACH)
+            self.made += EACH
+
+    def await_made(self, count: int) -> None:
+        while self.made < count:
+            self.woken.wait()
+
+
+@pytest.fixture
+def rank() -> Rank:
+    return Rank()
+
+
+def test_what_an_item_makes_waits_while_the_owner_is_busy(rank: Rank) -> None:
+    """Were it not so, a directory of millions would be in memory while rank 0 sorts."""
+    done = rank.begin()
+    known: list[int] = []
+
+    def spawned(ticket: int, items: Sequence[int], now_s: float) -> None:
+        known.extend(items)
+        assert rank.made - len(known) <= KEPT_ITEMS + EACH
+
+    rank.engine.spawned = spawned  # type: ignore[method-assign,assignment]
+    rank.await_made(KEPT_ITEMS)
+    while not done.done:
+        rank.woken.wait()
+        rank.woken.clear()
+        assert rank.made - len(known) <= KEPT_ITEMS + 2 * EACH
+        rank.pool.drain()
+    assert done.error() is None
+    assert len(known) == ALL
+    assert rank.pool.close(60)
+
+
+def test_nobody_waits_when_the_job_ends(rank: Rank) -> None:
+    rank.begin()
+    rank.await_made(KEPT_ITEMS)
+    rank.line.let_go()
+    assert rank.pool.close(600)
+    assert rank.made == ALL
