@@ -20,6 +20,7 @@ complete -c fprof -s h -l help -d 'show this help'
 complete -c fprof -l bins -d 'edges of the size histogram: 4k,1M,1G or log2 or pow4' -x -a 'log2 pow4'
 complete -c fprof -l by -d 'group by age, owner, group, ext, depth, dirsize' -x -a '(__pcircle_list age owner group ext depth dirsize)'
 complete -c fprof -l top -d 'list N largest, newest and oldest files, and directories' -x
+complete -c fprof -s d -l depth -d 'sizes of directories, N levels deep, largest first' -x
 complete -c fprof -l blocks -d 'space needed with blocks of each SIZE or SIZE/SUBBLOCK' -x
 complete -c fprof -l data-in-inode -d 'assume that inodes hold files up to SIZE' -x
 complete -c fprof -l sparse -d 'sparse files, and what compression saves now'

@@ -1,0 +1,159 @@
+"""JSON Schemas of what the tools write as JSON, made from the types that they write.
+
+They are strict: a key that is new, or not there any more, does not fit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pcircle.commands import COMMANDS
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EXIT_CODES = [0, 1, 2, 3, 4, 70, 130, 143]
+KINDS = ["", "f", "d", "l", "p", "s", "b", "c", "?"]
+STATES = ["done", "skipped", "failed", "planned", "vanished"]
+ACTIONS = [
+    "copy", "link", "skip", "touch", "update", "replace", "delete", "move", "chmod", "chown",
+    "find", "list",
+]  # fmt: skip
+ALGORITHMS = "xxh128|sha256|sha512|blake2b|blake3"
+
+# The documents of --json: the file, its title, the tools, the type, and that of the counters.
+_DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
+    ("fcp", "fcp --json", ["fcp"], "pcircle.transfer.reports.report:Report", ""),
+    ("fmirror", "fmirror --json", ["fmirror"], "pcircle.fmirror.report:MirrorReport", ""),
+    ("fsum", "fsum --json", ["fsum"], "pcircle.fsum.report:Report", ""),
+    ("fsum-diff", "fsum --diff --json", ["fsum"], "pcircle.fsum.report:Comparison", ""),
+    ("fprof", "fprof --json", ["fprof"], "pcircle.fprof.reports.report:Report", ""),
+    ("fprof-stopped", "fprof --json of a run that was stopped", ["fprof"],
+     "pcircle.fprof.reports.report:Stopped", ""),
+    ("fprof-diff", "fprof --diff --json", ["fprof"],
+     "pcircle.fprof.profile.diffing:Comparison", ""),
+    ("frm", "frm --json", ["frm"], "pcircle.tool.treetool:TreeReport",
+     "pcircle.removing.remover:Counters"),
+    ("ffind", "ffind --json", ["ffind"], "pcircle.tool.treetool:TreeReport",
+     "pcircle.ffind.task:Counters"),
+    ("fls", "fls --json", ["fls"], "pcircle.fls.export:ListReport", "pcircle.fls.visitor:Counters"),
+    ("fchmod", "fchmod, fchown and fchgrp --json", ["fchmod", "fchown", "fchgrp"],
+     "pcircle.tool.treetool:TreeReport", "pcircle.fchmod.task:Counters"),
+    ("fdiff", "fdiff --json", ["fdiff"], "pcircle.tool.treetool:TreeReport",
+     "pcircle.fdiff.work.task:Counters"),
+    ("fbcast", "fbcast --json", ["fbcast"], "pcircle.fbcast.report:Told", ""),
+    ("fbench", "fbench --json", [], "pcircle.fbench.report:Report", ""),
+    ("scale", "python -m pcircle.scale --json", [], "pcircle.scale.command:Document", ""),
+    ("action", "A line of --json-lines", [], "pcircle.tool.actions:Action", ""),
+    ("error", "A line of --error-log", [], "pcircle.tool.failures:LogLine", ""),
+    ("copy-error", "A line of --error-log of fcp and fmirror", [],
+     "pcircle.transfer.reports.errorlog:Line", ""),
+    ("found", "A line of -json of ffind", [], "pcircle.ffind.evaluating.printing:Line", ""),
+)  # fmt: skip
+
+# Names that modules have for type checkers alone.
+_FOR_TYPES = {
+    "pcircle.fprof.reports.report": {
+        "Sparse": "pcircle.fprof.profile.inspecting",
+        "Compression": "pcircle.fprof.profile.sampling",
+        "Blocks": "pcircle.fprof.profile.storage",
+        "InInode": "pcircle.fprof.profile.storage",
+        "Tree": "pcircle.fprof.profile.tree",
+    }
+}
+
+
+def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    """All of them, by the names of their files without the suffix."""
+    for name, title, tools, type_name, counters in _DOCUMENTS:
+        yield name, schema(title, tools, _named(type_name), _named(counters) if counters else None)
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Files with their texts."""
+    for name, found in schemas():
+        yield f"docs/schemas/{name}.json", json.dumps(found, indent=2) + "\n"
+
+
+def _named(text: str) -> Any:
+    module, _, name = text.partition(":")
+    found = importlib.import_module(module)
+    for each, home in _FOR_TYPES.get(module, {}).items():
+        setattr(found, each, getattr(importlib.import_module(home), each))
+    return getattr(found, name)
+
+
+def schema(title: str, tools: list[str], model: Any, counters: Any) -> dict[str, Any]:
+    """The schema of a type."""
+    made, parts = msgspec.json.schema_components([model], ref_template="#/$defs/{name}")
+    parts = {name: _strict(part) for name, part in parts.items()}
+    (root,) = (name for name in parts if made[0]["$ref"].endswith(f"/{name}"))
+    _require_all(model, parts)
+    top = parts.pop(root)
+    fields = top["properties"]
+    if "schema" in fields:
+        fields["schema"] = {"const": 1}
+    if "exit_code" in fields:
+        fields["exit_code"] = {"enum": EXIT_CODES}
+    if tools:
+        fields["tool"] = {"enum": tools}
+    if "v" in fields:
+        fields |= {"v": {"const": 1}, "action": {"enum": ACTIONS}, "state": {"enum": STATES}}
+        fields["kind"] = {"enum": KINDS}
+        fields["tool"] = {"enum": [command.name for command in COMMANDS]}
+        top["oneOf"] = [{"required": ["path"]}, {"required": ["path_b64"]}]
+    if counters is not None:
+        numbers = {name: {"type": "integer", "minimum": 0} for name in counters.names}
+        fields["counts"] = {
+            "type": "object",
+            "properties": numbers,
+            "required": sorted(numbers),
+            "additionalProperties": False,
+        }
+    top["title"] = title
+    top["$defs"] = parts
+    return {"$schema": DIALECT, **top}
+
+
+def _strict(part: dict[str, Any]) -> dict[str, Any]:
+    if "description" in part:
+        part["description"] = inspect.cleandoc(part["description"])
+    if "properties" in part:
+        part["additionalProperties"] = False
+        for field in part["properties"].values():
+            field.pop("default", None)
+        if "signature" in part["properties"] and part["title"] == "Signed":
+            pattern = f"^pcsig1:(?:{ALGORITHMS}):[0-9a-f]+$"
+            part["properties"]["signature"]["anyOf"][0]["pattern"] = pattern
+    return part
+
+
+def _require_all(model: Any, parts: dict[str, dict[str, Any]]) -> None:
+    """Values that are as by default are written as well, so all that can't be left out is there."""
+    seen: set[Any] = set()
+
+    def visit(kind: Any) -> None:
+        if isinstance(kind, msgspec.inspect.StructType) and kind.cls not in seen:
+            seen.add(kind.cls)
+            part = parts[kind.cls.__name__]
+            if not kind.cls.__struct_config__.omit_defaults:
+                annotated: dict[str, Any] = {}
+                for each in reversed(kind.cls.__mro__):
+                    annotated |= inspect.get_annotations(each)
+                part["required"] = [
+                    field.encode_name
+                    for field in kind.fields
+                    if "UnsetType" not in str(annotated[field.name])
+                ]
+            for field in kind.fields:
+                visit(field.type)
+        for attribute in ("item_type", "item_types", "types", "value_type"):
+            inner = getattr(kind, attribute, ())
+            for each in inner if isinstance(inner, tuple) else (inner,):
+                visit(each)
+
+    visit(msgspec.inspect.type_info(model))
