@@ -74,6 +74,11 @@ class Comparer:
         self._users = users
         self._even: dict[int, bool] = {}  # by device
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What of `Stats` must be the same in two files, so that nothing of them differs."""
+        return self._columns
+
     def differences(self, a: Status, b: Status) -> int:
         """What two entries have different, of what their status tells."""
         fields, mode, other = self._fields, a.st_mode, b.st_mode

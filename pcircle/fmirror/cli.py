@@ -76,7 +76,7 @@ def _add_what(p: argparse.ArgumentParser) -> None:
         "--changed",
         choices=("walk", "fs", "auto"),
         default="walk",
-        help="look at all, at what btrfs tells (fs), or at that if proven (auto)",
+        help="look at all, at what the file system tells, or so if proven",
     )
     add("--since-manifest", metavar="FILE", help="read fsum's manifest of B, and not B itself")
     add("--new-manifest", metavar="FILE", help="write the manifest of B for the next run")

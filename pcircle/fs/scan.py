@@ -183,16 +183,16 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
             block.specials.append(exact(entry.name))
 
 
-def _records() -> Callable[[bytearray, int, int], list[bytes]]:
+def records_of(begin: bytes = b".{16}") -> Callable[[bytearray, int, int], list[Any]]:
     """Finds what the kernel's records of entries hold: of each its kind and its name.
 
-    A record is inode and place, 8 bytes each, its own length, 2 bytes, then these, and NUL; its
-    length is a multiple of 8.
+    A record is inode and place, 8 bytes each, which `begin` matches, its own length, 2 bytes, then
+    these, and NUL; its length is a multiple of 8.
     """
     # Most names are short.
     lengths = [(struct.pack("=H", size), size - 18) for size in range(24, 288, 8)]
     rest = b"|".join(re.escape(length) + b".{%d}" % more for length, more in lengths)
-    return re.compile(b"(?s).{16}(?=..(.[^\0]+))(?:%s)" % rest).findall
+    return re.compile(b"(?s)%b(?=..(.[^\0]+))(?:%b)" % (begin, rest)).findall
 
 
 _OWN = threading.local()
@@ -205,7 +205,7 @@ def _means() -> tuple[Any, Any, bytearray, Any]:
     buffer = bytearray(32768)
     place = ctypes.byref((ctypes.c_char * len(buffer)).from_buffer(buffer))
     call = getattr(ctypes.CDLL(None), "getdents64", None)  # an old C library has none
-    _OWN.means = found = call, place, buffer, _records()
+    _OWN.means = found = call, place, buffer, records_of()
     return found
 
 

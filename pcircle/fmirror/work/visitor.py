@@ -19,6 +19,7 @@ import msgspec
 
 from pcircle.comparing import fields
 from pcircle.comparing.details import Details
+from pcircle.comparing.inodes import Unchanged
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
@@ -80,6 +81,10 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
+        self._by_inode: Unchanged | None = None
+        if self.does_bare and any(plan.told_by_inode) and plan.one_node:
+            columns = self._keeper.comparer.columns
+            self._by_inode = Unchanged(columns, plan.told_by_inode, self._looks)
         self._read_from_ns = read_from_ns(plan)
         self._is_trusted = True  # what has old times was there at the last run
         self._done = 0  # what was counted of changes
@@ -172,6 +177,12 @@ class MirrorVisitor(CopyVisitor):
                 return None
             if self._keeper.status_differences(source, target):
                 return None
+            if self._by_inode is not None:
+                inner = opened[0], opened[1]
+                files = self._unchanged_by_inode(self._by_inode, inner)
+                if files is not None:
+                    return files
+                opened = list(map(rewound, opened))
             here, there = (files_of(few(fd, CAPACITY)) for fd in opened)
             if here is None or there is None or set(here) != set(there):
                 return None
@@ -183,6 +194,11 @@ class MirrorVisitor(CopyVisitor):
         finally:
             for fd in opened:
                 os.close(fd)
+
+    def _unchanged_by_inode(self, by_inode: Unchanged, fds: tuple[int, int]) -> int | None:
+        ours_ns, theirs_ns = require(self._mirror.quiet_ns)
+        before_s = ours_ns // 10**9, theirs_ns // 10**9
+        return by_inode.files(fds, before_s, alone=self._plan.keep.links)
 
     def _is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
         """Whether neither was changed since the last complete run."""
