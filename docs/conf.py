@@ -9,17 +9,28 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "_extensions")]
 
 import pcircle  # noqa: E402
+from pcircle.runtime import task  # noqa: E402
+from pcircle.runtime.summary import Summary  # noqa: E402
+
+# A name that the module has for type checkers alone.
+task.Summary = Summary  # type: ignore[attr-defined]
 
 project = "pcircle"
 author = "The pcircle authors"
 project_copyright = author
 release = version = pcircle.__version__
 
-extensions = ["page_links"]
+extensions = ["sphinx.ext.autodoc", "page_links"]
 # Programs are in the pages as text; where a block is of another language it says so.
 highlight_language = "none"
 exclude_patterns = ["_build"]
-nitpicky = True
+# What docstrings have in single quotes is code.
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 90
 
 html_theme = "furo"
 html_title = "pcircle"

@@ -22,10 +22,12 @@ class _Declared(type):
     """Makes slots of annotations, and counters of those that are `int`."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
+        annotated = namespace.get("__annotations__", {}).items()
+        texts = {field: getattr(kind, "__name__", str(kind)) for field, kind in annotated}
         kinds = {
-            field: kind
-            for field, kind in namespace.get("__annotations__", {}).items()
-            if not kind.startswith("ClassVar")
+            field: text
+            for field, text in texts.items()
+            if not text.removeprefix("typing.").startswith("ClassVar")
         }
         namespace["__slots__"] = tuple(kinds)
         names = [each for base in bases for each in getattr(base, "names", ())]

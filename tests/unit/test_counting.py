@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -57,6 +59,14 @@ def test_one_counter_is_a_row_as_well() -> None:
 
     assert One(only=4).row() == (4,)
     assert Counting().row() == ()
+
+
+def test_annotations_may_be_types() -> None:
+    """As in a module without `from __future__ import annotations`."""
+    names: dict[str, Any] = {"__annotations__": {"lines": int, "since_s": float}}
+    made: Any = type(Entries)("Typed", (Entries,), names)
+    assert made.names == (*Entries.names, "lines")
+    assert made(lines=2).lines == 2
 
 
 def test_counts_tell_what_they_are() -> None:
