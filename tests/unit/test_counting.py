@@ -64,7 +64,8 @@ def test_one_counter_is_a_row_as_well() -> None:
 def test_annotations_may_be_types() -> None:
     """As in a module without `from __future__ import annotations`."""
     names: dict[str, Any] = {"__annotations__": {"lines": int, "since_s": float}}
-    made: Any = type(Entries)("Typed", (Entries,), names)
+    declared: Any = type(Entries)
+    made = declared("Typed", (Entries,), names)
     assert made.names == (*Entries.names, "lines")
     assert made(lines=2).lines == 2
 
