@@ -55,6 +55,14 @@ COMMANDS = (
     _tool("frm", "remove files and directory trees"),
     _tool("fsum", "sign and verify files and trees"),
     Command(
+        "pcircle-doctor",
+        "pcircle doctor",
+        "pcircle.doctor.cli",
+        "parser",
+        "doctor",
+        "report MPI, limits, versions and what file systems can do",
+    ),
+    Command(
         "pcircle-scale",
         "python -m pcircle.scale",
         "pcircle.scale.cli",
@@ -64,3 +72,9 @@ COMMANDS = (
     ),
 )
 """All of them, by name."""
+
+
+def doctor(arguments: list[str]) -> int:
+    """Run the command that reports; returns the exit code."""
+    code: int = __import__("pcircle.doctor.cli", fromlist=["main"]).main(arguments)
+    return code

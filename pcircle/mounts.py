@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["mount_of", "mounts_below", "type_of", "type_of_device"]
+__all__ = ["mount_of", "mounts_below", "type_of", "type_of_device", "type_of_mount"]
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
@@ -29,6 +29,24 @@ def type_of_device(device: int) -> bytes | None:
             return type_of(mounts.read(), device)
     except OSError:
         return None
+
+
+def type_of_mount(fd: int) -> bytes | None:
+    """The type of the file system of an open file, by the mount that it was reached through.
+
+    It knows subvolumes of btrfs, whose device numbers no list of mounts has. None if it is not
+    known.
+    """
+    number = b"%d" % mount_of(fd)[0]
+    try:
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            for line in mounts:
+                fields = line.split()
+                if fields[0] == number:
+                    return fields[fields.index(b"-", 6) + 1]
+    except OSError:
+        pass
+    return None
 
 
 def mounts_below(path: bytes) -> set[bytes]:

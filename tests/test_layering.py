@@ -162,6 +162,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "units",
         "walk",
     },
+    "__main__": {"commands", "encoding", "entry", "errors", "transport", "ui", "writing"},
     "scale": {"entry", "errors", "guards", "tool", "ui", "units", "writing"},
     "walk": {"fs", "guards", "runtime", "trusted", "workers", "writing"},
     "ui": {
@@ -175,7 +176,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trusted",
         "writing",
     },
-    **dict.fromkeys(TOOLS, BELOW_TOOLS | {"comparing", "removing", "tool", "transfer"}),
+    **dict.fromkeys(
+        {*TOOLS, "doctor"}, BELOW_TOOLS | {"comparing", "removing", "tool", "transfer"}
+    ),
 }
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}

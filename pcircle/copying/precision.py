@@ -43,12 +43,17 @@ class Precision:
             return unit_shown_by(old)
         known = self._known.get(old.st_dev)
         if known is None:
-            known = self._known[old.st_dev] = _tried(self._next_name(), old.st_dev, directory_fd)
+            known = self._known[old.st_dev] = kept_unit_ns(
+                self._next_name(), old.st_dev, directory_fd
+            )
         return known or unit_shown_by(old)
 
 
-def _tried(name: bytes, device: int, directory_fd: int) -> int:
-    """What becomes of the time of a new file; 0 if it can't be made, or not on this device."""
+def kept_unit_ns(name: bytes, device: int, directory_fd: int) -> int:
+    """The unit in which modification times are kept, by what becomes of that of a new file.
+
+    0 if it can't be made, or not on this device.
+    """
     try:
         fd = os.open(name, _CREATE, 0o600, dir_fd=directory_fd)
     except OSError:

@@ -411,3 +411,10 @@ def _number_nodes(names: Sequence[str]) -> tuple[int, ...]:
     """The number of each name, counted from 0 in the order of first appearance."""
     numbers: dict[str, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
+
+
+def library() -> tuple[str, str]:
+    """The name of the MPI library and its version, and the first line of what it says of itself."""
+    name, version = MPI.get_vendor()
+    said = MPI.Get_library_version().partition("\n")[0]
+    return f"{name} {'.'.join(map(str, version))}", " ".join(said.split())

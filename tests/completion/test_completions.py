@@ -61,18 +61,18 @@ def _offered_by_zsh(words: Sequence[str], place: Path) -> set[str]:
 @every_shell
 def test_every_option_is_offered(shell: str, about: Reference, run: Run, tmp_path: Path) -> None:
     flags = set(all_flags(about))
-    words = [about.command.name, "-"]
+    words = [*about.command.typed.split(), "-"]
     if shell == "zsh":
         offered = _offered_by_zsh(words, tmp_path)
     elif shell == "fish":
         environ = environment(tmp_path)
         offered = _offered_by_fish(run, words, environ) | _offered_by_fish(
-            run, [about.command.name, "--"], environ
+            run, [*about.command.typed.split(), "--"], environ
         )
     else:
         offered = _offered_by_bash(run, words, environment(tmp_path))
     assert flags - {flag.rstrip("=") for flag in offered} == set()
-    assert len(flags) > 10
+    assert len(flags) >= 5
 
 
 TYPED = [
@@ -100,6 +100,7 @@ TYPED = [
     ("ffind . -newer onl\t-prune", [".", "-newer", "only-file", "-prune"]),
     ("ffind . -exec sha256s\tonl\t';'", [".", "-exec", "sha256sum", "only-file", ";"]),
     ("ffind --sort=mti\t .", ["--sort=mtime", "."]),
+    ("pcircle doc\t--no-tr\tonl\t", ["doctor", "--no-trials", "only-file"]),
     ("fprof --diff onl\tonl\t", ["--diff", "only-file", "only-file"]),
 ]
 

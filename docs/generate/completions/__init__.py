@@ -23,7 +23,7 @@ def completed() -> list[Reference]:
 def pages() -> Iterator[tuple[str, str]]:
     """The files: where each is, and its text."""
     for each in completed():
-        name = each.command.name
+        name = each.command.typed.split()[0]
         yield f"{PLACES['bash']}/{name}", bash.script(each)
         yield f"{PLACES['zsh']}/_{name}", zsh.script(each)
         yield f"{PLACES['fish']}/{name}.fish", fish.script(each)

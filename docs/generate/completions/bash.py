@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from docs.generate.completions.flags import MADE, all_flags, primary_flags
+from docs.generate.completions.flags import MADE, all_flags, primary_flags, program_of
 from docs.generate.reference import Option, Reference
 
 # What is done for each kind of value. Files are found by readline itself, which knows of quotes,
@@ -80,6 +80,13 @@ _{name}() {{
     fi
 """
 
+_SUBCOMMAND = """\
+    if ((${#words[@]} == 2)); then
+        _pcircle_reply -W '%s --help --version'
+        return
+    fi
+"""
+
 _LETTERS = """\
                     --*) ;;
                     -*) # letters that stand together: the last one may take a value
@@ -119,7 +126,7 @@ complete -o default -F _{name} {name}
 
 def script(about: Reference) -> str:
     """The completion of a command."""
-    name = about.command.name
+    name, subcommand = program_of(about)
     required = [option for option in about.options if option.value == "required"]
     flags = [flag for option in required for flag in option.flags]
     primaries = [flag for each in about.primaries if each.metavars for flag in primary_flags(each)]
@@ -131,6 +138,7 @@ def script(about: Reference) -> str:
         required=_pattern([*flags, *primaries]),
         letters=_LETTERS % _pattern(letters) if letters else "",
     )
+    text += _SUBCOMMAND % subcommand if subcommand else ""
     pairs = [flag for option in about.options if len(option.metavars) > 1 for flag in option.flags]
     text += _PAIRS % _pattern(pairs) if pairs else ""
     text += _COMMANDS if primaries else ""

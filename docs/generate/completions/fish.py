@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from docs.generate.completions.flags import MADE, primary_flags
+from docs.generate.completions.flags import MADE, primary_flags, program_of
 from docs.generate.primaries import Primary
 from docs.generate.reference import Option, Reference
 
@@ -45,8 +45,12 @@ _NO_OPERAND = "not string match -qv -- '-*' - (commandline -poc)[2..-1]"
 
 def script(about: Reference) -> str:
     """The completion of a command."""
-    name = about.command.name
-    lines = [_option(name, option) for option in about.options]
+    name, subcommand = program_of(about)
+    within = f" -n '__fish_seen_subcommand_from {subcommand}'" if subcommand else ""
+    lines = [_option(name + within, option) for option in about.options]
+    if subcommand:
+        said = _quoted(about.command.summary)
+        lines.append(f"complete -c {name} -n __fish_use_subcommand -f -a {subcommand} -d {said}")
     lines += [_primary(name, primary) for primary in about.primaries if primary_flags(primary)]
     lines += _operand(about)
     return _BEGIN.format(name=name, made=MADE) + "\n".join(lines) + "\n"

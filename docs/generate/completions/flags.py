@@ -11,6 +11,12 @@ from docs.generate.reference import Reference
 MADE = "made from its parser by python -m docs.generate: edit the help there."
 
 
+def program_of(about: Reference) -> tuple[str, str]:
+    """The program and its subcommand, as in `pcircle doctor`; of most that is empty."""
+    program, _, subcommand = about.command.typed.partition(" ")
+    return program, subcommand
+
+
 def primary_flags(primary: Primary) -> list[str]:
     """The names of a primary as they are typed; a pattern of names is all of these."""
     if primary.flags == ("(", ")"):

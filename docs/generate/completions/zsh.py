@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from docs.generate.completions.flags import MADE, primary_flags
+from docs.generate.completions.flags import MADE, primary_flags, program_of
 from docs.generate.primaries import Primary
 from docs.generate.reference import Option, Positional, Reference
 
@@ -23,9 +23,10 @@ _COMMAND = "program: _command_names -e:*\\;::argument: _normal"
 
 def script(about: Reference) -> str:
     """The completion of a command."""
-    name = about.command.name
+    name, subcommand = program_of(about)
     specs = [spec for option in about.options for spec in _option(option)]
     specs += [spec for primary in about.primaries for spec in _primary(primary)]
+    specs += [f"'1:command:({subcommand})'"] if subcommand else []
     specs += _positionals(about.positionals)
     # Where primaries have one dash, letters can't stand together.
     begin = "_arguments -S : \\" if about.primaries else "_arguments -s -S : \\"

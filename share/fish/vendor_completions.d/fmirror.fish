@@ -22,7 +22,7 @@ complete -c fmirror -l size-only -d 'take files of the same size to be the same'
 complete -c fmirror -s I -l ignore-times -d 'copy all files, whatever is there'
 complete -c fmirror -l ctime -d 'read files whose change time is new, as with -c'
 complete -c fmirror -l modify-window -d 'take times at most T apart to be the same' -x
-complete -c fmirror -l changed -d 'look at all, at what btrfs tells (fs), or at that if proven (auto)' -x -a 'walk fs auto'
+complete -c fmirror -l changed -d 'look at all, at what the file system tells, or so if proven' -x -a 'walk fs auto'
 complete -c fmirror -l since-manifest -d 'read fsum\'s manifest of B, and not B itself' -r -F
 complete -c fmirror -l new-manifest -d 'write the manifest of B for the next run' -r -F
 complete -c fmirror -l changed-from -d 'look only at what FILE lists (-: stdin)' -r -F

@@ -1,0 +1,75 @@
+"""The command `pcircle`, and `python -m pcircle`: lists the tools; `pcircle doctor` reports."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pcircle.entry import enter
+
+_HELP = """\
+usage: pcircle
+       pcircle doctor [OPTION]... [PATH]...
+
+pcircle {version}: parallel file tools. Each has --help, and a manual page.
+
+{commands}
+"""
+
+
+def _run() -> int:
+    from pcircle import encoding
+    from pcircle.errors import PcircleError
+
+    try:
+        arguments = encoding.arguments()
+    except PcircleError as error:
+        return _refused(str(error), error.exit_code)
+    if arguments[:1] == ["doctor"]:
+        from pcircle.commands import doctor
+
+        return doctor(arguments[1:])
+    return _answer(arguments)
+
+
+def _answer(arguments: list[str]) -> int:
+    """Without a command: list them, or refuse. Of many ranks the first one speaks."""
+    from pcircle import __version__
+    from pcircle.commands import COMMANDS
+    from pcircle.errors import EntriesFailed, UsageError
+    from pcircle.transport.launch import detect
+    from pcircle.writing import write_stream
+
+    speaks = not detect(os.environ).rank
+    if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
+        text = f"unknown command {arguments[0]!a}; choose from doctor"
+        return _refused(text if speaks else "", UsageError.exit_code)
+    width = max(len(each.typed) for each in COMMANDS)
+    commands = "\n".join(f"  {each.typed:{width}}  {each.summary}" for each in COMMANDS)
+    said = _HELP.format(version=__version__, commands=commands)
+    if arguments == ["--version"]:
+        said = f"pcircle {__version__}\n"
+    try:
+        write_stream(sys.stdout.buffer if sys.stdout and speaks else None, said.encode())
+    except OSError as error:
+        if not speaks:
+            return 0
+        return _refused(f"cannot write standard output: {error.strerror}", EntriesFailed.exit_code)
+    return 0
+
+
+def _refused(text: str, code: int) -> int:
+    from pcircle.ui.output import Output
+
+    if text:
+        Output(sys.stderr).line(f"pcircle: {text}\nTry 'pcircle --help'.")
+    return code
+
+
+def main() -> int:
+    """Run the command."""
+    return enter(_run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

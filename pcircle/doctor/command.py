@@ -1,0 +1,60 @@
+"""The report from what was typed to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+
+from pcircle.doctor import machine
+from pcircle.doctor.advice import advice, broken
+from pcircle.doctor.apart import examined
+from pcircle.doctor.launching import launching
+from pcircle.doctor.report import SCHEMA, Report, text
+from pcircle.errors import EntriesFailed, UsageError
+from pcircle.transport.launch import detect
+from pcircle.ui import jsonout
+from pcircle.ui.names import show
+from pcircle.ui.values import invalid, number
+from pcircle.units import parse_duration
+from pcircle.writing import write_stream
+
+
+def doctor_typed(typed: argparse.Namespace) -> int:
+    """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    timeout_s = number("--timeout", typed.timeout, parse_duration)
+    if not timeout_s > 0:
+        raise invalid("--timeout", typed.timeout, "must be greater than 0")
+    given = [os.fsencode(operand) for operand in typed.operands]
+    for path in given:
+        if not path:
+            raise UsageError("empty file name")
+    if typed.json is not None:
+        jsonout.check(typed.json)
+    found, trouble = launching(os.environ)
+    if detect(os.environ).rank:
+        return 0  # the first one reports
+    paths = given or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
+    sections = {
+        "software": machine.software(),
+        "launching": found,
+        "cores": machine.cores(),
+        "memory": machine.memory(),
+        "limits": machine.limits(),
+        "control_groups": machine.control_groups(),
+    }
+    places = {
+        show(path): examined(path, trials=not typed.no_trials, deadline_s=timeout_s)
+        for path in paths
+    }
+    wrong = list(broken(sections, places, trouble))
+    report = Report(
+        SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
+    )
+    stdout = sys.stdout.buffer if sys.stdout else None
+    if typed.json is not None:
+        jsonout.write(report, typed.json, stdout)
+    if typed.json != "-":
+        write_stream(stdout, text(report).encode())
+    return EntriesFailed.exit_code if wrong else 0

@@ -1,0 +1,1 @@
+"""pcircle doctor as its users run it, judged by what is so."""
