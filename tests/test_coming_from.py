@@ -1,44 +1,107 @@
-"""What `docs/coming-from.rst` promises of our options: each is one of the tool that it is of."""
+"""What `docs/coming-from.rst` promises of our options: each is one of the tool that it is of.
+
+And no option of theirs is left out, as far as their own `--help` tells.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
+import shutil
 
 import pytest
 
-from tests.conftest import ROOT
+from pcircle.commands import COMMANDS
+from pcircle.ffind.language import words
+from tests.conftest import ROOT, Run
 
-TOOLS = {"From rsync": "fmirror", "From dcp": "fmirror", "From rclone": "fmirror", "From cp": "fcp"}
+TOOLS = {
+    "From rsync": "fmirror",
+    "From dcp": "fmirror",
+    "From rclone": "fmirror",
+    "From cp": "fcp",
+    "From find": "ffind",
+    "From du": "fprof",
+}
 _ALL = re.compile(r"\b(f(?:cp|mirror|rm|sum|diff|prof|find|ls|chmod|chown|chgrp|bcast))\b")
+_OPTION = r"(?<![\w-])--?[a-zA-Z0-9@][\w-]*"
+# What their help has beside options: examples, placeholders, and what everybody has.
+_NO_OPTIONS = {"--help", "--version", "-V", "--no-D", "-BM", "-Olevel"}
 
 
 def known(tool: str) -> set[str]:
-    """The options of a tool."""
-    module = "fchmod" if tool in ("fchown", "fchgrp") else tool
-    parser = importlib.import_module(f"pcircle.{module}.cli").parser()
-    return set(parser._option_string_actions)
+    """The options of a tool, and of ffind the words of its expressions."""
+    command = next(each for each in COMMANDS if each.name == tool)
+    options = set(command.built()._option_string_actions)
+    if tool == "ffind":
+        options |= {f"-{name}" for name in _primaries()} | {"-O", "-D"}
+    return options
+
+
+def _primaries() -> set[str]:
+    found = {"a", "and", "o", "or", "not", "exclude", "exec", "execdir"}
+    for each in vars(words).values():
+        if isinstance(each, dict | frozenset | set) and all(isinstance(name, str) for name in each):
+            found |= set(each)
+    return found
+
+
+def sections() -> dict[str, list[str]]:
+    """The rows of each table, by the heads of TOOLS."""
+    found: dict[str, list[str]] = {head: [] for head in TOOLS}
+    now: list[str] = []
+    for line in (ROOT / "docs/coming-from.rst").read_text(encoding="utf-8").splitlines():
+        now = next((found[head] for head in TOOLS if line.startswith(head)), now)
+        if re.match(r"(``|[a-z])", line) and len(line) > 37 and line[36] == " ":
+            now.append(line)
+    return found
 
 
 def rows() -> list[tuple[str, str, str]]:
     """The tool that is meant where none is named, theirs and ours."""
-    found, tool = [], ""
-    for line in (ROOT / "docs/coming-from.rst").read_text().splitlines():
-        tool = next((TOOLS[head] for head in TOOLS if line.startswith(head)), tool)
-        if re.match(r"\S.{36}\S", line) and not line.startswith("=") and tool:
-            found.append((tool, line[:36], line[37:73]))
-    return found
+    return [
+        (TOOLS[head], line[:36], line[37:73])
+        for head, lines in sections().items()
+        for line in lines
+        if line[37:73].strip() not in ("", "here")
+    ]
 
 
 def test_there_are_tables() -> None:
-    assert len(rows()) > 80
+    assert len(rows()) > 150
 
 
 @pytest.mark.parametrize(("tool", "theirs", "ours"), rows())
 def test_the_options_exist(tool: str, theirs: str, ours: str) -> None:
-    words = theirs if ours.strip() == "the same" else ours
+    given = theirs if ours.strip() == "the same" else ours
     named = _ALL.findall(ours)
     tools = named if named else [*named, "fcp"]
-    options = re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", words.replace("``", " "))
-    for option in options:
+    for option in re.findall(_OPTION, given.replace("``", " ")):
         assert any(option in known(each) for each in {tool, *tools}), option
+
+
+@pytest.mark.parametrize(("peer", "head"), [
+    ("rsync", "From rsync"), ("cp", "From cp"), ("du", "From du"), ("find", "From find"),
+    ("dcp", "From dcp"), ("dsync", "From dcp"), ("dcmp", "From dcp"), ("drm", "From dcp"),
+    ("dwalk", "From dcp"), ("dchmod", "From dcp"), ("dbcast", "From dcp"),
+])  # fmt: skip
+def test_no_option_of_theirs_is_left_out(run: Run, peer: str, head: str) -> None:
+    if shutil.which(peer) is None:
+        pytest.skip(f"{peer} is not installed")
+    said = run([peer, "--help"]).stdout.decode()
+    if peer == "find":
+        # Behind this are arguments of -D, in words.
+        there = re.findall(
+            r"(?<![\w<-])-[a-zA-Z][\w-]*",
+            said.partition("Valid arguments")[0].replace("-N or N", ""),
+        )
+    else:
+        lines = re.findall(r"^ {0,8}(-\S.*)$", said, re.MULTILINE)
+        there = [
+            option
+            for line in lines
+            for option in re.findall(_OPTION, re.split(r"  +[^- ]", line)[0])
+        ]
+    assert len(there) > 3
+    listed = {option for line in sections()[head] for option in re.findall(_OPTION, line[:36])}
+    missing = set(there) - listed - _NO_OPTIONS
+    assert missing == set()
