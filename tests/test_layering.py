@@ -91,7 +91,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "circle": {"errors", "guards"},
     "collective": {"transport", "writing"},
     "transport": {"buffers", "errors", "circle", "guards"},
-    "workers": {"errors", "guards"},
+    "workers": {"buffers", "errors", "guards"},
     "aio": {"acls", "buffers", "workers", "encoding", "errors", "guards", "writing"},
     "fs": {
         "acls",

@@ -8,6 +8,7 @@ from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
     Parser,
     add_filters,
+    add_op_timeout,
     add_output,
     add_performance,
     add_records,
@@ -62,7 +63,9 @@ def _add(p: Parser) -> None:
     )
     add_recursive(filters.add_argument, "-r")
     add_safety(p)
-    add_stop(add_performance(p).add_argument)
+    add = add_performance(p).add_argument
+    add_op_timeout(add)
+    add_stop(add)
     group = add_output(p)
     add = group.add_argument
     add("-i", "--itemize", "--itemize-changes", action="store_true",

@@ -13,6 +13,7 @@ from pcircle.ui.arguments import (
     Bare,
     Parser,
     add_offline,
+    add_op_timeout,
     add_output,
     add_patterns,
     add_performance,
@@ -93,6 +94,7 @@ def parser() -> FindParser:
     add("-0", "--null", action="store_true", help="lists are NUL-terminated")
     add_safety(p)
     add = add_performance(p).add_argument
+    add_op_timeout(add)
     add("--ops-limit", metavar="N", help="removals per second, all processes together")
     add_polite(add)
     add_stop(add)

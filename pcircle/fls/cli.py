@@ -10,6 +10,7 @@ from pcircle.ui.arguments import (
     Bare,
     Parser,
     add_filters,
+    add_op_timeout,
     add_output,
     add_performance,
     add_polite,
@@ -62,6 +63,7 @@ def _add(p: Parser) -> None:
     p.set_defaults(prints_null=True)
     add_safety(p)
     add = add_performance(p).add_argument
+    add_op_timeout(add)
     add("--ops-limit", metavar="N", help="entries per second, all processes together")
     add_polite(add)
     add_stop(add)

@@ -9,6 +9,7 @@ from pcircle.ui.arguments import (
     Bare,
     Parser,
     add_filters,
+    add_op_timeout,
     add_output,
     add_performance,
     add_safety,
@@ -93,7 +94,7 @@ def _add(p: Parser) -> None:
     add = p.add_argument_group("Saved profiles").add_argument
     add("--merge", action="store_true", help="report on saved profiles together")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="report what has grown and shrunk")
-    add_performance(p)
+    add_op_timeout(add_performance(p).add_argument)
     add_output(p)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
 from pcircle.mounts import type_of_device
+from pcircle.workers.starting import Limit
 
 if TYPE_CHECKING:
     from pcircle.fs.listed import Listed
@@ -204,7 +205,8 @@ def _means() -> tuple[Any, Any, bytearray, Any]:
 
     buffer = bytearray(32768)
     place = ctypes.byref((ctypes.c_char * len(buffer)).from_buffer(buffer))
-    call = getattr(ctypes.CDLL(None), "getdents64", None)  # an old C library has none
+    # An old C library has none, and nothing in it ends in time.
+    call = getattr(ctypes.CDLL(None), "getdents64", None) if Limit.limit_s is None else None
     _OWN.means = found = call, place, buffer, records_of()
     return found
 

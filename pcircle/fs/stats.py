@@ -22,8 +22,9 @@ from itertools import repeat, starmap
 from typing import Final, NamedTuple
 
 from pcircle.fs.directories import affordable_threads
-from pcircle.fs.status import Calls, calls
+from pcircle.fs.status import Calls, calls, uncalled
 from pcircle.workers.overlap import Overlap, Part
+from pcircle.workers.starting import Limit
 
 CAPACITY: Final = 512
 """Names that are looked up at a time: what is known of them stays in the processor's cache."""
@@ -80,7 +81,7 @@ class Stats:
     def __init__(
         self, threads: int = 16, looked_up_by: Calls | None = None, sharing: Stats | None = None
     ) -> None:
-        self._calls = looked_up_by or calls(CAPACITY)
+        self._calls = looked_up_by or (calls if Limit.limit_s is None else uncalled)(CAPACITY)
         self._columns = dict(_columns(self._calls))
         self._ones = memoryview(array(self._columns["links"].format, [1] * CAPACITY))
         self._mode, self._modes = 0, memoryview(array(self._columns["mode"].format, [0] * CAPACITY))

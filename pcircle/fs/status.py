@@ -195,7 +195,10 @@ def birth_ns(name: bytes, directory_fd: int | None, *, follow: bool) -> int | No
         return None
     buffer = bytearray(STATX.record_bytes)
     flags = (0 if follow else _AT_SYMLINK_NOFOLLOW) | (0 if name else _AT_EMPTY_PATH)
-    if call(_AT_FDCWD if directory_fd is None else directory_fd, name, flags, buffer):
+    from pcircle.workers.deadline import timed  # few ask for it
+
+    holder = _AT_FDCWD if directory_fd is None else directory_fd
+    if timed(call, holder, name, flags, buffer):
         return None
     (mask,) = struct.unpack_from("I", buffer, _MASK_AT)
     seconds, ns = struct.unpack_from("qI", buffer, _BIRTH_AT)

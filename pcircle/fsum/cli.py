@@ -8,6 +8,7 @@ from pcircle.tool.shell import Shell
 from pcircle.ui.arguments import (
     Parser,
     add_filters,
+    add_op_timeout,
     add_output,
     add_performance,
     add_recursive,
@@ -75,6 +76,7 @@ def _add(p: Parser) -> None:
     add_recursive(add_filters(p, "PATH").add_argument, "-r")
     add_safety(p)
     add = add_performance(p).add_argument
+    add_op_timeout(add)
     add("--chunksize", metavar="SIZE", help="chunk size of large files (default: adaptive)")
     add_output(p)
 

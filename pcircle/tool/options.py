@@ -40,6 +40,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     `threads` and `jobs` None: adaptive, and as many as there are cores. `polite` as of `TreePlan`.
     `silent`: nothing is printed, as a program has called. `strict_operands`: PATHs are absolute,
     normal and lead along no link; `insecure_links`: files that options name are opened along any.
+    `op_timeout_s`: what takes longer has failed.
     """
 
     filters: tuple[tuple[str, bytes], ...] = ()
@@ -60,6 +61,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = False
     strict_operands: bool = False
     insecure_links: bool = False
+    op_timeout_s: float | None = None
 
 
 def common(typed: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +84,13 @@ def common(typed: argparse.Namespace) -> dict[str, Any]:
         "error_log": typed.error_log,
         "strict_operands": typed.strict_operands,
         "insecure_links": typed.insecure_links,
+        "op_timeout_s": _op_timeout_s(typed.op_timeout) if "op_timeout" in typed else None,
     }
+
+
+def _op_timeout_s(text: str | None) -> float | None:
+    """The value of --op-timeout, which tools have that only read. UsageError."""
+    return None if text is None else interval_s("--op-timeout", text)
 
 
 def _share(text: str | None) -> float | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from pcircle.errors import UsageError
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption, choose
 from pcircle.ui.errorlog import LogFile, open_log
@@ -56,6 +58,15 @@ def is_local(ranks: Ranks) -> bool:
 
 def run_tool(program: ToolProgram, ranks: Ranks) -> int:
     """Run a tool on its ranks; returns its exit code."""
+    limit_s = getattr(ranks, "op_timeout_s", None)
+    if limit_s is not None:
+        from pcircle.runtime.supervised import supervised
+
+        return supervised(program.name, limit_s, partial(_run, program, ranks))
+    return _run(program, ranks)
+
+
+def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
@@ -74,5 +85,7 @@ def called(
 
     Returns the exit code. UsageError for what would be refused before it began on this rank.
     """
+    if choices.get("op_timeout_s") is not None:
+        raise UsageError("op_timeout is for the command, which ends with its process")
     sys.stdout.flush()  # what the program has printed comes first
     return run(kind(paths=tuple(map(os.fsencode, paths)), **choices))

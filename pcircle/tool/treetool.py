@@ -239,6 +239,8 @@ class TreeProgram(ToolProgram):
 
         UsageError, StoppedEarly if it is refused or could not begin.
         """
+        if self.options.op_timeout_s is not None:
+            raise UsageError("op_timeout is for the command, which ends with its process")
         more: dict[str, Any] = {"silent": True, "quiet": True, "progress": "never"}
         self.options = msgspec.structs.replace(self.options, **more)
         self.again = True

@@ -12,15 +12,18 @@ import os
 import stat
 import sys
 import termios
+import threading
 import time
 from array import array
 from contextlib import suppress
 
 from pcircle.errors import Defect, Interrupted, PcircleError
 
-__all__ = ["explain_escape", "flush_standard_streams", "say", "wait_until_read"]
+__all__ = ["explain_escape", "flush_standard_streams", "let_go", "say", "wait_until_read"]
 
 _READ_WITHIN_S = 1.0
+_STANDARD = 3  # descriptors
+_MOST_DESCRIPTORS = 1 << 20
 
 
 def explain_escape(error: BaseException, rank: int) -> int:
@@ -57,6 +60,22 @@ def flush_standard_streams() -> None:
         # ending process from ending.
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
+
+
+def let_go(kept: int = -1) -> None:
+    """Close all descriptors but one, if there are threads that may outlive this process's end.
+
+    One that hangs in the kernel keeps them open, and whoever reads a pipe to its end waits.
+    """
+    if threading.active_count() == 1:
+        return
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(_STANDARD):
+            os.dup2(null, fd)
+        most = os.sysconf("SC_OPEN_MAX")
+        os.closerange(_STANDARD, max(kept, _STANDARD))
+        os.closerange(max(kept + 1, _STANDARD), most if most > 0 else _MOST_DESCRIPTORS)
 
 
 def wait_until_read() -> None:

@@ -23,7 +23,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from pcircle.errors import Defect, Interrupted, RankLost, Terminated, UsageError, worst
-from pcircle.transport._exit import explain_escape, flush_standard_streams, say
+from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
 from pcircle.transport._local import LocalTransport
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ __all__ = [
 _SPARE_DESCRIPTORS = 16
 # How long the children may take to end after rank 0 has.
 _REAP_DEADLINE_S = 10.0
+# How long their threads may take to end after they have.
+_THREADS_GRACE_S = 1.0
 # Between SIGTERM and SIGKILL, and how long even the latter may take (a stuck file system).
 _TERM_GRACE_S = 0.5
 _KILL_GRACE_S = 5.0
@@ -129,7 +131,9 @@ class Children:
         A child that ended with another code than the agreed one is worth telling: the job can
         at best have stopped early.
         """
-        late = not self.reap(_REAP_DEADLINE_S)
+        # One whose threads hang in the kernel has ended as far as it can.
+        late = not self.reap(_THREADS_GRACE_S) and not self._without(_left_behind)
+        late = late and not self.reap(_REAP_DEADLINE_S)
         late_ranks = sorted(self._running)
         if late:
             self.kill()
@@ -154,6 +158,16 @@ class Children:
             say(f"rank {self.base + min(self._running)}: can't be killed")
         return worst(codes) if len(codes) > 1 else agreed
 
+    def _without(self, how_ended: Callable[[int], int | None]) -> bool:
+        """Take note of those that have ended but for their threads; whether that is all."""
+        for rank, child in list(self._running.items()):
+            code = how_ended(child.pid)
+            if code is not None:
+                say(f"process {child.pid} stays behind until the file system answers")
+                del self._running[rank]
+                self._ended[rank] = (child.pid, code)
+        return not self._running
+
     def _look(self, rank: int) -> None:
         """Take note if *rank* has ended."""
         child = self._running[rank]
@@ -161,6 +175,19 @@ class Children:
         if code is not None:
             del self._running[rank]
             self._ended[rank] = (child.pid, code)
+
+
+def _left_behind(pid: int) -> int | None:
+    """The exit code of a process of which only threads are left; None if that is not so.
+
+    It can't be waited for until they have returned from the kernel, which may be never.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
+            fields = stream.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return os.waitstatus_to_exitcode(int(fields[-1])) if fields[0] == "Z" else None
 
 
 def launch_local(size: int, body: Body) -> int:
@@ -319,6 +346,7 @@ def be_rank(
     finally:
         try:
             flush_standard_streams()
+            let_go()
         finally:  # an interrupt even now must not lead out of here
             os._exit(code & 0xFF)
 

@@ -277,6 +277,11 @@ def add_polite(add: Callable[..., object]) -> None:
     add("--polite", action=Bare, metavar="LEVEL", help=text)
 
 
+def add_op_timeout(add: Callable[..., object]) -> None:
+    """How long a tool that only reads waits for the file system."""
+    add("--op-timeout", metavar="T", help="fail entries whose file system does not answer in T")
+
+
 def add_stop(add: Callable[..., object]) -> None:
     """When the job is to stop early."""
     add("--stop-after", metavar="T", help="stop in good order after T (exit code 4)")

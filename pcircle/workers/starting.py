@@ -13,6 +13,17 @@ HELPER = "overlap-"
 """How the names of helpers begin: of a worker, who waits for them."""
 
 
+class Limit:
+    """The time limit for calls on files that holds in this process: see `pcircle.workers.deadline`.
+
+    `lost` is how many were given up. With a limit, files may only be asked for by functions of
+    `os`.
+    """
+
+    limit_s: float | None = None
+    lost = 0
+
+
 class _Worker(threading.Thread):
     """A thread that was begun here."""
 

@@ -1,0 +1,111 @@
+"""A job that may leave threads behind in the kernel, and a command that ends all the same.
+
+A process ends when its last thread does, and whoever waits for it waits for that. One that hangs in
+a system call for good would keep a shell or a launcher waiting long after the job has ended. So the
+job runs in a child, which lets go of all it has open when all is written, and says its exit code;
+the command ends then, with that code, whether or not the child can.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from pcircle.errors import RankLost
+from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
+from pcircle.transport.launch import detect
+from pcircle.workers.deadline import limited
+
+_GRACE_S = 1.0  # a process without such threads is gone by then
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_PR_SET_PDEATHSIG = 1
+
+
+def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
+    """Run a job in a child, with a time limit for calls on files; its exit code."""
+    flush_standard_streams()
+    heard, said = os.pipe()
+    parent = os.getpid()
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    child = os.fork()
+    if not child:
+        os.close(heard)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        _end_with(parent)
+        _be_child(said, limit_s, run)
+    os.close(said)
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        os.kill(child, number)
+
+    for number in _FORWARDED:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    with open(heard, "rb", buffering=0) as pipe:
+        told = pipe.read(1)
+    if told and detect(os.environ).kind != "none":
+        return told[0]  # a launcher ends all others soon after the first, by a signal
+    status = _reaped(child, _GRACE_S if told else None)
+    if told:
+        if status is None:
+            say(f"{name}: process {child} stays behind until the file system answers")
+        return told[0]
+    code = os.waitstatus_to_exitcode(status or 0)
+    return code if code > 0 else RankLost.exit_code
+
+
+def _reaped(child: int, patience_s: float | None) -> int | None:
+    """How a child ended; None if it does not do so in time."""
+    if patience_s is None:
+        return os.waitpid(child, 0)[1]
+    until_s = time.monotonic() + patience_s
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        if time.monotonic() > until_s:
+            return None
+        time.sleep(0.005)
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when its parent is: nobody would wait for the job any more."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(RankLost.exit_code)
+
+
+def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
+    """Be the child, and never return."""
+    code = 70
+    try:
+        with limited(limit_s):
+            code = run()
+    except BaseException as error:
+        code = explain_escape(error, 0)
+    finally:
+        try:
+            flush_standard_streams()
+            _finish_libraries()
+        finally:
+            let_go(said)
+            _say_code(said, code & 0xFF)
+            os._exit(code & 0xFF)
+
+
+def _finish_libraries() -> None:
+    """Have libraries say their last words, as of MPI: they do so at exit."""
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def _say_code(fd: int, code: int) -> None:
+    with open(fd, "wb", buffering=0) as pipe:
+        pipe.write(bytes([code]))

@@ -1,0 +1,147 @@
+"""--op-timeout on a file system that does not answer: entries are named, the rest goes on.
+
+And the command ends, though what hangs can't: a real file system by FUSE holds the answers back.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fcp.running import Finished, Launcher, Run, launchers
+from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
+
+FOREVER_S = 3600.0
+LIMIT = "2"
+REASON = rf"no answer within {LIMIT} s"
+TOOLS = {
+    "fprof": ["--by", "ext"],
+    "ffind": [],
+    "fls": ["-lR"],
+    "fsum": [],
+    "fdiff": [],
+}
+every_tool = pytest.mark.parametrize("tool", TOOLS)
+some_launchers = pytest.mark.parametrize("launcher", launchers([1, 3], [2]), ids=str)
+
+
+@pytest.fixture
+def mount(fuse: Mount) -> Iterator[Mounted]:
+    """A file system with a tree, of which a test makes some hang; all are answered at the end."""
+    found = fuse()
+    for folder in (b"a", b"hung", b"z/deep"):
+        os.makedirs(found.backing + b"/t/" + folder)
+        for name in (b"one", b"two", b"stuck"):
+            with open(os.path.join(found.backing, b"t", folder, name), "wb") as file:
+                file.write(name * 1000)
+    yield found
+    found.release()
+
+
+def run(tool: str, launcher: Launcher | None, mount: Mounted, *more: str | bytes) -> Finished:
+    """Run a tool on the tree with a limit; that it ends at all is what `finish` is for."""
+    paths = [mount.path + b"/t", mount.backing + b"/t"][: 2 if tool == "fdiff" else 1]
+    arguments = [*TOOLS[tool], "--op-timeout", LIMIT, "--progress=never", *more, *paths]
+    with Run(launcher, *arguments, program=(f"pcircle.{tool}",)) as started:
+        return started.finish()
+
+
+@some_launchers
+@every_tool
+def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: Mounted) -> None:
+    mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/hung", delay_s=FOREVER_S))
+    done = run(tool, launcher, mount)
+    assert done.code == 1, done.said
+    named = [line for line in done.said.splitlines() if re.search(REASON, line)]
+    assert len(named) == 1, done.said
+    assert "t/hung'" in named[0]
+    if not launcher.ranks:  # a launcher may not pass on what comes so late
+        assert re.search(r"process \d+ stays behind until the file system answers", done.said)
+    if tool in ("ffind", "fls"):
+        assert done.out.count(b"two") == 2
+
+
+@every_tool
+def test_a_look_up_that_hangs_is_named(tool: str, mount: Mounted) -> None:
+    mount.rules(Rule(("lookup", "getattr"), "t/hung/stuck", delay_s=FOREVER_S))
+    done = run(
+        tool, Launcher(jobs=2), mount, *(["-newermt", "1990-01-01"] if tool == "ffind" else [])
+    )
+    assert done.code == 1, done.said
+    named = [line for line in done.said.splitlines() if re.search(REASON, line)]
+    assert len(named) == 1, done.said
+    assert "t/hung/stuck'" in named[0]
+    if tool in ("ffind", "fls"):
+        assert done.out.count(b"two") == 3
+
+
+@pytest.mark.parametrize("tool", ["fsum", "fdiff"])
+def test_content_that_hangs_is_named(tool: str, mount: Mounted) -> None:
+    mount.rules(Rule(("read",), "t/hung/stuck", delay_s=FOREVER_S))
+    done = run(tool, Launcher(jobs=2), mount, *(["-c"] if tool == "fdiff" else []))
+    assert done.code == 1, done.said
+    assert re.search(f"t/hung/stuck'.*{REASON}", done.said)
+
+
+def test_a_path_that_hangs_is_refused(mount: Mounted) -> None:
+    mount.rules(Rule(("lookup", "getattr"), "t", delay_s=FOREVER_S))
+    done = run("fprof", Launcher(jobs=2), mount)
+    assert done.code == 2, done.said
+    assert re.search(f"cannot profile '.*/t': {REASON}", done.said)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_what_answers_in_time_is_the_same(tool: str, mount: Mounted) -> None:
+    """Slow is not too slow, and large files are read whole, by way of another thread."""
+    with open(mount.backing + b"/t/large", "wb") as file:
+        file.write(os.urandom(9_000_001))
+    limited = run(tool, Launcher(jobs=2), mount)
+    arguments: list[str | bytes] = [*TOOLS[tool], "--progress=never", mount.path + b"/t"]
+    if tool == "fdiff":
+        arguments.append(mount.backing + b"/t")
+    with Run(Launcher(jobs=2), *arguments, program=(f"pcircle.{tool}",)) as started:
+        plain = started.finish()
+    assert (limited.code, sorted(limited.out.splitlines())) == (
+        plain.code,
+        sorted(plain.out.splitlines()),
+    )
+    assert limited.code == 0, limited.said
+
+
+def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
+    """Each holds a thread."""
+    from pcircle.workers.deadline import MAX_LOST
+
+    for number in range(MAX_LOST + 50):
+        os.mkdir(mount.backing + b"/t/z/%d" % number)
+    mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/z/[0-9]*", delay_s=FOREVER_S))
+    words = ("--op-timeout", "0.5", "--progress=never", "--threads=16", mount.path + b"/t")
+    with Run(Launcher(jobs=1), *words, program=("pcircle.fprof",)) as started:
+        done = started.finish()
+    assert done.code == 4, done.said[-500:]
+    assert f"{MAX_LOST} operations do not return (--op-timeout)" in done.said
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])
+def test_other_limits_are_refused(place: bytes, value: str) -> None:
+    with Run(Launcher(jobs=1), f"--op-timeout={value}", place, program=("pcircle.fprof",)) as run_:
+        done = run_.finish()
+    assert done.code == 2
+    assert "--op-timeout: invalid" in done.said
+
+
+def test_programs_have_no_limit(place: bytes) -> None:
+    """What hangs would stay in their process."""
+    from pcircle.errors import UsageError
+    from pcircle.ffind import find
+    from pcircle.fprof.command import profile
+
+    with pytest.raises(UsageError, match="op_timeout is for the command"):
+        find(os.fsdecode(place), op_timeout="3")
+    with pytest.raises(UsageError, match="op_timeout is for the command"):
+        profile([place], op_timeout_s=3.0)
