@@ -36,6 +36,7 @@ _BY_ALL = ("stat", "lstat", "readlink")
 MAX_LOST = 256
 """How many calls of a process may hang before it stops: each holds a thread."""
 
+_SLICES = 8  # of a limit: while the process is stopped one of them ends at the most
 _ENTRIES = 256  # of a directory at a time
 _STARTED = ("worker-", HELPER)  # the names of threads that work on files
 _NAME = HELPER + "deadline-"
@@ -57,7 +58,7 @@ class _Helper:
         """What a call returns or raises; TimeoutError after the limit: it is lost then."""
         self._calls.put((function, args, options))
         try:
-            value, error = self._answers.get(timeout=limit_s)
+            value, error = self._answer(limit_s)
         except Empty:
             with self._lock:
                 self._is_lost = self._answers.empty()
@@ -68,6 +69,15 @@ class _Helper:
         if error is not None:
             raise error
         return value
+
+    def _answer(self, limit_s: float) -> tuple[Any, BaseException | None]:
+        """The answer. Empty if none comes in time: a process that was stopped has lost none."""
+        for _ in range(_SLICES - 1):
+            try:
+                return self._answers.get(timeout=limit_s / _SLICES)
+            except Empty:
+                pass
+        return self._answers.get(timeout=limit_s / _SLICES)
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:

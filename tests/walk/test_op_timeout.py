@@ -69,9 +69,8 @@ def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: M
 @every_tool
 def test_a_look_up_that_hangs_is_named(tool: str, mount: Mounted) -> None:
     mount.rules(Rule(("lookup", "getattr"), "t/hung/stuck", delay_s=FOREVER_S))
-    done = run(
-        tool, Launcher(jobs=2), mount, *(["-newermt", "1990-01-01"] if tool == "ffind" else [])
-    )
+    newer = ["-newermt", "1990-01-01"] if tool == "ffind" else []  # else it is not looked up
+    done = run(tool, Launcher(jobs=2), mount, *newer)
     assert done.code == 1, done.said
     named = [line for line in done.said.splitlines() if re.search(REASON, line)]
     assert len(named) == 1, done.said
