@@ -53,6 +53,7 @@ complete -c fdiff -l insecure-links -d 'open FILEs of options along any link'
 complete -c fdiff -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
 complete -c fdiff -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fdiff -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fdiff -l op-timeout -d 'fail entries whose file system does not answer in T' -x
 complete -c fdiff -l stop-after -d 'stop in good order after T (exit code 4)' -x
 complete -c fdiff -l stop-at -d 'stop in good order at TIME: 18:30, 2026-11-30T18:30' -x
 complete -c fdiff -s q -l quiet -d 'print nothing but failures'

@@ -38,6 +38,7 @@ complete -c ffind -l insecure-links -d 'open FILEs of options along any link'
 complete -c ffind -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
 complete -c ffind -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c ffind -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c ffind -l op-timeout -d 'fail entries whose file system does not answer in T' -x
 complete -c ffind -l ops-limit -d 'removals per second, all processes together' -x
 complete -c ffind -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
 complete -c ffind -l stop-after -d 'stop in good order after T (exit code 4)' -x

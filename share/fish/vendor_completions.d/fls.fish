@@ -70,6 +70,7 @@ complete -c fls -l insecure-links -d 'open FILEs of options along any link'
 complete -c fls -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
 complete -c fls -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fls -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fls -l op-timeout -d 'fail entries whose file system does not answer in T' -x
 complete -c fls -l ops-limit -d 'entries per second, all processes together' -x
 complete -c fls -l polite -d 'spare others: busy LEVEL% of the time (50), or less' -f
 complete -c fls -l stop-after -d 'stop in good order after T (exit code 4)' -x

@@ -56,6 +56,7 @@ complete -c fprof -l diff -d 'report what has grown and shrunk' -r -F
 complete -c fprof -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
 complete -c fprof -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fprof -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fprof -l op-timeout -d 'fail entries whose file system does not answer in T' -x
 complete -c fprof -s q -l quiet -d 'report failures only'
 complete -c fprof -s v -l verbose -d 'per-process statistics (-vv: more)'
 complete -c fprof -l progress -d 'show progress (default: auto)' -x -a 'auto always never'

@@ -50,6 +50,7 @@ complete -c fsum -l insecure-links -d 'open FILEs of options along any link'
 complete -c fsum -s j -l jobs -d 'processes, or for each of mpirun\'s (default: cores, <= 8)' -x
 complete -c fsum -l transport -d 'MPI or local processes (default: auto)' -x -a 'auto mpi local'
 complete -c fsum -l threads -d 'concurrent operations per process (default: adaptive)' -x
+complete -c fsum -l op-timeout -d 'fail entries whose file system does not answer in T' -x
 complete -c fsum -l chunksize -d 'chunk size of large files (default: adaptive)' -x
 complete -c fsum -s q -l quiet -d 'report failures only'
 complete -c fsum -s v -l verbose -d 'per-process statistics (-vv: more)'
