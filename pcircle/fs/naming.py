@@ -61,12 +61,14 @@ def rename_to_free(
     )
 
 
-def exchange(one: bytes, other: bytes, directory_fd: int) -> None:
+def exchange(one: bytes, other: bytes, directory_fd: int, other_fd: int | None = None) -> None:
     """Have two names of a directory change places, of any kinds, at once.
 
-    OSError, `NO_SUCH_RENAME` where that can't be done.
+    With `other_fd` that is where the second one is. OSError, `NO_SUCH_RENAME` where that can't be
+    done.
     """
-    _rename(one, other, (directory_fd, directory_fd), _RENAME_EXCHANGE)
+    fds = directory_fd, directory_fd if other_fd is None else other_fd
+    _rename(one, other, fds, _RENAME_EXCHANGE)
 
 
 def _rename(written: bytes, name: bytes, fds: tuple[int, int], flags: int) -> None:

@@ -21,9 +21,19 @@ from tests.attacks import hooked
 from tests.conftest import SOAK
 from tests.fcp.running import clean_environment, command
 from tests.fcp.trees import remove_tree
+from tests.fusefs.fixture import Mount
+from tests.fusefs.rules import Rule
 
 from .edits import NAMES, Tree, cleared, copy_of
-from .running import FMIRROR, as_root, differences, needs_rsync, needs_strace, run_fmirror
+from .running import (
+    FMIRROR,
+    as_root,
+    differences,
+    mirrored,
+    needs_rsync,
+    needs_strace,
+    run_fmirror,
+)
 from .test_judge import CHANGING
 
 # Also a rank wakes itself by writing into a pipe, and would hang if that failed.
@@ -242,3 +252,92 @@ def test_any_change_of_any_thread(
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
         assert left == "", moment  # a mark that can't be removed stays, which is told
+
+
+def _files(place: bytes, away: bytes) -> tuple[bytes, bytes]:
+    """Files, links and a directory that the target has, otherwise, as one without hard links can.
+
+    The target lies in a file system of its own.
+    """
+    for path in (place + b"/a", *(away + b"/" + name for name in os.listdir(away))):
+        if os.path.isdir(path):
+            remove_tree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+    source, target = place + b"/a", away + b"/b"
+    for side, word in (source, b"new"), (target, b"old"):
+        os.makedirs(side + b"/inner")
+        for number in range(4):
+            for name in (b"%d", b"inner/%d"):
+                with open(side + b"/" + name % number, "xb") as stream:
+                    stream.write(word * 700 * (number + 1) + side + name % number)
+        os.symlink(word, side + b"/link")
+    return source, target
+
+
+@pytest.mark.parametrize("error", [0, 5, 28], ids=["KILL", "EIO", "ENOSPC"])
+@pytest.mark.parametrize("refused", [(), ("link",), ("link", "rename2")], ids=" ".join)
+def test_a_backup_on_a_file_system_that_can_do_less(
+    place: bytes, tmp_path: Path, fuse: Mount, refused: tuple[str, ...], error: int
+) -> None:
+    """What is replaced is never lost, nor is a name ever without its content, whatever is killed.
+
+    It takes a hard link, else names that change places, else a copy.
+    """
+    mounted, log = fuse(), tmp_path / "changes"
+    errors = {"link": "EPERM", "rename2": "EINVAL"}
+    mounted.rules(*(Rule(ops=(word,), errno=errors[word]) for word in refused))
+    words = ["--backup-dir=" + os.fsdecode(mounted.path) + "/old"]
+    pair = _files(place, mounted.path)
+    had = everything(mounted.path)
+    assert hooked_run(pair, words, log) == 0
+    assert differences(*pair) == ""
+    assert held(mounted.path + b"/old").keys() == held(pair[0]).keys()
+    assert had < everything(mounted.path)
+    every = range(1, log.stat().st_size + 1)
+    assert len(every) > 20
+    for moment in every if SOAK else sorted(Random(error).sample(every, _DRAWN)):
+        source, target = pair = _files(place, mounted.path)
+        old, new, had = held(target), held(source), everything(mounted.path)
+        code = hooked_run(pair, words, log, moment, error)
+        assert code in ((0, 1, 2, 4) if error else (0, -9)), (moment, code)
+        now = held(target)
+        for name in old.keys() & new.keys():
+            assert now.get(name) in (old[name], new[name]), (moment, name)
+        assert had <= everything(mounted.path), moment
+        texts = {text for kind, text in held(mounted.path).values() if stat.S_ISLNK(kind)}
+        assert b"old" in texts, moment
+        assert hooked_run(pair, words, log, 10**9) == 0, moment
+        assert had <= everything(mounted.path), moment
+        left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
+        assert left == "", moment
+
+
+def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
+    """Its attributes as well; and of what is no file, or changes its kind, the thing itself."""
+    mounted = fuse()
+    source, target = _files(place, mounted.path)
+    os.mkfifo(target + b"/fifo", 0o640)
+    with open(source + b"/fifo", "xb") as stream:
+        stream.write(b"now a file")
+    os.unlink(source + b"/0")
+    os.mkdir(source + b"/0")
+    remove_tree(source + b"/inner")
+    os.symlink("text", source + b"/inner")
+    os.chmod(target + b"/1", 0o4751)
+    os.setxattr(target + b"/1", "user.name", b"value")
+    os.chown(target + b"/2", 3, 4)
+    os.utime(target + b"/2", ns=(10**18 + 1, 10**18 + 2))
+    os.truncate(target + b"/3", 3 << 20)
+    names = b"1", b"2", b"3", b"fifo", b"0"
+    had, before = held(target), {name: os.lstat(target + b"/" + name) for name in names}
+    mounted.rules(Rule(ops=("link",), errno="EPERM"), Rule(ops=("rename2",), errno="EINVAL"))
+    old = mounted.path + b"/old"
+    mirrored(None, "--delete", "--backup-dir", old, source, target)
+    assert differences(source, target) == ""
+    assert held(old) == had
+    for name, status in before.items():
+        now = os.lstat(old + b"/" + name)
+        wanted = status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns
+        assert (now.st_mode, now.st_uid, now.st_gid, now.st_size, now.st_mtime_ns) == wanted, name
+    assert os.getxattr(old + b"/1", "user.name") == b"value"

@@ -3,17 +3,26 @@
 Directories that lead there are made as they are needed, each in the one above it, never through a
 link. What has the same path there from an earlier run is kept under another name: `.1`, `.2` and so
 on behind it.
+
+What is replaced is in the backup before its name is another's, or at that very moment, so that no
+kill loses it: by a hard link; where there is none, what is new goes to the backup and there changes
+places with what is old; and where names can't change places either, by a copy. Alone a directory,
+or a special file, then leaves its name before that is given to what is new.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
+from pcircle.copying.settings import SOURCE_FLAGS
+from pcircle.fs.data import Mover
 from pcircle.fs.directories import join_path, open_below
+from pcircle.fs.naming import NO_SUCH_RENAME, exchange, rename_to_free
 from pcircle.fs.scan import blocks, encoded
 from pcircle.fs.trouble import trying
 from pcircle.trusted import directory
@@ -21,6 +30,10 @@ from pcircle.walk.choosing import Choose
 
 # Directories have none, nor has each file system, nor may everybody make each.
 _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOENT)
+# EPERM: so some containers answer to calls that they do not know.
+_NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_AT_ONCE = 64 << 20
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -31,7 +44,7 @@ class Backup:
         self._place = place
         self._fd = -1
 
-    def take(self, root: int, path: bytes, written: bytes, directory_fd: int) -> None:
+    def take(self, path: bytes, written: bytes, directory_fd: int) -> None:
         """Move what has the name `written` in a directory to where its `path` leads. OSError."""
         with trying("back up"), self._above(path) as fd:
             _give(written, directory_fd, os.path.basename(path), fd)
@@ -58,6 +71,67 @@ class Backup:
                 break
         return True
 
+    def swap(self, path: bytes, written: bytes, directory_fd: int) -> bool:
+        """Have what is new change places with what has the name, once it is in the backup.
+
+        So one call both gives the name and takes what had it. False, with nothing changed, if that
+        can't be done here. OSError.
+        """
+        name = os.path.basename(path)
+        with trying("back up"), self._above(path) as fd:
+            try:
+                there = _to_free(written, directory_fd, name, fd)
+            except OSError as error:
+                if error.errno in _NO_RENAMES:
+                    return False
+                raise
+            try:
+                exchange(there, name, fd, directory_fd)
+            except FileNotFoundError:  # nobody has the name any more
+                os.rename(there, name, src_dir_fd=fd, dst_dir_fd=directory_fd)
+            except OSError as error:
+                os.rename(there, written, src_dir_fd=fd, dst_dir_fd=directory_fd)
+                if error.errno in _NO_RENAMES:
+                    return False
+                raise
+        return True
+
+    def copy(self, path: bytes, written: bytes, directory_fd: int) -> bool:
+        """Copy what lies in a directory to where its `path` leads; whether it is a file or a link.
+
+        The copy is called as `written` until it is complete, and then is on disk. OSError.
+        """
+        name = os.path.basename(path)
+        with trying("back up"), self._above(path) as fd:
+            try:
+                status = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return True  # nobody has the name any more
+            with suppress(FileNotFoundError):  # of a run that was killed
+                os.unlink(written, dir_fd=fd)
+            if stat.S_ISLNK(status.st_mode):
+                os.symlink(os.readlink(name, dir_fd=directory_fd), written, dir_fd=fd)
+            elif stat.S_ISREG(status.st_mode):
+                _copy(name, directory_fd, written, fd)
+            else:
+                return False
+            _give(written, fd, name, fd)
+        return True
+
+    def make_way(self, path: bytes, written: bytes, directory_fd: int) -> None:
+        """Move what lies in a directory to where its `path` leads, and then give its name. OSError.
+
+        In between nothing has the name.
+        """
+        name = os.path.basename(path)
+        with trying("back up"), self._above(path) as fd:
+            there = _give(name, directory_fd, name, fd)
+            try:
+                os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+            except OSError:
+                os.rename(there, name, src_dir_fd=fd, dst_dir_fd=directory_fd)
+                raise
+
     @contextmanager
     def _above(self, path: bytes) -> Iterator[int]:
         """The directory of the backup in which a path is, made if need be. OSError."""
@@ -79,7 +153,7 @@ class Backup:
         fd = open_below(top_fd, above)
         try:
             before = os.fstat(fd)
-            self.take(0, path, name, fd)
+            self.take(path, name, fd)
             os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
         finally:
             os.close(fd)
@@ -133,12 +207,55 @@ def _below(fd: int, name: bytes) -> int:
     raise AssertionError  # it counts on for ever
 
 
-def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> None:
-    """Rename to a name that is free, or to the next one that is."""
+def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
+    """Rename to a name that is free, or to the next one that is. OSError, `NO_SUCH_RENAME`."""
+    for suffix in count():
+        there = name + b".%d" % suffix if suffix else name
+        with suppress(FileExistsError):
+            rename_to_free(written, there, source_fd, fd)
+            return there
+    raise AssertionError  # it counts on for ever
+
+
+def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
+    """As `_to_free`, also where each name has to be looked at before."""
+    try:
+        return _to_free(written, source_fd, name, fd)
+    except OSError as error:
+        if error.errno not in _NO_RENAMES:
+            raise
     for suffix in count():
         there = name + b".%d" % suffix if suffix else name
         try:
             os.stat(there, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             os.rename(written, there, src_dir_fd=source_fd, dst_dir_fd=fd)
-            return
+            return there
+    raise AssertionError  # it counts on for ever
+
+
+def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
+    """Copy a file with its attributes, as far as they can be kept, to a new name. OSError."""
+    import shutil  # few file systems need it
+
+    old = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
+    try:
+        status = os.fstat(old)
+        new = os.open(written, _NEW_FILE, 0o600, dir_fd=fd)
+        try:
+            mover, done = Mover(), 0
+            while part := mover.move(old, new, done, _AT_ONCE):
+                done += part
+            if done < status.st_size:
+                os.ftruncate(new, status.st_size)
+            with suppress(PermissionError):
+                os.chown(new, status.st_uid, status.st_gid)
+            shutil.copystat(b"/proc/self/fd/%d" % old, b"/proc/self/fd/%d" % new)
+            os.fsync(new)
+        except OSError:
+            os.unlink(written, dir_fd=fd)
+            raise
+        finally:
+            os.close(new)
+    finally:
+        os.close(old)

@@ -221,25 +221,24 @@ class Keeping:
                 raise Changed(steps.OTHER)
 
     def replace(self, written: bytes, name: bytes, directory_fd: int) -> None:
-        """See `Keeper`. What was there is in the backup before its name is another's, if it can."""
+        """See `Keeper`. What was there is in the backup before its name is another's, or then."""
         path = join_path(self._path, name)
-        held = self._backup is not None and self._backup.hold(path, directory_fd)
-        if self._backup is None or held:
-            try:
-                os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+        backup = self._backup
+        if backup is not None and not backup.hold(path, directory_fd):
+            if backup.swap(path, written, directory_fd):
                 return
-            except OSError as error:
-                if error.errno not in _NO_RENAME:
-                    raise
+            if not backup.copy(path, written, directory_fd):
+                backup.make_way(path, written, directory_fd)
+                return
+        try:
+            os.rename(written, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+            return
+        except OSError as error:
+            if error.errno not in _NO_RENAME:
+                raise
         if not _changed_places(written, name, directory_fd):
             return
-        if self._backup is not None and not held:
-            try:
-                self._backup.take(self._root, path, written, directory_fd)
-            except OSError:  # else what is `written`, which is what was there, would be given up
-                _changed_places(written, name, directory_fd)
-                raise
-        elif stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
+        if stat.S_ISDIR(os.stat(written, dir_fd=directory_fd, follow_symlinks=False).st_mode):
             self.aside.append((self._root, join_path(self._path, written), path))
         else:
             os.unlink(written, dir_fd=directory_fd)
