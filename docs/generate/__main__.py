@@ -1,7 +1,7 @@
 """Writes what is made from the parsers: `python -m docs.generate`.
 
 Manual pages and completions go to share/, lists of options into the manuals of docs/, and JSON
-Schemas to docs/schemas/.
+Schemas and pictures into docs/.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate import completions, manpages, manuals, schemas
+from docs.generate import completions, manpages, manuals, pictures, schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,7 @@ def files() -> Iterator[tuple[Path, str]]:
     yield from manuals.pages()
     for name, text in manpages.pages():
         yield ROOT / "share" / "man" / "man1" / name, text
-    for name, text in [*completions.pages(), *schemas.pages()]:
+    for name, text in [*completions.pages(), *schemas.pages(), *pictures.pages()]:
         yield ROOT / name, text
 
 
