@@ -204,7 +204,7 @@ def epochs() -> Picture:
         16, 280, "--resume believes what is committed, and does the rest again: here what is red,"
     )
     picture.text(
-        16, 302, "a minute's work at most. It puts the same files in their places once more."
+        16, 302, "about a minute's work. It puts the same files in their places once more."
     )
     return picture
 
