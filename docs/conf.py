@@ -33,6 +33,8 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = "pcircle"
 html_copy_source = False
 html_show_sphinx = False
