@@ -117,8 +117,19 @@ def commands(block: Block) -> list[Command]:
 def called(text: str) -> Iterator[tuple[str, list[str]]]:
     """Calls of our tools in lines of a shell: each tool with the words behind it."""
     for line in text.replace("\\\n", " ").splitlines():
-        if not _SYNOPSIS.search(line):
+        if not is_synopsis(line):
             yield from _called_in(line.removeprefix("$ ").removeprefix("# "))
+
+
+def is_synopsis(line: str) -> bool:
+    """Whether a line shows how a command is called, and is none itself."""
+    return _SYNOPSIS.search(line) is not None
+
+
+def literal_lines(page: Path) -> list[str]:
+    """The lines of all literal blocks, those that go on joined."""
+    literal = (block.text for block in blocks(page) if not block.language)
+    return [line for text in literal for line in text.replace("\\\n", " ").splitlines()]
 
 
 def _called_in(line: str) -> Iterator[tuple[str, list[str]]]:

@@ -1,0 +1,101 @@
+"""Lines of commands in the manuals' literal blocks run, in directories that stand for the root's.
+
+They show no output, so what is asked of them is their exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Run
+from tests.docs.pages import PAGES, called, is_synopsis, literal_lines
+
+# What is not run here, by a part of the line, and why.
+NOT_RUN = {
+    "fcp  fsum": "a picture",
+    "ffind  fls": "a picture",
+    "8 hosts": "a table",
+    "srun": "needs Slurm",
+    "-hosts": "needs two hosts",
+    "pip install": "an installation has a test of its own, tox -e install",
+    "SRC DST": "a synopsis",
+    "--diff OLD NEW": "a synopsis",
+    "fchown": "needs root",
+    "--group users": "needs a group of that name, and its membership",
+    "fchmod --apply before": "needs the one above",
+    "--changed=fs": "needs btrfs and root",
+    "fbench": "takes minutes, and has tests of its own",
+    "-user alice": "needs a user of that name",
+}
+# Two trees that differ, by the commands that say so.
+DIFFERENT = ("fdiff",)
+NAMES = ("a.txt", "b.h5", "c.nc", "d.log", "sub/e.tmp", "sub/deep/f")
+TREES = (
+    "data", "data/project", "archive/data", "archive/run42", "backup/data", "backup/project",
+    "scratch/old", "scratch/tmp", "scratch/results", "env", "src", "share",
+)  # fmt: skip
+_OLD_S = 1_600_000_000
+
+
+def _lines(page: Path) -> list[str]:
+    return [line for line in literal_lines(page) if list(called(line)) and not is_synopsis(line)]
+
+
+_WITH_LINES = [page for page in [*PAGES, ROOT / "README.rst"] if _lines(page)]
+
+
+def _why_not(line: str) -> str:
+    return next((reason for part, reason in NOT_RUN.items() if part in line), "")
+
+
+def _build(here: Path) -> None:
+    """Make what is missing; what a line before has made stays."""
+    for tree in TREES:
+        for name in NAMES:
+            path = here / tree / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(name * 100)
+                os.utime(path, (_OLD_S, _OLD_S))
+    for each in ("shm", "dst", "scratch/.trash", "data/projects/empty"):
+        (here / each).mkdir(parents=True, exist_ok=True)
+    (here / "stamp").touch()
+    os.utime(here / "stamp", (_OLD_S - 1, _OLD_S - 1))
+
+
+def _here(line: str) -> str:
+    """The line with one process, and directories of the root's as ones of the working directory."""
+    line = re.sub(r"mpirun -np \d+ ", "", line.removeprefix("$ "))
+    line = re.sub(r"(?<=[\s'])/(usr/|dev/)?(?=[a-z])", "", line)
+    return re.sub(
+        r"\b(f(?:bcast|chmod|cp|diff|find|ls|mirror|prof|rm|sum)) (?=-|\w)", r"\1 -j1 ", line
+    )
+
+
+@pytest.mark.parametrize("page", _WITH_LINES, ids=lambda page: page.stem)
+def test_lines_of_a_page(run: Run, tmp_path: Path, page: Path) -> None:
+    path = os.pathsep.join(
+        [str(ROOT / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path)}
+    _build(tmp_path)
+    if any("last.profile" in line for line in _lines(page)):
+        run(["fprof", "-q", "--save", "last.profile", "data"], cwd=tmp_path, env=environment)
+    for line in _lines(page):
+        if _why_not(line):
+            continue
+        _build(tmp_path)
+        done = run(["bash", "-o", "pipefail", "-c", _here(line)], cwd=tmp_path, env=environment)
+        codes = (0, 3) if line.removeprefix("mpirun -np 8 ").startswith(DIFFERENT) else (0,)
+        assert done.returncode in codes, f"{_here(line)}\n{done.stderr.decode()}"
+
+
+def test_what_is_not_run_is_there() -> None:
+    every = [line for page in _WITH_LINES for line in _lines(page)]
+    assert len(every) > 80
+    assert [part for part in NOT_RUN if not any(part in line for line in every)] == []
