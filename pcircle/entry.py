@@ -49,6 +49,9 @@ def enter(run: Callable[[], int]) -> int:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        # It asks how far a job is, and must not end one that has not begun or is just over.
+        signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     code = run()
     from pcircle.transport._exit import flush_standard_streams

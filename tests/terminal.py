@@ -28,6 +28,7 @@ class Terminal:
         if tmux is None:
             pytest.skip("tmux is not installed")
         self._home = tempfile.mkdtemp(prefix="pcircle-tmux-")
+        self._ended = Path(self._home, "ended")
         self._tmux = [tmux, "-f", "/dev/null", "-S", os.path.join(self._home, "socket")]
         changes: dict[str, str | None] = {"LC_ALL": "C.UTF-8", "PS1": "ready> "}
         changes |= environment or {}
@@ -38,7 +39,7 @@ class Terminal:
         words.sort(key=lambda word: "=" in word)  # as env wants it; "-u" and its name stay together
         size = ("-x", str(columns), "-y", str(lines))
         # tmux itself speaks UTF-8, whatever the program within does.
-        self._ask("-u", "new-session", "-d", *size, "env", *words, "sh")
+        self._ask("-u", "new-session", "-d", *size, "env", *words, "sh", "-m")
 
     def __enter__(self) -> Terminal:
         return self
@@ -49,16 +50,28 @@ class Terminal:
 
     def run(self, command: Sequence[str | bytes]) -> int:
         """Run a command to its end, on a screen that is clear; its exit code."""
-        ended = Path(self._home, "ended")
-        ended.unlink(missing_ok=True)
+        self.begin(command)
+        return self.end()
+
+    def begin(self, command: Sequence[str | bytes]) -> None:
+        """Have a command typed, on a screen that is clear."""
+        self._ended.unlink(missing_ok=True)
         line = shlex.join(map(os.fsdecode, command))
         script = Path(self._home, "run")
-        script.write_text(f"clear\n{line}\necho $? > {ended}.part; mv {ended}.part {ended}\n")
-        self.type(f". {script}", "Enter")
-        wait_for(ended.exists, self.screen)
-        code = int(ended.read_text())
+        ended = f"echo $? > {self._ended}.part; mv {self._ended}.part {self._ended}"
+        script.write_text(f"{line}\n{ended}\n", encoding="utf-8", errors="surrogateescape")
+        self.type(f"clear; sh {script}", "Enter")
+
+    def end(self) -> int:
+        """Wait for the end of what was begun; its exit code."""
+        wait_for(self._ended.exists, self.screen)
+        code = int(self._ended.read_text())
         wait_for(lambda: self.screen().rstrip().endswith("ready>"), self.screen)
         return code
+
+    def cursor_is_shown(self) -> bool:
+        """Whether the cursor is to be seen."""
+        return self._ask("display-message", "-p", "#{cursor_flag}").strip() == "1"
 
     def type(self, *keys: str) -> None:
         """Press keys; a word that is no key's name is typed."""

@@ -415,6 +415,12 @@ class Engine(Generic[I, R]):
 
     # ---- rounds and phases -----------------------------------------------------
 
+    def show_progress(self, now_s: float) -> None:
+        """On rank 0: hold a progress round now, of which `Show` comes."""
+        if self.phase == WORKING:
+            self._send_all(self.progress.ask(now_s))
+            self._advance(now_s)
+
     def _round(self, source: int, message: Down | Up[Any], now_s: float) -> None:
         kind = message.kind
         if kind == PROGRESS:

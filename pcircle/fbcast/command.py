@@ -204,6 +204,12 @@ class _Job:
             return Conductor(*about, partial=options.partial, bucket=bucket)
 
         conductor = loop.conduct(make)
+
+        def told() -> None:
+            elapsed_s = time.monotonic() - self._begun_s
+            report.status(options.verb, reader.totals, elapsed_s)
+
+        loop.asked = told
         if refusal is not None:
             conductor.refuse(refusal.exit_code)
         try:

@@ -48,6 +48,7 @@ class Loop:
         self._conductor: Conductor | None = None
         self._code: int | None = None
         self.node: Node | None = None
+        self.asked: Callable[[], None] = lambda: None  # how far it is, on the rank that reads
         if disk is not None:
             self.node = Node(
                 transport.rank,
@@ -75,6 +76,9 @@ class Loop:
             if signals.pending is not None and not told:
                 told = True
                 self._send(READER, Stop(signals.code or StoppedEarly.exit_code))
+            if signals.asked:
+                signals.asked = False
+                self.asked()
             self._turn()
         self._writer.close(_PATIENCE_S)
         self._reader.close(_PATIENCE_S)

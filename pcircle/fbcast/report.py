@@ -62,6 +62,11 @@ class Report:
         """Say why nothing was begun."""
         self._say(why)
 
+    def status(self, verb: str, totals: Totals, elapsed_s: float) -> None:
+        """Say how far it is."""
+        entries, took = plural(totals.entries, "entry", "entries"), format_duration(elapsed_s)
+        self._say(f"{verb}: {entries}, {format_size(totals.bytes)} read after {took}")
+
     def tell(
         self, verb: str, target: bytes, conductor: Conductor, totals: Totals, elapsed_s: float
     ) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pcircle import __version__
+from pcircle.circle import Sums
 from pcircle.errors import EntriesFailed, worst
 from pcircle.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.fbench.plan import Plan
@@ -19,7 +21,7 @@ from pcircle.ui import jsonout, pictures
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
 from pcircle.ui.table import render
-from pcircle.units import format_size
+from pcircle.units import format_duration, format_size
 from pcircle.writing import write_stream
 
 SCHEMA = 1
@@ -69,6 +71,14 @@ class Console(Observer[Measured]):
         self._quiet = quiet
         self._json = json
         self._plot = plot
+        self._began_s = time.monotonic()
+
+    def status(self, sums: Sums) -> None:
+        took = format_duration(time.monotonic() - self._began_s)
+        Output(sys.stderr).line(f"fbench: running for {took}")
+
+    def resume(self, stopped_s: float) -> None:
+        self._began_s += stopped_s
 
     def conclude(self, outcome: Outcome[Measured]) -> int:
         code = super().conclude(outcome)

@@ -65,6 +65,8 @@ class Rank:
     `pickled` is as of `Codec`. Use: `Rank(...).run(signals)`, once.
     """
 
+    _is_asked = False  # how far the job is
+
     def __init__(
         self,
         transport: Transport,
@@ -146,6 +148,8 @@ class Rank:
 
     def _loop(self, signals: Signals) -> int:
         engine, transport = self._engine, self._transport
+        if self._observer is not None:
+            signals.hear_suspends()
         if transport.rank == 0:
             self._seed()
         while True:
@@ -160,6 +164,8 @@ class Rank:
             self._syncer.drain()
             if signals.pending is not None and not self._stopping:
                 engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
+            if self._observer is not None and (signals.asked or signals.suspended):
+                self._attend(signals, self._observer)
             if self._limit is not None and self._left_s(self._limit) <= 0:
                 engine.abort(StoppedEarly.exit_code, self._limit.reason, _now_s())
             if engine.reasons and not self._stopping:
@@ -170,6 +176,16 @@ class Rank:
             engine.tick(_now_s())
 
     # ---- events ----------------------------------------------------------------
+
+    def _attend(self, signals: Signals, observer: Observer[Any]) -> None:
+        """On rank 0: do what a signal asks for."""
+        if signals.suspended:
+            observer.suspend()
+            observer.resume(signals.suspend())
+        if signals.asked:
+            signals.asked = False
+            self._is_asked = True
+            self._engine.show_progress(_now_s())
 
     def _seed(self) -> None:
         try:
@@ -385,6 +401,9 @@ class Rank:
         if self._observer is not None:
             try:
                 self._observer.show(show.sums)
+                if self._is_asked:
+                    self._is_asked = False
+                    self._observer.status(show.sums)
             except Exception as error:
                 self._fail(error, "showing progress")
 

@@ -336,6 +336,15 @@ class Observer(Generic[R]):
     def show(self, sums: Sums) -> None:
         """A progress round has ended."""
 
+    def status(self, sums: Sums) -> None:
+        """Somebody has asked how far the job is; this is the round that was held for that."""
+
+    def suspend(self) -> None:
+        """The process is about to be stopped: leave the terminal to others."""
+
+    def resume(self, stopped_s: float) -> None:
+        """It goes on, after so long."""
+
     def log(self, lines: bytes) -> None:
         """What the job's log has of the notices that come next, see `Task.line_of`."""
 

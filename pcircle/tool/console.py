@@ -197,8 +197,21 @@ class Console(Observer[R]):
         self.note(f"{self.tool}: cannot write the {what}: {error.strerror}")
 
     def show(self, sums: Sums) -> None:
+        self._progress.update(self._view(sums))
+
+    def status(self, sums: Sums) -> None:
+        self.note(f"{self.tool}: {progress.line(self._view(sums))}")
+
+    def suspend(self) -> None:
+        self._progress.suspend()
+
+    def resume(self, stopped_s: float) -> None:
+        self.began_s += stopped_s
+
+    def _view(self, sums: Sums) -> progress.ProgressView:
+        """What is known at this moment."""
         now = self.counted(sums.counts)
-        view = self._pace.view(
+        return self._pace.view(
             self.elapsed_s,
             now.known(sums.weight),
             stale_ranks=sums.stale,
@@ -206,7 +219,6 @@ class Console(Observer[R]):
             bytes_shown=self.bytes_shown(now),
             has_bytes=self.has_bytes,
         )
-        self._progress.update(view)
 
     # ---- the end ---------------------------------------------------------------
 

@@ -58,7 +58,7 @@ _EXPLAIN_DEADLINE_S = 1.0
 _FIRST_SLEEP_S = 0.0005
 _LONGEST_SLEEP_S = 0.02
 _LONGER = 1.25  # each sleep than the one before: what is missed is a part of what was waited for
-HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Child(Protocol):

@@ -31,6 +31,7 @@ __all__ = [
     "Progress",
     "ProgressView",
     "describe",
+    "line",
     "live",
     "make",
     "note_all",
@@ -83,6 +84,9 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Print *text* as a line of its own, whatever else is shown, quiet or not."""
 
+    def suspend(self) -> None:
+        """Take the bar away and restore the terminal, until the next update."""
+
     def close(self) -> None:
         """Take the bar away and restore the terminal.  Idempotent; notes still print after it."""
 
@@ -112,6 +116,11 @@ def describe(view: ProgressView, cells: int | None = None) -> str:
             break
         left_out += 1
     return _words(view, frozenset(_DISPENSABLE[:left_out]))
+
+
+def line(view: ProgressView) -> str:
+    """*view* in one line with the percentage, for logs and for who asks."""
+    return f"{_percent(view)} after {format_duration(view.elapsed_s)}: {describe(view)}"
 
 
 def _words(view: ProgressView, without: frozenset[str]) -> str:
@@ -155,6 +164,9 @@ class _Silent:
     def note(self, text: str) -> None:
         self._output.line(text)
 
+    def suspend(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -172,12 +184,13 @@ class _Plain:
         if self._closed or view.elapsed_s < self._due_s:
             return
         self._due_s = view.elapsed_s + self._interval_s
-        self._output.line(
-            f"{_percent(view)} after {format_duration(view.elapsed_s)}: {describe(view)}"
-        )
+        self._output.line(line(view))
 
     def note(self, text: str) -> None:
         self._output.line(text)
+
+    def suspend(self) -> None:
+        pass
 
     def close(self) -> None:
         self._closed = True
@@ -207,11 +220,14 @@ class _Live:
         # Not through markup or wrapping: a path stays as it is, to be copied in one piece.
         self._display.console.out(text, highlight=False)
 
-    def close(self) -> None:
-        self._closed = True
+    def suspend(self) -> None:
         if self._display is not None:
             display, self._display = self._display, None
             display.stop()
+
+    def close(self) -> None:
+        self._closed = True
+        self.suspend()
 
 
 def _start_display(output: Output) -> Live:

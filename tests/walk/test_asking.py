@@ -1,0 +1,165 @@
+"""SIGUSR1 asks how far a job is; Ctrl-Z stops it, and fg has it go on: nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import terminal
+from tests.fcp.running import ONE, Launcher, Run, command, launchers
+from tests.fusefs.fixture import Mount
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
+
+LINE = r"~?[\d.]+% after \S+: .*entries"
+PAUSE_S = 3.0
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "fcp": ("pcircle.fcp", ["T", "D"]),
+    "fsum": ("pcircle.fsum", ["T"]),
+    "fprof": ("pcircle.fprof", ["T"]),
+    "ffind": ("pcircle.ffind", ["T"]),
+    "fls": ("pcircle.fls", ["-lR", "T"]),
+    "fdiff": ("pcircle.fdiff", ["T", "B"]),
+    "fmirror": ("pcircle.fmirror", ["T", "D"]),
+    "frm": ("pcircle.frm", ["-r", "T"]),
+    "fchmod": ("pcircle.fchmod", ["-R", "u+x", "T"]),
+}
+some_launchers = pytest.mark.parametrize("launcher", launchers([1, 2], [2]), ids=str)
+
+
+@pytest.fixture
+def mount(fuse: Mount) -> Iterator[Mounted]:
+    """A file system with a tree that takes its time until it is released."""
+    found = fuse()
+    for number in range(40):
+        os.makedirs(found.backing + b"/t/%d" % number)
+        with open(found.backing + b"/t/%d/file" % number, "wb") as file:
+            file.write(b"x" * 100)
+    yield found
+    found.rules()
+    found.release()
+
+
+def words_of(tool: str, mount: Mounted, place: bytes) -> tuple[str, list[str | bytes]]:
+    module, words = COMMANDS[tool]
+    meant = {"T": mount.path + b"/t", "D": place + b"/copy", "B": mount.backing + b"/t"}
+    return module, [meant.get(word, word) for word in words]
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    terminal.wait_for(condition, lambda: "")
+
+
+class Asked:
+    """A quiet run whose standard error can be read while it runs; a context manager."""
+
+    def __init__(self, place: bytes, launcher: Launcher, module: str, *words: str | bytes) -> None:
+        self._said = Path(os.fsdecode(place), "said")
+        self._stream = self._said.open("wb")
+        self.run = Run(launcher, "-q", *words, program=(module,), stderr=self._stream.fileno())
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.run.__exit__()
+        self._stream.close()
+
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def ask(self) -> None:
+        """Signal all of its ranks, but no launcher."""
+        for number in self.run.processes():
+            if Path(f"/proc/{number}/comm").read_text().startswith("python"):
+                os.kill(number, signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("tool", COMMANDS)
+def test_each_tool_says_how_far_it_is(tool: str, mount: Mounted, place: bytes) -> None:
+    """Quiet or not; and it goes on to its end as if nothing had been."""
+    mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
+    module, words = words_of(tool, mount, place)
+    with Asked(place, Launcher(jobs=2), module, *words) as asked:
+        wait(lambda: mount.state().delayed > 0)
+        asked.ask()
+        wait(lambda: bool(re.search(f"^{tool}: {LINE}", asked.said(), re.MULTILINE)))
+        mount.rules()
+        mount.release()
+        assert asked.run.finish().code == 0, asked.said()
+        assert asked.said().count(" after ") == 1, asked.said()
+
+
+@some_launchers
+def test_all_ranks_may_be_asked(launcher: Launcher, mount: Mounted, place: bytes) -> None:
+    """As by a batch system, which knows no first one: the first one speaks."""
+    mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
+    with Asked(place, launcher, "pcircle.fprof", mount.path + b"/t") as asked:
+        wait(lambda: mount.state().delayed > 0)
+        asked.ask()
+        wait(lambda: bool(re.search(f"fprof: {LINE}", asked.said())))
+        mount.rules()
+        mount.release()
+        assert asked.run.finish().code == 0, asked.said()
+        assert len(re.findall(f"fprof: {LINE}", asked.said())) == 1
+
+
+def test_it_never_ends_a_command(place: bytes) -> None:
+    """Before the job, and while it ends."""
+    os.makedirs(place + b"/t/a")
+    for number in range(8):
+        with Run(ONE, "-q", place + b"/t", program=("pcircle.ffind",)) as run:
+            wait(lambda run=run: is_heard(run.process.pid))  # type: ignore[misc]
+            time.sleep(0.02 * number)
+            while run.process.poll() is None:
+                run.process.send_signal(signal.SIGUSR1)
+                time.sleep(0.003)
+            assert run.finish().code == 0
+
+
+def is_heard(number: int) -> bool:
+    """Whether a process catches SIGUSR1, or is over: until Python has begun nothing can be done."""
+    try:
+        status = Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return True
+    caught = re.search(r"^SigCgt:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is None or bool(int(caught[1], 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
+def test_a_terminal_gets_its_job_back(mount: Mounted, place: bytes) -> None:
+    """Ctrl-Z gives the shell the terminal, with its cursor, and fg goes on.
+
+    The time between counts nowhere.
+    """
+    mount.rules(Rule(("opendir", "readdir", "readdirplus"), "t/7", delay_s=3600.0))
+    _, words = words_of("fcp", mount, place)
+    line = command(Launcher(jobs=3), ["--progress=always", *words])
+    with terminal.Terminal(100, 30) as window:
+        began_s = time.monotonic()
+        window.begin(line)
+        wait(lambda: "left" in window.screen() or "%" in window.screen())
+        assert not window.cursor_is_shown()
+        window.type("C-z")
+        wait(lambda: "ready>" in window.screen())
+        assert window.cursor_is_shown()
+        time.sleep(PAUSE_S)
+        window.type("fg", "Enter")
+        wait(lambda: "%" in window.screen().rpartition("fg")[2])
+        told = window.screen().rpartition("fg")[2]
+        mount.rules()
+        mount.release()
+        assert window.end() == 0, window.screen()
+        ended_s = time.monotonic()
+        said = re.search(r"\bin ([\d.]+)s: ", window.screen(joined=True))
+    assert sorted(os.listdir(place + b"/copy")) == sorted(os.listdir(mount.backing + b"/t"))
+    assert "not answering" not in told
+    assert said is not None
+    # What was not stopped, of all the time that this test has seen.
+    assert float(said[1]) <= ended_s - began_s - PAUSE_S
