@@ -97,6 +97,18 @@ class RankLost(StoppedEarly):
     cannot be accounted for.
     """
 
+    @classmethod
+    def of(cls, rank: int, cause: str = "") -> RankLost:
+        return cls(f"rank {rank} was lost{': ' * bool(cause)}{cause}")
+
+    @staticmethod
+    def rank_in(reason: str) -> int | None:
+        """Which rank a job's reason to end says was lost; None: it says something else."""
+        word, _, rest = reason.partition(" ")
+        number, _, how = rest.partition(" ")
+        told = word == "rank" and number.isdigit() and how.startswith("was lost")
+        return int(number) if told else None
+
 
 class Defect(PcircleError):
     """Internal error.

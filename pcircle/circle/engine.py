@@ -68,12 +68,15 @@ from pcircle.circle.queue import Queue
 from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
 from pcircle.circle.settings import Settings
 from pcircle.circle.stealing import Sharing
-from pcircle.circle.termination import Detector, FourCounter, TokenRing
+from pcircle.circle.termination import Detector, Drain, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Places, Tree
-from pcircle.errors import Defect, StoppedEarly, worst
+from pcircle.errors import Defect, RankLost, StoppedEarly, worst
 from pcircle.guards import require
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
+# With fewer items waiting nothing is handed out early: what is, can't be stolen any more, and near
+# the end a job of many ranks waits for it.
+_AHEAD_FROM = 8
 
 
 class Engine(Generic[I, R]):
@@ -116,7 +119,7 @@ class Engine(Generic[I, R]):
             if settings.termination == "counters"
             else TokenRing(rank, size)
         )
-        self.drain = FourCounter(self.tree, DRAIN)
+        self.drain = Drain(self.tree, DRAIN)
         self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
         self.gather = GatherRound(
             self.tree, settings.final_deadline_s / 4, self._own_account, merge
@@ -243,9 +246,8 @@ class Engine(Generic[I, R]):
         """Another rank is gone and will not answer any more."""
         self.lost.add(rank)
         if self.phase != STOPPED:
-            code = StoppedEarly.exit_code
-            what = f"rank {rank} was lost"
-            self._abort(code, f"{what}: {reason}" if reason else what, None, now_s)
+            lost = RankLost.of(rank, reason)
+            self._abort(lost.exit_code, str(lost), None, now_s)
         self._advance(now_s)
 
     def conclude(self, code: int, now_s: float) -> None:
@@ -399,10 +401,10 @@ class Engine(Generic[I, R]):
         self._out.append(do.Complete(number, join.parcel.item, join.own, join.merged))
 
     def _dispatch(self) -> None:
-        """Hand items to the workers; run ahead only where a thief could still find something."""
+        """Hand items to the workers; run ahead only where thieves still find enough."""
         settings, pinned = self.settings, self.pinned
         while len(self.running) < self.workers + settings.ahead:
-            thieves = self.size > 1 and len(self.queue) < 2 and not pinned
+            thieves = self.size > 1 and len(self.queue) < _AHEAD_FROM and not pinned
             if thieves and len(self.running) >= self.workers:
                 break
             parcel = pinned.popleft() if pinned else self.queue.pop()
@@ -472,7 +474,7 @@ class Engine(Generic[I, R]):
             if self.rank == 0 and (self.lost or overdue or drained):
                 self._begin_gathering(now_s)
         if self.phase == GATHERING:
-            idle = not self.running and not self._owes_epoch(now_s)
+            idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
             self._send_all(self.gather.advance(self.lost, idle, now_s))
             if self.gather.total is not None:
                 total, self.gather.total = self.gather.total, None
@@ -575,7 +577,7 @@ class Engine(Generic[I, R]):
         for values in self.telling.packs(now_s, hurry=self.phase > WORKING):
             if self.rank == 0:
                 self._out.append(do.Notify(0, values))
-            elif self.phase < GATHERING:  # later nobody would wait for them
+            elif not self.gather.closed:  # later nobody would wait for them
                 self._send(0, Notice(values))
 
     def _send(self, dest: int, message: Message) -> None:

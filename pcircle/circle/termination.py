@@ -42,6 +42,26 @@ Each premise is needed, and the tests have a mutant that drops each one:
 The cost is 2(P-1) messages and O(log P) time a wave. As reports wait until a
 rank is passive, a wave is not a poll: while somebody works, it stands still.
 
+The drain. When all work is done, messages may still be on their way: requests,
+refusals, who waits. None may be left, because the next job of the same ranks
+would get it. One wave of the same counters is enough for that. From when it
+drains a rank sends no counted message but answers, and notices to rank 0, which
+rank 0 answers; each message has one answer at most, sent in the same turn; and
+a rank reports when it drains, is passive and has heard the answers to its notices.
+
+  Take a chain: a message, its answer, the answer to that, and so on. An answer
+  is on the same side of its sender's report as the message that it answers. So
+  a chain adds to S - R of the wave: 1 if its first message was sent before its
+  sender's report, less 1 if its last one was received, and that before its
+  receiver's report. It adds 0 or 1 if it began before the report: 0 only if all
+  of it had arrived when the wave was closed. A chain that began after it is a
+  notice, and ends where it began: it adds 0. Nothing adds less than 0, and so
+  with S = R no chain of the first kind is in flight. One of the second kind is
+  waited for by the rank that began it, before it gives its account.
+
+With two answers to a message this would be wrong: two that were sent after a
+report and received before another one's would hide two that are in flight.
+
 Token ring (Dijkstra, Feijen, van Gasteren 1983; with Safra's counts, EWD 998,
 so that it is right for messages that take time). A token goes round from rank
 0 by P-1, P-2, ..., 1 back to 0; only passive ranks pass it on, adding their
@@ -118,8 +138,8 @@ class Pace:
         return self.due_s is None or now_s >= self.due_s
 
 
-class FourCounter:
-    """Mattern's four counters on the tree. Also drains loose messages at the end of a job."""
+class Waves:
+    """Waves of counters on the tree, one after the other, until `_judge` ends them."""
 
     def __init__(self, tree: Tree, kind: int) -> None:
         self.terminated = False
@@ -131,7 +151,6 @@ class FourCounter:
         self._open = False
         self._waiting: set[int] = set()  # children that have not answered
         self._children = Counted()
-        self._previous: Counted | None = None
         self._pace = Pace()
 
     def sent(self) -> None:
@@ -188,6 +207,20 @@ class FourCounter:
         return out
 
     def _closed(self, total: Counted, now_s: float) -> None:
+        """The root has the sums of a wave: has all ended, and if not, when is the next one?"""
+        raise NotImplementedError
+
+    def wakeup_s(self) -> float | None:
+        """When the root may open the next wave."""
+        return None if self._open or self.terminated else self._pace.due_s
+
+
+class FourCounter(Waves):
+    """Mattern's four counters: two waves that agree."""
+
+    _previous: Counted | None = None
+
+    def _closed(self, total: Counted, now_s: float) -> None:
         balanced = total.sent == total.received
         self.terminated = balanced and total == self._previous
         if balanced and total != self._previous:
@@ -196,9 +229,13 @@ class FourCounter:
             self._pace.later(now_s)
         self._previous = total
 
-    def wakeup_s(self) -> float | None:
-        """When the root may open the next wave."""
-        return None if self._open or self.terminated else self._pace.due_s
+
+class Drain(Waves):
+    """One wave that balances, of ranks that begin nothing any more."""
+
+    def _closed(self, total: Counted, now_s: float) -> None:
+        self.terminated = total.sent == total.received
+        self._pace.later(now_s)
 
 
 class TokenRing:

@@ -199,7 +199,7 @@ class TreeRemover:
                 os.rmdir(name, dir_fd=above.fd)
                 self._listener.gone(level.path, "d")
         except FileNotFoundError:
-            pass
+            pass  # somebody else has removed it
         except OSError as error:
             if error.errno in _NOT_EMPTY and level.tries < _TRIES:
                 level.tries += 1

@@ -1,6 +1,6 @@
 """Rounds of the tree of ranks: how a job that has no more work finds its end, and what it takes.
 
-When the result of the whole is known on rank 0, waves of counters drain the
+When the result of the whole is known on rank 0, a wave of counters drains the
 network, one round gathers what every rank has to tell, and half a round says
 stop: see `pcircle.circle.termination`. All ranks are idle by then, so the time is
 that of messages alone, worked out level by level.
@@ -13,7 +13,7 @@ import numpy as np
 from pcircle.scale.machine import Machine
 from pcircle.scale.tree import Floats, Ints
 
-DRAIN_WAVES = 2
+DRAIN_WAVES = 1
 ROUNDS = DRAIN_WAVES + 1 + 0.5
 
 

@@ -68,6 +68,8 @@ def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
 def test_demand_that_busy_ranks_hand_on_goes_round() -> None:
     """Why only who has nothing to do waits: single items would travel among busy ranks for ever."""
     ranks, items = 8, 64
-    quiet = figures("balanced", ranks, items // ranks, ETHERNET, 1)
-    handed = figures("balanced", ranks, items // ranks, ETHERNET, 1, Policy(onward=True))
+    quiet, handed = (
+        figures("balanced", ranks, items // ranks, ETHERNET, 1, Policy(onward=on, ahead_from=2))
+        for on in (False, True)
+    )
     assert handed.messages > 3 * quiet.messages

@@ -26,17 +26,17 @@ def test_a_row_for_each_number_of_ranks(run: Run) -> None:
 
 
 def test_json_has_the_task_and_the_figures(run: Run, tmp_path: Path) -> None:
-    shown = run([*SCALE, "--shape=flat", "--ranks=16", "--items=500", "--item-ms=10", "--json=-"])
+    shown = run([*SCALE, "--shape=flat", "--ranks=16", "--items=2000", "--item-ms=10", "--json=-"])
     found = json.loads(shown.stdout)
     assert found["schema"] == 1
-    assert found["task"]["items"] == 500
+    assert found["task"]["items"] == 2000
     assert found["task"]["item_s"] == 0.01
     (job,) = found["jobs"]
-    assert (job["ranks"], job["items"]) == (16, 500)
+    assert (job["ranks"], job["items"]) == (16, 2000)
     assert 0 < job["efficiency"] < job["of_ideal"] <= 1
     where = tmp_path / "figures.json"
     done = run(
-        [*SCALE, "--shape=flat", "--ranks=16", "--items=500", "--item-ms=10", "--json", where]
+        [*SCALE, "--shape=flat", "--ranks=16", "--items=2000", "--item-ms=10", "--json", where]
     )
     assert done.stdout.startswith(b"flat: ")
     assert json.loads(where.read_bytes()) == found

@@ -265,6 +265,7 @@ class Player:
         disks, epoch = self.record.disks, instruction.epoch
         if isinstance(instruction, Commit):
             disks.mark(epoch)
+            self._tell_of(epoch)
             due = [each for each in self._awaiting if each[0] <= epoch]
             self._awaiting = [each for each in self._awaiting if each[0] > epoch]
             for awaited, start, children in due:
@@ -274,6 +275,12 @@ class Player:
             self.epoch = epoch + 1
         seen = disks.syncs[self._node].begun
         self._sync(epoch, seen - 1 if self.case.stale_syncs else seen)
+
+    def _tell_of(self, epoch: int) -> None:
+        """As of a journal that can't be written; also after all work, up to the account."""
+        if self.case.notice_every and not self.engine.gather.closed:
+            self.record.noted.append((self.engine.rank, -epoch))
+            self.engine.outbox.add(-epoch, self.case.notice_bytes)
 
     def _sync(self, epoch: int, seen: int) -> None:
         """One rank of a node at a time, and none whose work another one has synced meanwhile."""

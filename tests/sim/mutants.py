@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pcircle.circle import Engine
-from pcircle.circle.engine import GATHERING
+from pcircle.circle.engine import DRAINING, GATHERING
 from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
+    DRAIN,
     EPOCH,
     QUIESCE,
     Ask,
@@ -26,7 +27,7 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.circle.notices import Flow
-from pcircle.circle.termination import FourCounter, Outgoing, TokenRing
+from pcircle.circle.termination import Drain, FourCounter, Outgoing, TokenRing
 from pcircle.circle.topology import Tree
 
 
@@ -274,6 +275,41 @@ class WithHastyDrain(Engine[Any, Any]):
     def __init__(self, *arguments: Any, **choices: Any) -> None:
         super().__init__(*arguments, **choices)
         self.telling = HastyFlow(self.outbox, self.rank, self.size)
+
+
+class WithHastyAccounts(Engine[Any, Any]):
+    """Accounts are given although rank 0 has not heard yet what else there was to tell."""
+
+    def _advance(self, now_s: float) -> None:
+        flow = self.telling
+        if self.phase == GATHERING:
+            self.telling = HastyFlow(self.outbox, self.rank, self.size)
+        super()._advance(now_s)
+        self.telling = flow
+
+
+class WithOneSidedDrain(Engine[Any, Any]):
+    """The drain takes the first wave for the end, whatever its counters say."""
+
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.drain = OneSidedDrain(self.tree, DRAIN)
+
+
+class OneSidedDrain(Drain):
+    """All have answered: that is enough."""
+
+    def _closed(self, total: Counted, now_s: float) -> None:
+        self.terminated = True
+
+
+class WithBusyDrain(Engine[Any, Any]):
+    """Ranks report to the drain and go on asking for work."""
+
+    def _advance(self, now_s: float) -> None:
+        super()._advance(now_s)
+        if self.phase == DRAINING and not self._aborted and self.size > 1:
+            self._send_all(self.sharing.seek(now_s, self.lost))
 
 
 class HastyFlow(Flow):

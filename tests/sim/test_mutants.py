@@ -65,6 +65,8 @@ def first_loss(engine_type: EngineType, defect: dict[str, bool]) -> Violation | 
         (mutants.RingWithoutBlackening, {"structured": False, "termination": "ring"}),
         (mutants.WithForgottenChild, {"structured": True}),
         (mutants.WithUncountedRefusals, {}),
+        (mutants.WithOneSidedDrain, {}),
+        (mutants.WithBusyDrain, {}),
     ],
 )
 def test_search_finds_mutant(engine_type: EngineType, choices: dict[str, Any]) -> None:
@@ -130,6 +132,14 @@ def test_search_finds_mutants_of_notices(engine_type: EngineType, found: str) ->
     cases = (replace(draw("ending", seed), notice_every=1) for seed in range(SEEDS))
     with pytest.raises(Violation, match=found):
         deque((play(case, engine_type, watch=False) for case in cases), 0)
+
+
+def test_search_finds_accounts_that_do_not_wait_for_notices() -> None:
+    """Those of an epoch that ends after its rank has reported to the drain."""
+    replace = msgspec.structs.replace
+    cases = (replace(draw("epochs", seed), notice_every=1) for seed in range(SEEDS))
+    with pytest.raises(Violation, match=r"messages are left|notices of epochs"):
+        deque((play(case, mutants.WithHastyAccounts, watch=False) for case in cases), 0)
 
 
 def test_epochs_reach_what_they_are_for() -> None:

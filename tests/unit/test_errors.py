@@ -84,3 +84,16 @@ def test_the_page_of_exit_codes_is_up_to_date() -> None:
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)
     assert (DOCS / "exit-codes.rst").read_text(encoding="utf-8") == generator.page()
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"), [("", "rank 12 was lost"), ("killed", "rank 12 was lost: killed")]
+)
+def test_which_rank_was_lost_is_read_from_the_text(cause: str, text: str) -> None:
+    assert str(errors.RankLost.of(12, cause)) == text
+    assert errors.RankLost.rank_in(text) == 12
+
+
+@pytest.mark.parametrize("text", ["", "rank", "rank x was lost", "rank 3 is late", "3 was lost"])
+def test_other_reasons_name_no_lost_rank(text: str) -> None:
+    assert errors.RankLost.rank_in(text) is None

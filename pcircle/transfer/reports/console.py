@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
-from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
+from pcircle.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
@@ -120,9 +120,9 @@ class Console(base.Console[Done]):
     def conclude(self, outcome: Outcome[Done]) -> int:
         code, reasons = self.end(outcome)
         total = Counters.total(outcome.counts)
-        lost = tuple(lost_ranks(outcome.reasons))
+        lost = [rank for why in outcome.reasons if (rank := RankLost.rank_in(why)) is not None]
         if self.may_go_on and len(lost) == len(outcome.reasons) > 0:
-            return self._go_on(code, lost, outcome.reasons, total)
+            return self._go_on(code, tuple(lost), outcome.reasons, total)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
             code = Defect.exit_code
@@ -262,15 +262,6 @@ class Console(base.Console[Done]):
                 text = self.shown_shares(report, report.entries) + text
             Output(self.results.stream).write(text)  # said about the copy: no result
         return worst((report.exit_code, self.results.code))
-
-
-def lost_ranks(reasons: Iterable[str]) -> Iterator[int]:
-    """The ranks whose loss is a reason why the job has ended."""
-    for reason in reasons:
-        word, _, rest = reason.partition(" ")
-        number, _, how = rest.partition(" ")
-        if word == "rank" and number.isdigit() and how.startswith("was lost"):
-            yield int(number)
 
 
 def _is_full(reasons: Sequence[str]) -> bool:
