@@ -13,9 +13,9 @@ class Settings(msgspec.Struct, frozen=True):
     `victims` is "random", "nearest", or "auto": the nearest where there are near and far ones.
     A dry rank asks `tries` times, then waits along its lifelines.
     What came of a part of a bundle waits for the rest for `combine_s`.
-    `structured` says whether items have joins. A work reply has at most
-    `share_limit` parcels. `progress_period_s` None means no progress rounds, `epoch_period_s`
-    None no epochs.
+    `structured` says whether items have joins. A message has at most
+    `share_limit` parcels, and in a small job fewer, see `parcels_a_message`.
+    `progress_period_s` None means no progress rounds, `epoch_period_s` None no epochs.
     `final_deadline_s` bounds the end of an aborted job. In a job of more than `rank_rows` ranks the
     accounts have sums and distributions in place of a report of each rank.
     """
@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True):
     termination: str = "counters"
     arity: int = 8
     queue_high: int = 256
-    share_limit: int = 64
+    share_limit: int = 1024
     tries: int = 4
     combine_s: float = 0.25
     progress_period_s: float | None = None

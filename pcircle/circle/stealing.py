@@ -133,6 +133,18 @@ def victims_of(policy: str, nodes: Nodes) -> Victims:
 
 _PAUSES_S = (0.1, 0.2, 0.4)
 _ENOUGH = 16  # parcels for a rank
+_MESSAGES = 128  # in which the largest share goes
+_FEW = 64
+
+
+def parcels_a_message(limit: int, ranks: int) -> int:
+    """How many parcels one message may have in a job of so many ranks.
+
+    Few, as each may be a list of names and all of them are in memory several times while they
+    travel; but of a share that is meant for thousands of ranks not so few that the messages would
+    keep its taker from work.
+    """
+    return min(limit, max(_FEW, _ENOUGH * ranks // _MESSAGES))
 
 
 class Thief:
@@ -215,8 +227,8 @@ class Sharing(Generic[I, R]):
         self._queue = queue
         self._rng = rng
         self._split = SPLITS[settings.split]
-        self._share_limit = settings.share_limit
-        self._most = max(settings.share_limit, _ENOUGH * place.size)
+        self._share_limit = parcels_a_message(settings.share_limit, place.size)
+        self._most = max(self._share_limit, _ENOUGH * place.size)
         self._taker = 0  # who is being served
         self._rest = 0  # of its share, in parcels
         self._announced: dict[int, int] = {}  # parcels, by who is to send them

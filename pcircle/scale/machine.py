@@ -38,8 +38,8 @@ class Policy(msgspec.Struct, frozen=True):
     the tree alone, and who has waiters serves that with the "largest" or
     "smallest" subtree first, later the "newest" or "oldest". A push has the
     share `pushed` of what can be given, an answer the share `answered`, or with
-    0 a random one. A message has at most `share_limit` items; a push has several
-    parts, up to `enough` items for each rank of the job. An answer of a queue
+    0 a random one. A push has up to `enough` items for each rank of the job, in up to
+    `share_messages` of `share_least` to `share_limit` items. An answer of a queue
     of more than `queue_high` has at most half of that. With `onward`, a rank
     that has waiters and nothing to give them waits itself, although it works.
     With `mutual`, who gives does not wait at the taker any more. A complete part
@@ -57,7 +57,9 @@ class Policy(msgspec.Struct, frozen=True):
     order: str = "newest"
     pushed: float = 0.5
     answered: float = 0.0
-    share_limit: int = 64
+    share_limit: int = 1024
+    share_least: int = 64
+    share_messages: int = 128
     enough: int = 16
     queue_high: int = 256
     onward: bool = False

@@ -50,7 +50,9 @@ class Simulation:
         self.nearest = shared and policy.victims in ("nearest", "auto")
         others = ranks - 1 - self._lines(0).bit_count()
         self.tries = policy.tries if others else 0
-        self.most = max(policy.share_limit, policy.enough * ranks)
+        least = max(policy.share_least, policy.enough * ranks // policy.share_messages)
+        self.share_limit = min(policy.share_limit, least)
+        self.most = max(self.share_limit, policy.enough * ranks)
         self.late = 1 - tree.spawn_at  # the share of an item after it has made its children
         self.waves = Waves(ranks, policy.arity, self._is_passive)
         self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
@@ -415,7 +417,7 @@ class Simulation:
                     break
                 rank.taker = next(reversed(waiters) if policy.order == "newest" else iter(waiters))
                 rank.rest = min(ceil(whole * policy.pushed), self.most)
-            count = min(rank.rest, policy.share_limit, stealable)
+            count = min(rank.rest, self.share_limit, stealable)
             rank.rest -= count
             stealable -= count
             self._give(rank, rank.taker, PUSH, count, at_s)
@@ -469,7 +471,7 @@ class Simulation:
             count = ceil(stealable * share) if share else self.rng.randint(1, stealable)
             if stealable > self.policy.queue_high:
                 count = min(count, self.policy.queue_high // 2)  # the rest may be on disk
-            self._give(rank, thief, ANSWER, min(count, self.policy.share_limit), at_s)
+            self._give(rank, thief, ANSWER, min(count, self.share_limit), at_s)
             self._schedule(rank)
         elif onward:
             first = rank.number

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
 
-from pcircle.circle import Settings
+from pcircle.circle import Settings, engine, stealing
 from pcircle.circle.topology import Tree as Ranks
 from pcircle.scale.ending import Rounds, end_messages
 from pcircle.scale.ideal import ideal_s
@@ -97,6 +99,13 @@ def test_the_defaults_are_those_of_the_engine() -> None:
     policy, settings = Policy(), Settings()
     for name in ("ahead", "arity", "victims", "queue_high", "share_limit", "tries", "combine_s"):
         assert getattr(policy, name) == getattr(settings, name)
+    assert policy.ahead_from == engine._AHEAD_FROM
+    assert policy.enough == stealing._ENOUGH
+    sizes = (1, 2, 500, 1000, 5000, 10_000, 100_000)
+    for ranks, limit in itertools.product(sizes, (1, 64, 100, 1024)):
+        asked = Policy(share_limit=limit)
+        simulation = Simulation(task("flat", 10).tree(1), ranks, ETHERNET, asked, 1)
+        assert simulation.share_limit == stealing.parcels_a_message(limit, ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
