@@ -129,6 +129,14 @@ class Comparer:
                 found[place] = different
         return found
 
+    def directories(self, a: Stats, b: Stats, count: int) -> dict[int, int]:
+        """As `blocks`, of entries which are directories all."""
+        if all(a.agrees(b, name, count) for name in self._columns if name != "size"):
+            return {}
+        rows = enumerate(zip(a.rows(count), b.rows(count), strict=True))
+        found = ((place, self.differences(x, y)) for place, (x, y) in rows)
+        return {place: different for place, different in found if different}
+
     def _is_time(self, a_ns: int, b_ns: int, a: Status, b: Status) -> bool:
         if self._window_ns is not None:
             return abs(a_ns - b_ns) <= self._window_ns

@@ -41,6 +41,8 @@ _LOOK_EVERY = 1024
 FILE, FOLDER, LINK, _SPECIAL = b"\x08", b"\x04", b"\x0a", b"\x0c"
 """Kinds of entries, as the kernel numbers them."""
 _ITSELF = [b"\4.", b"\4.."]
+_PLAIN = rb"(?:(?:%s|%s(?=\.\.?\0))([^\0]+))?" % (FILE, FOLDER)
+_NEITHER = [b".", b".."]
 
 
 class FileSystem(NamedTuple):
@@ -184,30 +186,35 @@ def _add(block: Block, entries: Sequence[os.DirEntry[Any]]) -> None:
             block.specials.append(exact(entry.name))
 
 
-def records_of(begin: bytes = b".{16}") -> Callable[[bytearray, int, int], list[Any]]:
+def records_of(
+    begin: bytes = b".{16}", wanted: bytes = b"(.[^\0]+)"
+) -> Callable[[bytearray, int, int], list[Any]]:
     """Finds what the kernel's records of entries hold: of each its kind and its name.
 
     A record is inode and place, 8 bytes each, which `begin` matches, its own length, 2 bytes, then
-    these, and NUL; its length is a multiple of 8.
+    these, which `wanted` does, and NUL; its length is a multiple of 8.
     """
     # Most names are short.
     lengths = [(struct.pack("=H", size), size - 18) for size in range(24, 288, 8)]
     rest = b"|".join(re.escape(length) + b".{%d}" % more for length, more in lengths)
-    return re.compile(b"(?s)%b(?=..(.[^\0]+))(?:%b)" % (begin, rest)).findall
+    return re.compile(b"(?s)%b(?=..%b)(?:%b)" % (begin, wanted, rest)).findall
 
 
 _OWN = threading.local()
 
 
-def _means() -> tuple[Any, Any, bytearray, Any]:
-    """What this thread reads small directories with: a call, its buffer and what is found there."""
+def _means() -> tuple[Any, Any, bytearray, Any, Any]:
+    """What this thread reads small directories with: a call, its buffer and what is found there.
+
+    That is kinds and names; or names of regular files, `.` and `..`, and nothing of all else.
+    """
     import ctypes  # only who walks needs it
 
     buffer = bytearray(32768)
     place = ctypes.byref((ctypes.c_char * len(buffer)).from_buffer(buffer))
     # An old C library has none, and nothing in it ends in time.
     call = getattr(ctypes.CDLL(None), "getdents64", None) if Limit.limit_s is None else None
-    _OWN.means = found = call, place, buffer, records_of()
+    _OWN.means = found = call, place, buffer, records_of(), records_of(wanted=_PLAIN)
     return found
 
 
@@ -221,9 +228,9 @@ def few(directory_fd: int, most: int) -> bytes | None:
     and half the calls that a scan makes for a directory.
     """
     try:
-        call, place, buffer, records = _OWN.means
+        call, place, buffer, records, _ = _OWN.means
     except AttributeError:  # this thread's first
-        call, place, buffer, records = _means()
+        call, place, buffer, records, _ = _means()
     found: list[bytes] = []
     room = len(buffer)
     size: int = -1 if call is None else call(directory_fd, place, room)
@@ -279,6 +286,59 @@ def few_files(directory_fd: int, most: int) -> list[bytes] | None:
     except OSError:
         return None
     return files_of(found)
+
+
+def plain(directory_fd: int, most: int) -> tuple[list[bytes], int] | None:
+    """The names in a directory and the bytes of its records, where these are at `most` so many,
+    and of regular files. None else, and where the kernel does not tell.
+
+    From the descriptor's place, which is not at the beginning after that. OSError never.
+    """
+    try:
+        call, place, buffer, _, files = _OWN.means
+    except AttributeError:  # this thread's first
+        call, place, buffer, _, files = _means()
+    names: list[bytes] = []
+    room, total = len(buffer), 0
+    size: int = -1 if call is None else call(directory_fd, place, room)
+    while size > 0:
+        total += size
+        names += files(buffer, 0, size)
+        if len(names) > most + 2:
+            return None
+        size = call(directory_fd, place, room)
+    if names[:2] == _NEITHER:
+        del names[:2]
+    else:
+        names = [name for name in names if name not in _NEITHER]
+    return None if size or b"" in names else (names, total)
+
+
+def records_bytes(directory_fd: int, most: int) -> int:
+    """The bytes of a directory's records as of `plain`; -1 if these are more than `most`."""
+    call, place, buffer, *_ = getattr(_OWN, "means", None) or _means()
+    room, total = len(buffer), 0
+    size: int = -1 if call is None else call(directory_fd, place, room)
+    while size > 0:
+        total += size
+        if total > most:
+            return -1
+        size = call(directory_fd, place, room)
+    return -1 if size else total
+
+
+def all_names(directory_fd: int) -> Iterator[list[bytes]]:
+    """The names in a directory of any size, some hundreds at a time, as the kernel tells them.
+
+    OSError if it can't be read, and where there is no such call.
+    """
+    call, place, buffer, records, _ = getattr(_OWN, "means", None) or _means()
+    room = len(buffer)
+    while size := -1 if call is None else call(directory_fd, place, room):
+        if size < 0:
+            raise OSError("the directory can't be read")
+        names = [each[1:] for each in records(buffer, 0, size)]
+        yield [name for name in names if name not in _NEITHER] if b"." in names else names
 
 
 def rewound(directory_fd: int) -> int:

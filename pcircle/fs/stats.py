@@ -89,12 +89,15 @@ class Stats:
         self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
         self.waits = True
         self._slow = 0  # blocks, more of late than not
-        self._directory_fd = -1
+        self._directory_fd: int | Sequence[int] = -1
         self._names: Sequence[bytes] = ()
         self._failed: dict[int, OSError] = {}
 
-    def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
-        """Look names up. `Failed` if some can't be: the columns of the others stand."""
+    def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
+        """Look names up. `Failed` if some can't be: the columns of the others stand.
+
+        All of one directory, or each in its own.
+        """
         count = len(names)
         if count > CAPACITY:
             raise ValueError(f"{count} names are too many at a time")
@@ -110,6 +113,24 @@ class Stats:
                 self._range(begin, count)
         if self._failed:
             failed, self._failed = self._failed, {}
+            raise Failed(failed)
+
+    def look_open(self, fds: Sequence[int]) -> None:
+        """What `os.fstat` tells of open files. `Failed` as of `look`."""
+        calls = self._calls
+        again: Sequence[int] = range(len(fds))
+        if calls.giving is not None:
+            before, after = map(_constants, calls.form.of_open)
+            arguments = zip(fds, repeat(b""), *before, calls.places, *after)
+            codes = list(starmap(calls.giving, arguments))
+            again = [place for place, code in enumerate(codes) if code]
+        failed: dict[int, OSError] = {}
+        for place in again:
+            try:
+                calls.form.put(calls.buffer, place, os.fstat(fds[place]))
+            except OSError as error:
+                failed[place] = error
+        if failed:
             raise Failed(failed)
 
     def _probe(self, count: int) -> int:
@@ -213,16 +234,18 @@ class Stats:
             names, places = self._names, self._calls.places
             if stop - start < len(names):
                 names, places = names[start:stop], places[start:stop]
-            arguments = zip(repeat(self._directory_fd), names, *before, places, *after)
+            fds = self._directory_fd
+            each = repeat(fds) if isinstance(fds, int) else fds[start:stop]
+            arguments = zip(each, names, *before, places, *after, strict=False)
             codes = list(starmap(call, arguments))
             if not any(codes):
                 return
             again = [start + place for place, code in enumerate(codes) if code]
         for place in again:
+            fds = self._directory_fd
+            fd = fds if isinstance(fds, int) else fds[place]
             try:
-                status = os.stat(
-                    self._names[place], dir_fd=self._directory_fd, follow_symlinks=False
-                )
+                status = os.stat(self._names[place], dir_fd=fd, follow_symlinks=False)
             except OSError as error:
                 self._failed[place] = error
             else:

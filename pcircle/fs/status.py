@@ -45,6 +45,13 @@ class Form(NamedTuple):
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
+    @property
+    def of_open(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """`before` and `after` where a file is open and its name empty; flags come first there."""
+        found = ((group[0] | _AT_EMPTY_PATH, *group[1:]) if group else () for group in self[-2:])
+        before, after = found
+        return before, after
+
     def put(self, buffer: bytearray, record: int, status: os.stat_result) -> None:
         """Write a record as the call does."""
         for name, value in _fields(status).items():

@@ -81,7 +81,7 @@ class Counted(Stats):
 
     names = 0
 
-    def look(self, directory_fd: int, names: Sequence[bytes]) -> None:
+    def look(self, directory_fd: int | Sequence[int], names: Sequence[bytes]) -> None:
         super().look(directory_fd, names)
         self.names += len(names)
 

@@ -104,6 +104,51 @@ def test_of_a_quiet_tree_nothing_is_asked(pair: tuple[bytes, bytes], tmp_path: P
     assert log.read_bytes().count(b"listxattr(") > 300
 
 
+def test_what_was_surplus_in_a_quiet_directory_goes_when_it_is_to_go(place: bytes) -> None:
+    """Directories of which nothing has changed since a run that has deleted nothing."""
+    source, target = place + b"/a", place + b"/b"
+    for number in range(40):
+        os.makedirs(source + b"/%d" % number)
+        for name in (b"one", b"two"):
+            write_file(source + b"/%d/" % number + name, b"")
+    mirrored(ONE, source, target)
+    extra = [target + b"/%d/ten" % number for number in range(0, 40, 3)]
+    for path in extra:
+        write_file(path, b"")
+        os.utime(os.path.dirname(path), ns=(0, 0))
+    mirrored(ONE, source, target)
+    time.sleep(_QUIET_S)
+    for _ in range(2):
+        mirrored(ONE, source, target)
+        assert all(map(os.path.exists, extra))
+    mirrored(ONE, "--delete", source, target)
+    assert not any(map(os.path.exists, extra))
+    for number in range(40):
+        assert sorted(os.listdir(target + b"/%d" % number)) == [b"one", b"two"]
+
+
+@needs_strace
+def test_a_large_directory_with_nothing_surplus_is_not_asked_for_name_by_name(
+    place: bytes, tmp_path: Path
+) -> None:
+    """Names of 70,000 files are more than are kept; one file more is found nevertheless."""
+    source, target = place + b"/a", place + b"/b"
+    os.mkdir(source)
+    fd = os.open(source, os.O_RDONLY)
+    for number in range(70_000):
+        os.mknod(b"%d" % number, dir_fd=fd)
+    os.close(fd)
+    mirrored(TWO, "--delete", source, target)
+    log = tmp_path / "calls"
+    prefix = ["strace", "-f", "-c", "-o", str(log), "-e", "trace=newfstatat,statx"]
+    assert run_fmirror(ONE, "-q", "--delete", source, target, prefix=prefix).code == 0
+    (total,) = [line for line in log.read_text().splitlines() if line.endswith("total")]
+    assert 140_000 <= int(total.split()[3]) < 170_000
+    write_file(target + b"/70000", b"")
+    mirrored(TWO, "--delete", source, target)
+    assert len(os.listdir(target)) == 70_000
+
+
 @needs_rsync
 @as_root
 def test_what_changes_in_trees_that_were_quiet(place: bytes) -> None:

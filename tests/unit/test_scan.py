@@ -27,6 +27,8 @@ from pcircle.fs.scan import (
     file_system,
     files_of,
     listed_first,
+    plain,
+    records_bytes,
 )
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
@@ -253,6 +255,62 @@ def test_a_directory_of_few_entries_is_read_up_to_a_number(tmp_path: Path) -> No
         assert len(few_files(fd, 1000) or ()) == 1000
     finally:
         os.close(fd)
+
+
+def plain_of(path: str | bytes | os.PathLike[str], most: int) -> tuple[set[bytes], int] | None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = plain(fd, most)
+        return None if found is None else (set(found[0]), found[1])
+    finally:
+        os.close(fd)
+
+
+def bytes_of(path: str | bytes | os.PathLike[str], most: int) -> int:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return records_bytes(fd, most)
+    finally:
+        os.close(fd)
+
+
+def test_names_of_files_alone_come_with_the_bytes_of_their_records(tmp_path: Path) -> None:
+    """Any other name makes those of a directory more."""
+    here, there = os.fsencode(tmp_path / "here"), os.fsencode(tmp_path / "there")
+    names = {bytes([97 + size % 26]) * size for size in range(1, 256)} | {b"...", b".x", b"\x04."}
+    for folder in (here, there):
+        os.mkdir(folder)
+        assert plain_of(folder, 0) == (set(), bytes_of(folder, 1000))
+        for name in sorted(names, reverse=folder == there):
+            with open(os.path.join(folder, name), "wb"):
+                pass
+    found = plain_of(here, len(names))
+    assert found is not None
+    assert found[0] == names
+    assert plain_of(here, 9) is None
+    assert bytes_of(there, 1 << 20) == found[1]
+    assert bytes_of(there, found[1] - 1) == -1
+    with open(os.path.join(there, b"y"), "wb"):
+        pass
+    assert bytes_of(there, 1 << 20) > found[1]
+    assert bytes_of(there, found[1]) == -1
+    assert bytes_of(os.path.join(there, b"y"), 9) == -1
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo"])
+def test_names_of_others_than_files_are_not_passed_by(tmp_path: Path, kind: str) -> None:
+    """Neither where these are two, as many as a directory and the one above it."""
+    for name in ("1", "2"):
+        if kind == "directory":
+            (tmp_path / name).mkdir()
+        elif kind == "link":
+            (tmp_path / name).symlink_to("file")
+        else:
+            os.mkfifo(tmp_path / name)
+    assert plain_of(tmp_path, 9) is None
+    (tmp_path / "file").touch()
+    assert plain_of(tmp_path, 9) is None
+    assert plain_of(tmp_path / "file", 9) is None
 
 
 def test_files_alone_are_told_from_others(tmp_path: Path) -> None:

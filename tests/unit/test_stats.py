@@ -170,6 +170,41 @@ def test_devices_and_nanoseconds_are_what_stat_says(tree: int, looked_up_by: Cal
     os.close(null)
 
 
+@every_call
+def test_names_may_each_be_of_a_directory_of_its_own(
+    tree: int, tmp_path: Path, looked_up_by: Calls
+) -> None:
+    """And one that fails does not spoil the others."""
+    (tmp_path / "directory" / "file").write_bytes(b"other")
+    inner = os.open(tmp_path / "directory", os.O_RDONLY)
+    stats = Stats(looked_up_by=looked_up_by)
+    fds, names = [tree, inner] * 8, [b"file"] * 16
+    stats.look(fds, names)
+    assert stats.column("size", 0, 16) == [12345, 5] * 8
+    names[3] = b"missing"
+    with pytest.raises(Failed) as failed:
+        stats.look(fds, names)
+    assert list(failed.value.errors) == [3]
+    assert stats.column("size", 4, 16) == [12345, 5] * 6
+    os.close(inner)
+
+
+@every_call
+def test_what_is_open_is_looked_up_without_a_name(tree: int, looked_up_by: Calls) -> None:
+    stats = Stats(looked_up_by=looked_up_by)
+    file = os.open("file", os.O_RDONLY, dir_fd=tree)
+    stats.look_open([tree, file])
+    want = [os.fstat(tree), os.fstat(file)]
+    assert stats.column("mode", 0, 2) == [each.st_mode for each in want]
+    assert stats.column("inode", 0, 2) == [each.st_ino for each in want]
+    assert stats.times_ns("ctime", 0, 2) == [each.st_ctime_ns for each in want]
+    assert stats.devices(0, 2) == [each.st_dev for each in want]
+    os.close(file)
+    with pytest.raises(Failed) as failed:
+        stats.look_open([tree, -1])
+    assert failed.value.errors[1].errno == errno.EBADF
+
+
 def test_calls_beside_look_ups_are_all_made(tree: int) -> None:
     """One after the other, and side by side where look-ups take long."""
     stats = Stats(threads=4)

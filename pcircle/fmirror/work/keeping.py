@@ -19,7 +19,7 @@ from pcircle.comparing import fields
 from pcircle.comparing.content import Contents
 from pcircle.comparing.details import Details
 from pcircle.comparing.sides import opened
-from pcircle.comparing.statuses import Comparer
+from pcircle.comparing.statuses import Comparer, Status
 from pcircle.copying.extras import Extras, held_by_path
 from pcircle.fmirror.plan import MirrorPlan, compared
 from pcircle.fmirror.work import steps
@@ -147,7 +147,7 @@ class Keeping:
             different |= self.details.of_name(name, fds, source, old)
         return different | fields.CONTENT * bool(different & _CONTENT)
 
-    def status_differences(self, source: os.stat_result, old: os.stat_result) -> int:
+    def status_differences(self, source: Status, old: Status) -> int:
         """What two entries' status has different, less what nobody here could change."""
         source = self._keep.status(source)
         different = self.comparer.differences(source, old)
@@ -161,9 +161,17 @@ class Keeping:
         """As of `Comparer`: what of two blocks is not as it should be, by its place."""
         if self._keep.given is None:
             return self.comparer.blocks(source, target, count)
-        status, differences = self._keep.status, self.comparer.differences
+        return self._by_row(source, target, count)
+
+    def directories(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
+        """As `blocks`, of directories, less what nobody here could change."""
+        if self._keep.given is None and not self.comparer.directories(source, target, count):
+            return {}
+        return self._by_row(source, target, count)
+
+    def _by_row(self, source: Stats, target: Stats, count: int) -> dict[int, int]:
         rows = enumerate(zip(source.rows(count), target.rows(count), strict=True))
-        found = ((place, differences(status(a), b)) for place, (a, b) in rows)
+        found = ((place, self.status_differences(a, b)) for place, (a, b) in rows)
         return {place: different for place, different in found if different}
 
     def _is_content(self, source: os.stat_result, different: int, names: Sides) -> bool:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import xxhash
 
 from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fs.directories import join_path
-from pcircle.fs.scan import Block, Steadiness, blocks, encoded, listed_first
+from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import trying
 from pcircle.guards import require
 from pcircle.names import show
@@ -81,6 +82,32 @@ def kept_rules(plan: Decided) -> tuple[Rule, ...]:
     return (*(rule for rule in protected if rule is not None), *kept)
 
 
+class Total:
+    """The sum of digests of names, in any order: of two equal ones the names are the same.
+
+    The seed is nobody's to know, so nobody can choose names for a sum.
+    """
+
+    def __init__(self) -> None:
+        self._seed = int.from_bytes(os.urandom(8))
+        self._sum = 0
+
+    def add(self, names: Iterable[bytes]) -> None:
+        """Some more names, none of which was there before."""
+        self._sum += sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+
+    def is_of(self, directory_fd: int) -> bool:
+        """Whether an open directory has just these; as a question it leaves it at its beginning."""
+        rest = self._sum
+        try:
+            for names in all_names(directory_fd):
+                rest -= sum(map(xxhash.xxh3_128_intdigest, names, repeat(self._seed)))
+        except OSError:  # which is met once more
+            rest = -1
+        rewound(directory_fd)
+        return not rest
+
+
 class Finder:
     """One thread's."""
 
@@ -107,14 +134,21 @@ class Finder:
         Unless that `waits`, which is asked then.
         """
         names: set[str] | None = set()
+        total = Total()
         for block in found:
             if names is not None:
                 names.update(block.files, block.directories, block.links, block.specials)
                 if len(names) > _MOST_AT_HAND:
+                    total.add(encoded(list(names)))
                     names = None
+            else:
+                for kind in KINDS:
+                    total.add(encoded(getattr(block, kind)))
             yield block
             if block.last and not waits():
                 with trying("list the copy of directory"):
+                    if names is None and total.is_of(fds[1]):
+                        return
                     for surplus in self.surplus(names, fds, path):
                         tell(surplus)
 

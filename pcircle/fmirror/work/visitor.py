@@ -18,16 +18,15 @@ from typing import Any
 import msgspec
 
 from pcircle.comparing import fields
-from pcircle.comparing.details import Details
-from pcircle.comparing.inodes import Unchanged
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.beside import Beside
 from pcircle.fmirror.work.judging import Judge
-from pcircle.fmirror.work.keeping import Keeping, read_from_ns
+from pcircle.fmirror.work.keeping import Keeping
+from pcircle.fmirror.work.quick import OF_FILES, QuickCheck
 from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, filled, packed
 from pcircle.fs.directories import Lease, join_path
-from pcircle.fs.scan import Block, few, files_of, rewound
-from pcircle.fs.stats import CAPACITY, Failed, Row, Stats, divide
+from pcircle.fs.scan import Block, rewound
+from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.trouble import tried
 from pcircle.fs.xattrs import drop_attributes
 from pcircle.guards import require, require_type
@@ -46,7 +45,6 @@ from pcircle.walk.visitor import Names, Where
 _PATHS_TOGETHER = 1000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAME, _CHANGED, _MOVED = range(3)  # a directory since the last complete run: `Place.since`
-_OF_FILES = fields.ALL & ~fields.TARGET
 
 
 class MirrorVisitor(CopyVisitor):
@@ -58,8 +56,7 @@ class MirrorVisitor(CopyVisitor):
         self._keeper = require_type(Keeping, self._copier.names.keeper)
         # A rank whose threads are counted has them for names, and none for look-ups of a name.
         helped = divide(None).helped_of(worker.number) if threads_of(plan) is None else 1
-        source = Stats(helped)
-        self._looks = source, Stats(helped, sharing=source)
+        self._quick = QuickCheck(plan, self._keeper, helped)
         self._emptiness = Emptiness(scope_of(plan)) if plan.upkeep.prunes else None
         self._finder = Finder(plan, self._emptiness) if plan.deleting.wanted else None
         self._surplus: dict[int, list[bytes]] = {}  # of the item at hand, by root
@@ -81,12 +78,8 @@ class MirrorVisitor(CopyVisitor):
         looked_at = worker.limits is None and worker.earlier is None and self._beside is None
         remembered = self._skips and plan.quiet_ns is not None
         self.does_bare = remembered and looked_at and self._judge is None
-        self._by_inode: Unchanged | None = None
         if self.does_bare and any(plan.told_by_inode) and plan.one_node:
-            columns = self._keeper.comparer.columns
-            self._by_inode = Unchanged(columns, plan.told_by_inode, self._looks)
-        self._read_from_ns = read_from_ns(plan)
-        self._is_trusted = True  # what has old times was there at the last run
+            self._quick.ask_in_bulk(plan.told_by_inode)
         self._done = 0  # what was counted of changes
         self._is_marked = self._has_made = False
 
@@ -151,13 +144,7 @@ class MirrorVisitor(CopyVisitor):
         place = require(above.place)
         if leases is None or leases[1] is None or place.made or place.since == _MOVED:
             return names
-        fds, rest, files = (directory_fd, leases[1].fd), [], 0
-        for name in names:
-            unchanged = self._unchanged(name, fds)
-            if unchanged is None:
-                rest.append(name)
-            else:
-                files += unchanged
+        rest, files = self._quick.directories(names, (directory_fd, leases[1].fd))
         counters, done = self._counters, len(names) - len(rest)
         counters.found += files
         counters.skipped += files
@@ -166,46 +153,6 @@ class MirrorVisitor(CopyVisitor):
         counters.directories += done
         counters.weight += above.weight * done
         return rest
-
-    def _unchanged(self, name: bytes, fds: tuple[int, int]) -> int | None:
-        """How many files are in a directory if all is as it should be on both sides; else None."""
-        opened: list[int] = []
-        try:
-            opened += (os.open(name, _DIRECTORY, dir_fd=fd) for fd in fds)
-            source, target = map(os.fstat, opened)
-            if not self._is_quiet(source, target):
-                return None
-            if self._keeper.status_differences(source, target):
-                return None
-            if self._by_inode is not None:
-                inner = opened[0], opened[1]
-                files = self._unchanged_by_inode(self._by_inode, inner)
-                if files is not None:
-                    return files
-                opened = list(map(rewound, opened))
-            here, there = (files_of(few(fd, CAPACITY)) for fd in opened)
-            if here is None or there is None or set(here) != set(there):
-                return None
-            inner = opened[0], opened[1]
-            self._is_trusted = True
-            return None if self._left_of_some(here, inner, _OF_FILES) else len(here)
-        except OSError:
-            return None
-        finally:
-            for fd in opened:
-                os.close(fd)
-
-    def _unchanged_by_inode(self, by_inode: Unchanged, fds: tuple[int, int]) -> int | None:
-        ours_ns, theirs_ns = require(self._mirror.quiet_ns)
-        before_s = ours_ns // 10**9, theirs_ns // 10**9
-        return by_inode.files(fds, before_s, alone=self._plan.keep.links)
-
-    def _is_quiet(self, source: os.stat_result, target: os.stat_result) -> bool:
-        """Whether neither was changed since the last complete run."""
-        quiet_ns = self._mirror.quiet_ns
-        if quiet_ns is None:
-            return False
-        return source.st_ctime_ns < quiet_ns[0] and target.st_ctime_ns < quiet_ns[1]
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
         """See `Visitor`."""
@@ -258,7 +205,7 @@ class MirrorVisitor(CopyVisitor):
         created: bool,
     ) -> Directory:
         trusted = holder is None or require(holder.place).since != _MOVED
-        if not created and trusted and self._is_quiet(status, lease.opened.status):
+        if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
             return Directory(status, lease.identity, created)
         return super()._between(source_fd, status, lease, holder, created=created)
 
@@ -278,7 +225,7 @@ class MirrorVisitor(CopyVisitor):
         since = _SAME
         if above == _MOVED:
             since = _MOVED
-        elif not self._is_quiet(source.opened.status, lease.opened.status):
+        elif not self._quick.is_quiet(source.opened.status, lease.opened.status):
             # A rename changes both the directory and the one that it comes into, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
@@ -377,10 +324,10 @@ class MirrorVisitor(CopyVisitor):
     ) -> None:
         """See `Visitor`."""
         place = require(where.place)
-        self._is_trusted = place.since != _MOVED
-        self._keeper.doubts = not self._is_trusted
+        self._quick.is_trusted = place.since != _MOVED
+        self._keeper.doubts = not self._quick.is_trusted
         if self._skips and not place.made:
-            names.files = self._left(where, names.files, fds, _OF_FILES)
+            names.files = self._left(where, names.files, fds, OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
         if self._beside is not None:
             for some in (names.files, names.links, names.specials):
@@ -434,85 +381,10 @@ class MirrorVisitor(CopyVisitor):
         left: list[bytes] = []
         for at in range(0, len(names), CAPACITY):
             some = names[at : at + CAPACITY]
-            rest = self._left_of_some(some, fds, among)
+            rest = self._quick.left(some, fds, among)
             done = len(some) - len(rest)
             self._counters.skipped += done
             self._counters.sized += done
             self._counters.weight += where.weight * done
             left += rest
         return left
-
-    def _left_of_some(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        here, missing = _look(self._looks[1], fds[1], names)
-        there, gone = _look(self._looks[0], fds[0], here)
-        if gone:  # what is not there any more fails where it is copied
-            _look(self._looks[1], fds[1], there)
-        changed = self._changed(there, fds, among)
-        return [*missing, *gone, *changed]
-
-    def _changed(self, names: list[bytes], fds: tuple[int, int], among: int) -> list[bytes]:
-        """Of names that were looked up on both sides those that are not as they should be."""
-        if not names:
-            return []
-        source, target = self._looks
-        count, keeper = len(names), self._keeper
-        found = keeper.blocks(source, target, count)
-        details = keeper.details
-        linked: Sequence[int] = ()
-        if self._plan.keep.links and not source.has_single_names(0, count):
-            linked = source.column("links", 0, count)
-        asks = 0 if self._are_quiet(count) else details.fields & among
-        doubts = self._doubts(count)
-        if not (found or linked or asks or doubts):
-            return []
-        changed = {*found, *doubts, *(place for place, number in enumerate(linked) if number > 1)}
-        if asks:
-            rows = list(zip(source.rows(count), target.rows(count), strict=True))
-            rest = [place for place in range(count) if place not in changed]
-
-            def ask(start: int, stop: int) -> None:
-                for place in rest[start:stop]:
-                    if _differs(details, names[place], fds, *rows[place]):
-                        changed.add(place)
-
-            (target if target.is_slow else source).beside(ask, 0, len(rest))
-        return [name for place, name in enumerate(names) if place in changed]
-
-    def _doubts(self, count: int) -> set[int]:
-        """Of these the places of files that are to be read."""
-        if self._read_from_ns is None:
-            return set()
-        if not self._is_trusted:
-            return set(range(count))
-        from_s = self._read_from_ns // 10**9
-        times = self._looks[0].column("ctime", 0, count)
-        return {place for place, seconds in enumerate(times) if seconds >= from_s}
-
-    def _are_quiet(self, count: int) -> bool:
-        """Whether of these nothing was changed since the last complete run, on neither side."""
-        quiet_ns = self._mirror.quiet_ns
-        if quiet_ns is None or not count or not self._is_trusted:
-            return False
-        pairs = zip(self._looks, quiet_ns, strict=True)
-        return all(max(look.column("ctime", 0, count)) < ns // 10**9 for look, ns in pairs)
-
-
-def _differs(details: Details, name: bytes, fds: tuple[int, int], a: Row, b: Row) -> bool:
-    """Whether two entries have other details; what can't be read is met where it is copied."""
-    try:
-        return bool(details.of_name(name, fds, a, b))
-    except OSError:
-        return True
-
-
-def _look(look: Stats, fd: int, names: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Look names up; those that are there, which are looked up, and those that are not."""
-    if not names:
-        return names, []
-    try:
-        look.look(fd, names)
-        return names, []
-    except Failed as failed:
-        gone = [name for place, name in enumerate(names) if place in failed.errors]
-    there = [name for name in names if name not in set(gone)]
-    return _look(look, fd, there)[0], gone
