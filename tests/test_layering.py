@@ -164,6 +164,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "__main__": {"commands", "encoding", "entry", "errors", "transport", "ui", "writing"},
     "scale": {"entry", "errors", "guards", "tool", "ui", "units", "writing"},
+    "testing": {"circle", "errors", "guards", "runtime", "transport", "workers"},
     "walk": {"fs", "guards", "runtime", "trusted", "workers", "writing"},
     "ui": {
         "acls",

@@ -44,10 +44,15 @@ class Made:
         """So many more, once there is room: waits while there are many."""
         with self._changed:
             self._waiters += 1
-            while self._items > KEPT_ITEMS and not self._open:
+            while self.is_full:
                 self._changed.wait()
             self._waiters -= 1
             self._items += count
+
+    @property
+    def is_full(self) -> bool:
+        """Who adds more has to wait."""
+        return self._items > KEPT_ITEMS and not self._open
 
     def taken(self, count: int) -> None:
         """The engine has so many of them."""
@@ -121,7 +126,10 @@ class WorkerLine:
             if not before or before < PACK_BYTES <= before + len(data):
                 self._pool.wake()  # it may be time to tell
             if before > KEPT_BYTES and threading.get_ident() != self._main:
-                outbox.await_room(KEPT_BYTES)
+                self._await_room()
+
+    def _await_room(self) -> None:
+        self._outbox.await_room(KEPT_BYTES)
 
     def let_go(self) -> None:
         """No worker is to wait for anything from now on: the job ends."""

@@ -82,8 +82,8 @@ class Rank:
         self._early, self._limit = list(early), limit
         self._mishaps = mishaps or Mishaps()
         self._codec = Codec(*wire_types(type(task)), task.notice_type, pickled)
-        self._pool = Pool(transport.wake, task.threads or settings.workers)
-        self._syncer = Pool(transport.wake)  # a sync may take long, and work should go on
+        self._pool = self._workers(task.threads or settings.workers)
+        self._syncer = self._workers(1)  # a sync may take long, and work should go on
         self._spill = SpillFile()
         self._stopping = self._unheard = False
         self._code: int | None = None
@@ -97,7 +97,7 @@ class Rank:
             transport.rank,
             transport.size,
             merge=self._merge,
-            rng=Random(hash((os.getpid(), time.time_ns(), transport.rank))),  # text needs sha2
+            rng=self._random(),
             settings=settings,
             nodes=transport.nodes,
             measure=task.measure,
@@ -108,10 +108,7 @@ class Rank:
         most = max_threads(transport.nodes, transport.rank)
         self._tuner = Tuner(task, self._pool, most) if task.threads is None else None
         self._parts = Parts(task, self._pool)
-        told = task.line_of, self._codec.encode_notice
-        self._line = WorkerLine(
-            self._pool, self._engine, self._perform, _now_s, self._is_stopping, *told
-        )
+        self._line = self._new_line()
         self._act: dict[type, Any] = {
             Send: self._send,
             Start: self._start,
@@ -127,6 +124,19 @@ class Rank:
             Conclude: self._conclude,
             Stop: self._stop,
         }
+
+    # What a rank works with; `pcircle.testing` has its own, which are played from a seed.
+
+    def _workers(self, threads: int) -> Pool:
+        return Pool(self._transport.wake, threads)
+
+    def _random(self) -> Random:
+        # Of a number: text needs sha2.
+        return Random(hash((os.getpid(), time.time_ns(), self._transport.rank)))
+
+    def _new_line(self) -> WorkerLine:
+        told = self._task.line_of, self._codec.encode_notice
+        return WorkerLine(self._pool, self._engine, self._perform, _now_s, self._is_stopping, *told)
 
     def run(self, signals: Signals) -> int:
         """Work until all ranks agree to stop; returns the exit code.
@@ -339,7 +349,7 @@ class Rank:
             self._engine.abort(StoppedEarly.exit_code, reason, _now_s())
 
     def _fetch(self, fetch: Fetch) -> None:
-        if self._engine.reasons:
+        if self._engine.reasons or self._stopping:
             return  # nobody wants it, and it may be what could not be kept just now
         try:
             data = self._spill.fetch(fetch.segment)

@@ -12,7 +12,7 @@ from pcircle.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.docs.pages import blocks
 
-ROOMS = ["aio", "circle", "collective", "runtime", "signature"]
+ROOMS = ["aio", "circle", "collective", "runtime", "signature", "testing"]
 # What only makes sense within the walk that it is part of, or as the type of something else.
 WITHOUT_EXAMPLE = {
     "circle": {"Account", "Activity", "JoinRef", "Message", "Parcel", "Sums"},

@@ -7,24 +7,17 @@ same family and seed are the same run, step by step.
 
 from __future__ import annotations
 
-from itertools import product
 from random import Random
 
 import msgspec
 
 from pcircle.circle import Settings
+from pcircle.testing.drawing import draw_nasty, draw_nodes, draw_settings, draw_slow
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.grove import Walk
 from tests.sim.work import Forest
 
 ABORT_CODES = (1, 4, 70, 130, 143)
-
-# All combinations of the engine's choices; a seed's position in them is its number.
-POLICIES = tuple(
-    product(
-        ("random", "nearest"), ("random", "equal"), ("counters", "ring"), (True, False), (1, 2, 8)
-    )
-)
 
 
 class AbortAt(msgspec.Struct, frozen=True):
@@ -80,34 +73,8 @@ class Case(msgspec.Struct, frozen=True):
         return f"python -m tests.sim {self.family} {self.seed}"
 
 
-def _nodes(rng: Random, ranks: int) -> tuple[int, ...]:
-    per_node = rng.choice((1, 2, 4, ranks))
-    if rng.random() < 0.5:
-        return tuple(rank // per_node for rank in range(ranks))
-    count = -(-ranks // per_node)  # round robin, as some launchers place them
-    return tuple(rank % count for rank in range(ranks))
-
-
 def _ranks(rng: Random) -> int:
     return rng.choice((1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 11, 16, 24, 64))
-
-
-def _settings(rng: Random, seed: int, ranks: int) -> Settings:
-    victims, split, termination, structured, arity = POLICIES[seed % len(POLICIES)]
-    return Settings(
-        workers=rng.choice((1, 1, 2, 3)),
-        ahead=rng.choice((0, 1, 1, 2)),
-        structured=structured,
-        victims=victims,
-        split=split,
-        termination=termination,
-        arity=max(arity, 1 if ranks <= 8 else 2),
-        queue_high=rng.choice((4, 4, 5, 9, 16, 64, 2048)),
-        share_limit=rng.choice((1, 2, 8, 1024)),
-        tries=rng.choice((1, 3)),
-        # Many ranks with many rounds fill all links, and everything waits behind them.
-        progress_period_s=rng.choice((None, None, 0.005 if ranks <= 8 else 0.2, 0.2)),
-    )
 
 
 def _forest(rng: Random, ranks: int) -> Forest:
@@ -121,37 +88,6 @@ def _forest(rng: Random, ranks: int) -> Forest:
         even=even,
         item_s=rng.choice((0.0, 0.0001, 0.001, 0.01)),
         early=rng.choice((0.0, 0.5, 1.0)),
-    )
-
-
-def _slow(rng: Random, ranks: int) -> tuple[tuple[int, float], ...]:
-    if rng.random() < 0.7:
-        return ()
-    return ((rng.randrange(ranks), rng.choice((1e-4, 1e-3, 5e-3))),)
-
-
-def _stalls(rng: Random, ranks: int, longest_s: float) -> tuple[Stall, ...]:
-    stalls = []
-    for _ in range(rng.choice((0, 0, 1, 2))):
-        begin_s = rng.random() * rng.choice((0.001, 0.02, 0.2))
-        length_s = longest_s * rng.random()
-        stalls.append(Stall(rng.randrange(ranks), begin_s, begin_s + length_s))
-    return tuple(stalls)
-
-
-def _nasty(rng: Random, ranks: int) -> Conditions:
-    return Conditions(
-        near_s=rng.choice((1e-6, 1e-5, 1e-4)),
-        far_s=rng.choice((1e-5, 1e-4, 1e-3)),
-        jitter=rng.choice((0.0, 1.0, 10.0, 100.0)),
-        tail=rng.choice((0.0, 0.02, 0.3)),
-        tail_s=rng.choice((0.001, 0.01, 0.1)),
-        burst=rng.choice((0.0, 0.0, 0.005)),
-        burst_s=rng.choice((0.01, 0.3)),
-        step_s=rng.choice((0.0, 1e-6, 1e-4)),
-        start_s=rng.choice((0.0, 0.001, 0.05)),
-        slow=_slow(rng, ranks),
-        stalls=_stalls(rng, ranks, 0.3),
     )
 
 
@@ -197,7 +133,7 @@ def _ending(case: Case, rng: Random) -> Case:
         held=rng.choice(((), ("Work",), ("Work", "Down") if small else ("Work",))),
         held_s=rng.choice((0.05, 0.2)) if small else 0.005,
         step_s=rng.choice((1e-6, 1e-3)),
-        slow=_slow(rng, ranks) if small else (),
+        slow=draw_slow(rng, ranks) if small else (),
     )
     settings = replace(
         case.settings,
@@ -207,7 +143,7 @@ def _ending(case: Case, rng: Random) -> Case:
         tries=rng.choice((0, 2)),
     )
     return replace(
-        case, nodes=_nodes(rng, ranks), settings=settings, forest=forest, conditions=conditions
+        case, nodes=draw_nodes(rng, ranks), settings=settings, forest=forest, conditions=conditions
     )
 
 
@@ -289,10 +225,10 @@ def _draw(family: str, seed: int) -> Case:
     case = Case(
         family=family,
         seed=seed,
-        nodes=_nodes(rng, ranks),
-        settings=_settings(rng, seed, ranks),
+        nodes=draw_nodes(rng, ranks),
+        settings=draw_settings(rng, seed, ranks),
         forest=forest,
-        conditions=Conditions() if family == "calm" else _nasty(rng, ranks),
+        conditions=Conditions() if family == "calm" else draw_nasty(rng, ranks),
         seed_at_s=rng.choice((0.0, 0.0, 0.003)),
         fetch_s=rng.choice((0.0, 0.0001, 0.01)),
         notice_every=rng.choice((0, 1, 3)),

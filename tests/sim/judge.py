@@ -18,6 +18,7 @@ import msgspec
 from pcircle.circle import Engine
 from pcircle.circle.invariants import check_job, check_rank
 from pcircle.errors import PcircleError, worst
+from pcircle.testing.violation import Violation
 from pcircle.transport._sim import Network
 from pcircle.walk.walker import Walker
 from tests.sim.cases import Case, draw
@@ -29,10 +30,6 @@ from tests.sim.walking import WalkerType, WalkPlayer
 from tests.sim.work import Result, expected
 
 EngineType = type[Engine[Any, Any]]
-
-
-class Violation(AssertionError):
-    """A run broke a promise; the message says which, and how to play it again."""
 
 
 class Run:

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from pcircle.circle import Engine
+from pcircle.testing import Violation
 from pcircle.walk.walker import Walker
 from tests.sim import mutants, walk_mutants
 from tests.sim.cases import Case, draw
-from tests.sim.judge import EngineType, Violation, play
+from tests.sim.judge import EngineType, play
 from tests.sim.walking import CopyModel
 
 SEEDS = 3000

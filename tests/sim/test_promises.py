@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from pcircle.circle import Settings
+from pcircle.testing.drawing import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
-from tests.sim.cases import POLICIES, AbortAt, Case
+from tests.sim.cases import AbortAt, Case
 from tests.sim.judge import Run, play
 from tests.sim.work import Forest, Item
 

@@ -10,8 +10,9 @@ from itertools import product
 
 import pytest
 
+from pcircle.testing.drawing import POLICIES
 from tests.sim.__main__ import main
-from tests.sim.cases import FAMILIES, POLICIES, draw
+from tests.sim.cases import FAMILIES, draw
 from tests.sim.judge import play, search
 from tests.sim.seeds import part_of
 

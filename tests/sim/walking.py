@@ -8,7 +8,7 @@ That much is a model. The walk itself, its items, slots, opens and joins are the
 
 Virtual time passes between any two of these steps, and with it messages, epochs and aborts. As
 the walk is no generator, each item has a thread of its own, that runs while the simulation waits
-for it, and waits while the simulation runs: see `stepwise`.
+for it, and waits while the simulation runs: see `pcircle.testing.stepwise`.
 
 What is not here: lists (`Portion`, posts), names of inodes that have several, large files.
 """
@@ -39,6 +39,7 @@ from pcircle.circle.messages import (
     Work,
 )
 from pcircle.runtime import Context
+from pcircle.testing.stepwise import Stepwise
 from pcircle.walk.items import Batch, Place, Tree, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -46,7 +47,6 @@ from pcircle.walk.walker import Scope, Walker
 from tests.sim.cases import Case
 from tests.sim.driver import Player, Record
 from tests.sim.grove import Clock, Directories, Grove
-from tests.sim.stepwise import Stepwise
 from tests.sim.work import NOTHING, Result, merge, own_result
 
 WalkerType = type[Walker[Any]]

@@ -1,4 +1,4 @@
-"""A call that can be left in its middle and gone on with later, however deep it is by then.
+"""A call that can be left in its middle and continued later, however deep it is by then.
 
 It has a thread of its own, which never runs beside its owner: one of the two always waits for the
 other. So what it does comes in one order, and a seed is still one run.
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 
-class _Ended(BaseException):
-    """The job is over, and nobody waits for this item."""
+class Ended(BaseException):
+    """The job is over, and nobody waits for this call."""
 
 
 class Stepwise:
-    """A call that can be left and gone on with: on a thread that never runs beside its owner."""
+    """A call that can be left and continued: on a thread that never runs beside its owner."""
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[Any], None]) -> None:
         self._work = work
@@ -47,12 +47,12 @@ class Stepwise:
     def pause(self, wait_s: float) -> None:
         """On its thread: have the simulation go on for so long."""
         if self._over:
-            raise _Ended
+            raise Ended
         self._wait_s = wait_s
         self._back.release()
         self._turn.acquire()
         if self._over:
-            raise _Ended
+            raise Ended
 
     def close(self) -> None:
         """Leave it for good."""
@@ -66,7 +66,7 @@ class Stepwise:
         self._turn.acquire()
         try:
             self._value = self._work()
-        except _Ended:
+        except Ended:
             pass
         except BaseException as error:
             self._error = error

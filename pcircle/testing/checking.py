@@ -1,0 +1,214 @@
+"""A task, judged by many runs: see `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from pcircle.circle import Settings
+from pcircle.errors import Interrupted, StoppedEarly
+from pcircle.runtime.task import Task
+from pcircle.testing.diagnosis import diagnosed
+from pcircle.testing.playing import Case, Job, Run
+from pcircle.testing.violation import Violation
+from pcircle.testing.watch import Found, short
+
+if TYPE_CHECKING:
+    import pytest
+
+R = TypeVar("R")
+
+_ENOUGH = 10  # runs of several ranks, in one of which a second one should have got an item
+
+
+def cases(
+    seeds: Iterable[int] = range(200),
+    ranks: Sequence[int] = (1, 2, 7),
+    *,
+    lost: int = 0,
+    interrupt: bool = False,
+) -> list[Case]:
+    """The cases of these seeds; each seed draws how many ranks there are.
+
+    >>> from pcircle import testing
+    >>> print(*testing.cases(range(3), ranks=(2, 5), lost=1), sep="\\n")
+    seed 0, 5 ranks, 1 lost
+    seed 1, 2 ranks, 1 lost
+    seed 2, 5 ranks, 1 lost
+    """
+    return [
+        Case(seed, Random(f"ranks {seed}").choice(tuple(ranks)), lost, interrupt) for seed in seeds
+    ]
+
+
+def each(
+    seeds: Iterable[int] = range(20),
+    ranks: Sequence[int] = (1, 2, 7),
+    *,
+    lost: int = 0,
+    interrupt: bool = False,
+) -> pytest.MarkDecorator:
+    """For pytest: one test for each case, which the test gets as `case`.
+
+    >>> from pcircle import testing
+    >>> from examples.word_lengths import Lengths
+    >>> @testing.each(range(5), lost=1)
+    ... def test_lengths(case: testing.Case) -> None:
+    ...     testing.check_case(lambda: Lengths(["a", "bb"]), case, expected={1: 1, 2: 1})
+    """
+    import pytest
+
+    drawn = cases(seeds, ranks, lost=lost, interrupt=interrupt)
+    return pytest.mark.parametrize("case", drawn, ids=str)
+
+
+def check(
+    make: Callable[[], Task[Any, R]],
+    *,
+    expected: R | UnsetType | None = UNSET,
+    key: Callable[[R | None], object] | None = None,
+    seeds: Iterable[int] = range(200),
+    ranks: Sequence[int] = (1, 2, 7),
+    lost: int = 0,
+    interrupt: bool = False,
+    may_change: Collection[str] = (),
+    spreads: bool = True,
+) -> None:
+    """Run a task once for each seed, and raise Violation at the first run that is wrong.
+
+    `make` makes the task of each rank. Each run must end well and come to `expected`; without it,
+    to what the first run comes to, which has the fewest ranks. Where equal results may differ, as
+    lists in any order do, `key` says what is compared.
+
+    So many ranks are `lost`, and with `interrupt` all get SIGINT, at any moment: then the job ends
+    with 4 or 130 as documented, or well if it was over before. State that all ranks share must not
+    change, but what `may_change` names. `spreads`: in some run another rank than the first gets an
+    item.
+
+    >>> from pcircle import testing
+    >>> from examples.word_lengths import Lengths
+    >>> words = ["to", "be", "or", "not", "to", "be"]
+    >>> testing.check(lambda: Lengths(words), expected={2: 5, 3: 1}, seeds=range(20))
+    >>> testing.check(lambda: Lengths(words), seeds=range(20), lost=1)
+    """
+    drawn = cases(seeds, ranks, lost=lost, interrupt=interrupt)
+    if not drawn:
+        raise ValueError("no seeds")
+    judge = _Judge(make, key, may_change)
+    if isinstance(expected, UnsetType):
+        expected = judge.whole(Case(drawn[0].seed, min(ranks))).result
+    runs = [judge.run(case, expected) for case in drawn]
+    calm = not (lost or interrupt)
+    several = [run for run in runs if calm and run.case.ranks > 1 and any(run.items)]
+    if spreads and len(several) >= _ENOUGH and not any(any(run.items[1:]) for run in several):
+        text = (
+            f"no rank but the first got an item in {len(several)} runs of several ranks, with up "
+            f"to {max(run.items[0] for run in several):,} items in a run: have process() spawn "
+            "parts of a large item; or say spreads=False"
+        )
+        raise Violation(text)
+
+
+def check_case(
+    make: Callable[[], Task[Any, R]],
+    case: Case,
+    *,
+    expected: R | UnsetType | None = UNSET,
+    key: Callable[[R | None], object] | None = None,
+    may_change: Collection[str] = (),
+) -> Run[R]:
+    """Run one case and judge it, as `check` does; returns the run.
+
+    >>> from pcircle import testing
+    >>> from examples.word_lengths import Lengths
+    >>> run = testing.check_case(lambda: Lengths(["a", "bb"]), testing.Case(17, ranks=2))
+    >>> run.result
+    {1: 1, 2: 1}
+    """
+    judge = _Judge(make, key, may_change)
+    if isinstance(expected, UnsetType):
+        expected = judge.whole(Case(case.seed, 1)).result
+    return judge.run(case, expected)
+
+
+class _Judge:
+    """Says what is wrong with runs of one task."""
+
+    def __init__(
+        self,
+        make: Callable[[], Task[Any, Any]],
+        key: Callable[[Any], object] | None,
+        may_change: Collection[str],
+    ) -> None:
+        self._make, self._may_change = make, may_change
+        self._key: Callable[[Any], object] = key or (lambda result: result)
+
+    def whole(self, case: Case) -> Run[Any]:
+        """A run without faults, which others are held against."""
+        run = self._played(case)
+        if run.code:
+            self._wrong(run.case, self._why(run), run.error)
+        return run
+
+    def run(self, case: Case, expected: Any) -> Run[Any]:
+        """Any run."""
+        run = self._played(case)
+        if not (case.lost or case.interrupt):
+            self._ended_well(run, expected)
+            return run
+        allowed = {0}
+        if case.lost:
+            allowed.add(StoppedEarly.exit_code)
+        if case.interrupt:
+            allowed.add(Interrupted.exit_code)
+        if run.code not in allowed:
+            self._wrong(run.case, self._why(run), run.error)
+        if not run.code:
+            self._ended_well(run, expected)
+        late_s = run.seconds - (run.stopped_s or 0.0)
+        if late_s > Settings().final_deadline_s:
+            text = (
+                f"the job took {late_s:.0f} s to stop: an item that takes long must look at "
+                "context.stopping now and then, and return"
+            )
+            self._wrong(run.case, text)
+        return run
+
+    def _played(self, case: Case) -> Run[Any]:
+        try:
+            return Job(self._make, case, self._may_change).run()
+        except Found as found:
+            self._wrong(case, str(found), found.__cause__)
+            raise
+
+    def _ended_well(self, run: Run[Any], expected: Any) -> None:
+        if run.code:
+            self._wrong(run.case, self._why(run), run.error)
+        if self._key(run.result) != self._key(expected):
+            text = f"the result is {short(run.result)}, not {short(expected)}"
+            found = diagnosed(self._make, run.case, self._key, self._may_change)
+            self._wrong(run.case, "\n  ".join((text, *found)))
+
+    def _why(self, run: Run[Any]) -> str:
+        reasons = "; ".join(run.reasons) or f"{type(run.error).__name__}: {run.error}"
+        return f"the job ended with {run.code}: {reasons}"
+
+    def _wrong(self, case: Case, text: str, cause: BaseException | None = None) -> None:
+        raise Violation(f"{case}: {text}\nplay it again with: {self._again(case)}") from cause
+
+    def _again(self, case: Case) -> str:
+        name = getattr(self._make, "__qualname__", "make")
+        options = "".join(_options(case))
+        make = "make" if "<" in name else name
+        return f"pcircle.testing.play({make}, {case.seed}{options}, trace=print)"
+
+
+def _options(case: Case) -> Iterator[str]:
+    yield f", ranks={case.ranks}"
+    if case.lost:
+        yield f", lost={case.lost}"
+    if case.interrupt:
+        yield ", interrupt=True"

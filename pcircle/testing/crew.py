@@ -1,0 +1,212 @@
+"""The threads of one simulated rank: its main thread and its workers, in virtual time.
+
+Each is a `Stepwise`, so one of them runs at a time, and only until it waits: for a message, for a
+call, or because time passes. What it does in between takes no virtual time. In which order they go
+on follows from the times that were drawn, and from nothing else.
+
+While a job is played, `time.sleep`, `time.monotonic` and `time.perf_counter` are those of the
+virtual clock on these threads, and the machine's on all others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from math import inf
+from random import Random
+from typing import Any
+
+from pcircle.testing.stepwise import Stepwise
+from pcircle.transport._sim import SimTransport
+from pcircle.transport.contract import Delivery, Lost
+
+_TICK_S = 1e-6  # that anything takes at least, or a loop that waits for the clock would never end
+_FIRST_S = 1000.0  # what a clock says at the start; none begins with 0
+
+
+class Here(threading.local):
+    """Whose thread this is; None for those that are none of a simulation's."""
+
+    crew: Crew | None = None
+    number = 0  # of a worker
+    is_main = False
+
+
+class Fibre:
+    """One thread of a rank. `due_s` is when it goes on by itself."""
+
+    def __init__(self, steps: Stepwise) -> None:
+        self.steps = steps
+        self.due_s = 0.0
+        self.ended = False
+
+
+class Crew:
+    """The threads of one rank. `item_s` is what an item takes, on average.
+
+    `arrivals` are messages that the main thread has not taken yet.
+    """
+
+    def __init__(self, here: Here, transport: SimTransport, rng: Random, item_s: float) -> None:
+        self.here = here
+        self.transport = transport
+        self.arrivals: list[Delivery | Lost] = []
+        self._rng = rng
+        self._item_s = item_s
+        self._woken = False
+        self._due: list[tuple[float, int, Fibre]] = []
+        self._serial = 0
+        self._fibres: list[Fibre] = []
+        self._current: Fibre | None = None
+        self._main: Fibre | None = None
+        self._is_deaf = False  # the main thread sleeps
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time."""
+        return _FIRST_S + self.transport.now_s
+
+    # ---- for the network -------------------------------------------------------
+
+    def play(self, main: Callable[[], Any]) -> Generator[float | None, list[Delivery | Lost], Any]:
+        """The rank's program: its main thread, and what that begins."""
+        values: list[Any] = []
+        first = self._main = self.begin(lambda: values.append(main()), is_main=True)
+        try:
+            while True:
+                self._advance(first)
+                if first.ended:
+                    return values[0]
+                due_s = min(first.due_s, self._due[0][0] if self._due else inf)
+                arrivals = yield None if due_s == inf else max(0.0, due_s - self.now_s)
+                self.arrivals += arrivals
+                self._woken = self._woken or bool(arrivals)
+        finally:
+            self.close()
+
+    def _advance(self, main: Fibre) -> None:
+        """Let all go on that can at this time."""
+        while not main.ended:
+            if (self._woken and not self._is_deaf) or main.due_s <= self.now_s:
+                self._woken = False
+                main.due_s = self._step(main)
+            elif self._due and self._due[0][0] <= self.now_s:
+                fibre = heappop(self._due)[2]
+                self._push(fibre, self._step(fibre))
+            else:
+                return
+
+    def _step(self, fibre: Fibre) -> float:
+        """When it goes on by itself."""
+        self._current = fibre
+        wait_s = fibre.steps.step()
+        self._current = None
+        if wait_s is None:
+            fibre.ended = True
+            return inf
+        return self.now_s + max(wait_s, _TICK_S)
+
+    def _push(self, fibre: Fibre, due_s: float) -> None:
+        if due_s < inf:
+            self._serial += 1
+            heappush(self._due, (due_s, self._serial, fibre))
+
+    def close(self) -> None:
+        """The job is over, or the rank was killed: leave all threads for good."""
+        for fibre in self._fibres:
+            self._current = fibre
+            fibre.steps.close()
+        self._current = None
+        self._fibres.clear()
+
+    # ---- for threads -----------------------------------------------------------
+
+    def begin(self, work: Callable[[], None], number: int = 0, *, is_main: bool = False) -> Fibre:
+        """One more thread, which begins now."""
+
+        def run() -> None:
+            here = self.here
+            here.crew, here.number, here.is_main = self, number, is_main
+            work()
+
+        fibre = Fibre(Stepwise(run, lambda value: None))
+        self._fibres.append(fibre)
+        if not is_main:
+            self._push(fibre, self.now_s)
+        return fibre
+
+    def pause(self, wait_s: float) -> None:
+        """On any of the threads: let time pass."""
+        if self._current is not None:
+            self._current.steps.pause(wait_s)
+
+    def sleep(self, wait_s: float) -> None:
+        """On any of the threads: let time pass, whatever comes."""
+        self._is_deaf = self.here.is_main
+        self.pause(wait_s)
+        self._is_deaf = False
+
+    def linger(self, share: float = 1.0) -> None:
+        """On a worker: let a part of an item's time pass, perhaps none."""
+        if not self.here.is_main:
+            often = self._rng.random() < 0.5
+            self.pause(share * self._item_s * self._rng.expovariate(1.0) if often else 0.0)
+
+    def resume(self, fibre: Fibre) -> None:
+        """A thread that waits for ever goes on."""
+        self._push(fibre, self.now_s)
+
+    # ---- for the main thread ----------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the main thread look around."""
+        self._woken = True
+
+    def wait(self, timeout_s: float | None) -> None:
+        """On the main thread: until something comes."""
+        if not self.arrivals and not self._woken:
+            self.pause(inf if timeout_s is None else timeout_s)
+        self._woken = False
+
+    def taken(self) -> list[Delivery | Lost]:
+        """The messages that have come."""
+        arrivals, self.arrivals = self.arrivals, []
+        return arrivals
+
+
+@contextmanager
+def virtual_time(here: Here) -> Iterator[None]:
+    """The clocks of `time` are the simulation's on its threads."""
+    sleep, monotonic, perf_counter = time.sleep, time.monotonic, time.perf_counter
+
+    def slept(seconds: float) -> None:
+        crew = here.crew
+        sleep(seconds) if crew is None else crew.sleep(seconds)
+
+    def clock(real: Callable[[], float]) -> Callable[[], float]:
+        def told() -> float:
+            crew = here.crew
+            if crew is None:
+                return real()
+            if not here.is_main:
+                crew.pause(_TICK_S)
+            return crew.now_s
+
+        return told
+
+    changed: dict[str, Any] = {
+        "sleep": slept,
+        "monotonic": clock(monotonic),
+        "perf_counter": clock(perf_counter),
+    }
+    before = {name: getattr(time, name) for name in changed}
+    try:
+        for name, function in changed.items():
+            setattr(time, name, function)
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(time, name, function)

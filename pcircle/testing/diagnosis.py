@@ -1,0 +1,98 @@
+"""Why a result is wrong: the same run once more, with a closer look at the task's results."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pcircle.runtime.task import Task
+from pcircle.testing.playing import Case, Job
+from pcircle.testing.watch import Found, Watch, short
+
+_SCALARS = (int, float, complex, str, bytes, tuple, frozenset, type(None))
+
+
+class _Closer(Watch):
+    """Tries each merge the other way round, and remembers what was made and returned."""
+
+    key: Callable[[Any], Any] = staticmethod(lambda result: result)
+
+    def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
+        super().__init__(ranks, max_items, trace)
+        self.findings: dict[str, str] = {}
+        self._spawned: set[bytes] = set()
+        self._returned: dict[int, Any] = {}
+        self._last: dict[int, tuple[Any, Any]] = {}  # by task: what was merged before
+
+    def made(self, data: bytes, item: Any) -> None:
+        if data in self._spawned:
+            self.findings.setdefault("twice", f"two equal items were made: {short(item)}")
+        self._spawned.add(data)
+
+    def returned(self, value: Any) -> None:
+        if isinstance(value, _SCALARS):
+            return
+        if self._returned.get(id(value)) is value:
+            text = f"the same {type(value).__name__} is the result of several items: {short(value)}"
+            self.findings.setdefault("same", text)
+        self._returned[id(value)] = value
+
+    def merging(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+        try:
+            left, right = self._merged(task, a, b), self._merged(task, b, a)
+        except Exception:
+            return  # the job will end for it, or nobody can tell
+        if left != right:
+            self.findings.setdefault(
+                "order",
+                "the order of results matters: merge(a, b) is not merge(b, a)\n"
+                f"    merge({short(a)}, {short(b)}) = {short(left)}\n"
+                f"    merge({short(b)}, {short(a)}) = {short(right)}",
+            )
+        else:
+            self._grouped(task, a, b)
+
+    def _grouped(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+        """Whether (a, b), c is a, (b, c), with what was merged before."""
+        c = self._last.get(id(task))
+        self._last[id(task)] = _copy((a, b))
+        if c is None:
+            return
+        try:
+            left = self._merged(task, task.merge(*_copy((a, b))), c[0])
+            right = self._merged(task, a, task.merge(*_copy((b, c[0]))))
+        except Exception:
+            return
+        if left != right:
+            self.findings.setdefault(
+                "groups",
+                "the grouping of results matters: merge(merge(a, b), c) is not "
+                "merge(a, merge(b, c))\n"
+                f"    a = {short(a)}, b = {short(b)}, c = {short(c[0])}",
+            )
+
+    def _merged(self, task: Task[Any, Any], a: Any, b: Any) -> Any:
+        return self.key(task.merge(*_copy((a, b))))
+
+
+def _copy(values: Any) -> Any:
+    return pickle.loads(pickle.dumps(values))
+
+
+def diagnosed(
+    make: Callable[[], Task[Any, Any]],
+    case: Case,
+    key: Callable[[Any], Any],
+    may_change: Any,
+) -> Iterator[str]:
+    """What may be the reason for a wrong result, a sentence each."""
+    try:
+        if case.ranks > 1 and not (alone := Job(make, Case(case.seed, 1), may_change).run()).code:
+            yield f"one rank alone comes to {short(alone.result)}"
+        closer = type("_Keyed", (_Closer,), {"key": staticmethod(key)})
+        job = Job(make, case, may_change, watch_type=closer)
+        job.run()
+        yield from getattr(job.watch, "findings").values()  # noqa: B009
+    except Found as found:
+        yield str(found)

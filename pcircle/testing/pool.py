@@ -1,0 +1,145 @@
+"""A rank's workers and what they say, as the runtime has them, on threads in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+from pcircle.runtime.line import KEPT_BYTES, WorkerLine
+from pcircle.testing.crew import Crew, Fibre
+from pcircle.testing.stepwise import Ended
+from pcircle.workers.pool import Future, Pool
+
+T = TypeVar("T")
+
+_ROOM_S = 1e-4  # between looks whether there is room
+_Call = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+class SimPool(Pool):
+    """See `pcircle.workers.pool.Pool`: calls take a while to begin and to end."""
+
+    def __init__(self, crew: Crew, wake: Callable[[], None], threads: int = 1) -> None:
+        super().__init__(wake, threads)
+        self._crew = crew
+        self._pending: deque[_Call] = deque()
+        self._fibres: list[Fibre] = []
+        self._idle: deque[Fibre] = deque()
+        self._closing = False
+
+    @property
+    def number(self) -> int:
+        """On a worker: its number, from 0."""
+        return self._crew.here.number
+
+    @property
+    def native_ids(self) -> list[int | None]:
+        """None that the kernel could tell of."""
+        return []
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """See `Pool`."""
+        future: Future[T] = Future()
+        self.in_flight += 1
+        self._pending.append((future, function, args))
+        if self._idle:
+            self._crew.resume(self._idle.popleft())
+        elif len(self._fibres) < self.threads:
+            number = len(self._fibres)
+            self._fibres.append(self._crew.begin(lambda: self._serve(number), number))
+        return future
+
+    def close(self, patience_s: float) -> bool:
+        """See `Pool`."""
+        crew, until_s = self._crew, self._crew.now_s + patience_s
+        self._closing = True
+        while self._idle:
+            crew.resume(self._idle.popleft())
+        while (busy := self._busy()) and crew.now_s < until_s:
+            crew.pause(until_s - crew.now_s)
+        self._fibres.clear()
+        self._closing = False
+        return not busy
+
+    def _busy(self) -> bool:
+        return any(not fibre.ended for fibre in self._fibres)
+
+    def _serve(self, number: int) -> None:
+        crew = self._crew
+        while True:
+            while not self._pending:
+                if self._closing:
+                    self.wake()
+                    return
+                self._idle.append(self._fibres[number])
+                crew.pause(inf)
+            future, function, args = self._pending.popleft()
+            crew.linger()
+            value, error = None, None
+            try:
+                value = function(*args)
+            except Ended:
+                raise
+            except BaseException as caught:  # the owner decides what it means
+                error = caught
+            crew.linger()
+            self.say(self._settle, future, value, error)
+
+
+class SimLine(WorkerLine):
+    """See `WorkerLine`: time passes whenever an item says or asks something."""
+
+    crew: Crew
+    spawned: Callable[[Sequence[Any]], None]
+    holds: Counter[int]
+
+    def begin(self, crew: Crew, spawned: Callable[[Sequence[Any]], None]) -> SimLine:
+        """Have it know the rank's threads, and who is told what items make.
+
+        `holds` are those that were not ended, by ticket.
+        """
+        self.crew, self.spawned, self.holds = crew, spawned, Counter()
+        self.is_stopping = self._asked(self.is_stopping)
+        self.is_hungry = self._asked(self.is_hungry)
+        return self
+
+    def _asked(self, question: Callable[[], bool]) -> Callable[[], bool]:
+        def asked() -> bool:
+            self.crew.linger(0.25)
+            return question()
+
+        return asked
+
+    def spawn(self, ticket: int, items: Sequence[Any]) -> None:
+        """See `WorkerLine`."""
+        self.spawned(items)
+        while self._made.is_full and not self.crew.here.is_main:
+            self.crew.pause(_ROOM_S)
+        super().spawn(ticket, items)
+        self.crew.linger(0.5)
+
+    def post(self, ticket: int, rank: int, items: Sequence[Any]) -> None:
+        """See `WorkerLine`."""
+        self.spawned(items)
+        super().post(ticket, rank, items)
+        self.crew.linger(0.5)
+
+    def hold(self, ticket: int, epoch: int) -> None:
+        """See `WorkerLine`."""
+        self.holds[ticket] += 1
+        super().hold(ticket, epoch)
+        self.crew.linger(0.5)
+
+    def resume(self, ticket: int, items: Sequence[Any], value: Any, epoch: int) -> None:
+        """See `WorkerLine`."""
+        self.holds[ticket] -= 1
+        self.spawned(items)
+        super().resume(ticket, items, value, epoch)
+        self.crew.linger(0.5)
+
+    def _await_room(self) -> None:
+        outbox = self._outbox
+        while outbox.size_bytes > KEPT_BYTES and not self.is_stopping():
+            self.crew.pause(_ROOM_S)

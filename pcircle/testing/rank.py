@@ -1,0 +1,193 @@
+"""One rank of a simulated job: the runtime's own loop, on threads in virtual time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from random import Random
+from signal import SIGINT
+from typing import Any
+
+from pcircle.circle import Settings
+from pcircle.circle.instructions import Send
+from pcircle.errors import Defect
+from pcircle.runtime.defect import Tracebacks
+from pcircle.runtime.line import WorkerLine
+from pcircle.runtime.loop import Rank
+from pcircle.runtime.signals import Signals
+from pcircle.runtime.task import Context, Observer, Outcome, Task
+from pcircle.testing.crew import Crew
+from pcircle.testing.pool import SimLine, SimPool
+from pcircle.testing.watch import Inspector, Watch, described, short
+from pcircle.transport._sim import SimTransport
+from pcircle.transport.contract import Delivery, Lost
+from pcircle.workers.pool import Pool
+
+
+class Ears(Observer[Any]):
+    """Rank 0's observer: keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome[Any] | None = None
+        self.notices: list[Any] = []
+
+    def notice(self, source: int, values: Sequence[Any]) -> None:
+        self.notices += values
+
+    def conclude(self, outcome: Outcome[Any]) -> int:
+        self.outcome = outcome
+        return outcome.code
+
+
+class _Transport:
+    """The network as a thread sees it, which can wait in the middle of a call."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._inner: SimTransport = crew.transport
+        self.rank = self._inner.rank
+        self.size = self._inner.size
+        self.nodes = self._inner.nodes
+
+    def send(self, dest: int, payload: bytes) -> None:
+        self._inner.send(dest, payload)
+
+    def poll(self, timeout_s: float | None) -> list[Delivery | Lost]:
+        self._crew.wait(timeout_s)
+        return self._crew.taken()
+
+    def wake(self) -> None:
+        self._crew.wake()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def abort(self, exit_code: int) -> None:
+        self._inner.abort(exit_code)
+
+
+class _Mishaps(Tracebacks):
+    """Exceptions of the task: as a user is told of them, and the first as itself."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def explain(self, error: BaseException, doing: str) -> str:
+        self._watch.error = self._watch.error or error
+        return super().explain(error, doing)
+
+    def late(self, rank: int, reason: str, code: int) -> None:
+        """It is in the outcome, or another one is."""
+
+
+class SimRank(Rank):
+    """See `Rank`. `stopped_s` is when it gets SIGINT, None: never."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        task: Task[Any, Any],
+        settings: Settings,
+        ears: Ears | None,
+        watch: Watch,
+        rng: Random,
+    ) -> None:
+        self._crew, self._watch, self._rng = crew, watch, rng
+        self._items: dict[int, Any] = {}  # by ticket
+        super().__init__(_Transport(crew), task, settings, ears, mishaps=_Mishaps(watch))
+        self._inspector = Inspector(watch, self._codec)
+
+    def play(self, stopped_s: float | None) -> int:
+        """Work until all ranks agree to stop, on the rank's main thread; the exit code."""
+        crew = self._crew
+        signals = Signals(crew.wake)
+
+        def interrupt() -> None:
+            crew.pause(stopped_s or 0.0)
+            signals.pending = SIGINT
+            self._trace("is interrupted")
+            crew.wake()
+
+        if stopped_s is not None:
+            crew.begin(interrupt)
+        try:
+            code = self.run(signals)
+        except Defect as error:
+            self._watch.error = self._watch.error or error.__cause__
+            code = error.exit_code
+            crew.transport.abort(code)
+        self._trace(f"ends with {code}")
+        crew.transport.close()
+        return code
+
+    def _trace(self, text: str) -> None:
+        if self._watch.trace is not None:
+            self._watch.tell(self._crew.transport.now_s, self._transport.rank, text)
+
+    # ---- what a rank works with --------------------------------------------------
+
+    def _workers(self, threads: int) -> Pool:
+        return SimPool(self._crew, self._transport.wake, threads)
+
+    def _random(self) -> Random:
+        return self._rng
+
+    def _new_line(self) -> WorkerLine:
+        pool, engine = self._pool, self._engine
+        told = self._task.line_of, self._codec.encode_notice
+        stops = self._is_stopping
+        line = SimLine(pool, engine, self._perform, time.monotonic, stops, *told)
+        self._sim_line = line.begin(self._crew, self._spawned)
+        return line
+
+    def held(self) -> list[Any]:
+        """The items that are held."""
+        holds = self._sim_line.holds
+        return [self._items[ticket] for ticket, count in holds.items() if count > 0]
+
+    # ---- what it does --------------------------------------------------------------
+
+    def _spawned(self, items: Sequence[Any]) -> None:
+        if self._watch.trace is not None:
+            self._trace(f"spawns {', '.join(map(short, items))}")
+        self._inspector.made(items)
+
+    def _process(self, item: Any, context: Context[Any]) -> Any:
+        if self._stopping:
+            return None
+        self._watch.done(self._transport.rank)
+        self._items[context.ticket] = item
+        self._inspector.begun(item)
+        self._trace(f"processes {short(item)}")
+        value = super()._process(item, context)
+        self._trace(f"has processed {short(item)}: {short(value)}")
+        # Of an item that spawned, its own value goes nowhere but to its join.
+        if not (self._is_stopping() or (context.spawned and self._task.structured)):
+            self._inspector.ended(value)
+        return value
+
+    def _join(self, item: Any, own: Any, merged: Any, context: Context[Any]) -> Any:
+        self._trace(f"joins {short(item)}: {short(own)} and {short(merged)}")
+        spawned = context.spawned
+        value = super()._join(item, own, merged, context)
+        if context.spawned == spawned:
+            self._inspector.ended(value)
+        return value
+
+    def _undo(self, item: Any, own: Any) -> None:
+        self._trace(f"abandons {short(item)}")
+        super()._undo(item, own)
+
+    def _merge(self, a: Any, b: Any) -> Any:
+        self._watch.merging(self._task, a, b)
+        return super()._merge(a, b)
+
+    def _send(self, send: Send) -> None:
+        if self._watch.trace is not None:
+            self._trace(f"{described(send.message)} -> rank {send.dest}")
+        super()._send(send)
+
+    def _arrived(self, arrival: Delivery | Lost) -> None:
+        if isinstance(arrival, Lost):
+            self._trace(f"hears that rank {arrival.rank} is lost")
+        super()._arrived(arrival)

@@ -1,0 +1,128 @@
+"""State that all ranks of a simulated job share, and those of a real one don't.
+
+A rank of a real job is a process: what a task keeps in a class, in a global or in an object that
+all tasks were given exists once for each rank. In the simulator it exists once. A task that changes
+such state is right here and wrong there, so the change is what is looked for.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from pcircle.runtime.task import Task
+
+_IMMUTABLE = (int, float, complex, bool, str, bytes, tuple, frozenset, type(None), type, range)
+_CODE = (FunctionType, ModuleType, staticmethod, classmethod, property, type)
+_Look = Callable[[], Any]
+
+
+class SharedState:
+    """What the tasks of a job share, as it was when this was made."""
+
+    def __init__(self, tasks: Sequence[Task[Any, Any]], may_change: Collection[str]) -> None:
+        self._looks = dict(_of_instances(tasks))
+        for task in tasks[:1]:
+            self._looks.update(_of_class(type(task)))
+        for name in list(self._looks):
+            if name in may_change or name.rpartition(".")[2] in may_change:
+                del self._looks[name]
+        self._before = {name: _fingerprint(look) for name, look in self._looks.items()}
+
+    def changed(self) -> list[str]:
+        """The names of what is different now."""
+        return sorted(
+            name
+            for name, look in self._looks.items()
+            if self._before[name] is not None and _fingerprint(look) != self._before[name]
+        )
+
+
+def _fingerprint(look: _Look) -> bytes | None:
+    try:
+        return pickle.dumps(look())
+    except Exception:
+        return None  # nobody can tell
+
+
+def _of_instances(tasks: Sequence[Task[Any, Any]]) -> Iterator[tuple[str, _Look]]:
+    """Objects that an attribute of several tasks is."""
+    if len(tasks) < 2:
+        return
+    first, other = vars(tasks[0]), vars(tasks[1])
+    for name, value in first.items():
+        if value is other.get(name) and not isinstance(value, (*_IMMUTABLE, *_CODE)):
+            yield f"self.{name}", _same(value)
+
+
+def _of_class(kind: type) -> Iterator[tuple[str, _Look]]:
+    for each in kind.__mro__:
+        if each.__module__.partition(".")[0] in ("pcircle", "builtins", "typing", "abc"):
+            continue
+        for name, value in list(vars(each).items()):
+            if isinstance(value, FunctionType):
+                yield from _of_function(value, set())
+            elif not (name.startswith(("__", "_abc_")) or isinstance(value, _CODE)):
+                yield f"{each.__name__}.{name}", _attribute(each, name)
+
+
+def _of_function(function: FunctionType, seen: set[CodeType]) -> Iterator[tuple[str, _Look]]:
+    """Globals that it uses, what it has from around it, and its default values."""
+    if function.__code__ in seen:
+        return
+    seen.add(function.__code__)
+    for number, value in enumerate(function.__defaults__ or ()):
+        if not isinstance(value, (*_IMMUTABLE, *_CODE)):
+            yield f"default {number + 1} of {function.__qualname__}", _same(value)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # it is not there yet
+        yield from _of_value(name, value, _content(cell), seen)
+    module = function.__globals__
+    for name in _names(function.__code__):
+        if name in module:
+            look = _entry(module, name)
+            yield from _of_value(name, module[name], look, seen)
+
+
+def _of_value(
+    name: str, value: Any, look: _Look, seen: set[CodeType]
+) -> Iterator[tuple[str, _Look]]:
+    if isinstance(value, FunctionType):
+        if _is_users(value):
+            yield from _of_function(value, seen)
+    elif not isinstance(value, _CODE) and not isinstance(value, Task):
+        yield name, look
+
+
+def _is_users(function: FunctionType) -> bool:
+    top = (function.__module__ or "").partition(".")[0]
+    return top != "pcircle" and top not in sys.stdlib_module_names
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _same(value: Any) -> _Look:
+    return lambda: value
+
+
+def _content(cell: CellType) -> _Look:
+    return lambda: cell.cell_contents
+
+
+def _attribute(owner: type, name: str) -> _Look:
+    return lambda: vars(owner).get(name)
+
+
+def _entry(module: dict[str, Any], name: str) -> _Look:
+    return lambda: module.get(name)

@@ -1,0 +1,209 @@
+"""Looks over the shoulder of a task: what a real job would only show by chance.
+
+An item that can't be sent to another rank does no harm on the rank that made it, nor does one that
+is changed when it was spawned: until it is stolen. Here each is looked at when it is made.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle.circle import Message, Parcel
+from pcircle.circle.messages import (
+    Abort,
+    Ask,
+    Down,
+    Heard,
+    Notice,
+    Post,
+    Refuse,
+    Results,
+    Returns,
+    Token,
+    Up,
+    Wait,
+    Work,
+)
+from pcircle.runtime.task import Task
+from pcircle.runtime.wire import Codec
+
+MAX_STEPS = 1_000_000
+_MAX_SHOWN = 120
+
+_KINDS: dict[type, str] = {
+    Ask: "asks for work",
+    Refuse: "has no work to give",
+    Wait: "waits for work",
+    Returns: "sends results",
+    Results: "sends a result",
+    Notice: "tells notices",
+    Heard: "has heard the notices",
+    Token: "passes the token",
+    Down: "a round goes down",
+    Up: "a round goes up",
+    Abort: "has all stop",
+}
+
+
+def short(value: object) -> str:
+    """A value as text, cut where it is long."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def described(message: Message) -> str:
+    """A message in a trace."""
+    if isinstance(message, Work):
+        return f"sends {_counted(sum(map(len, message.groups)))}"
+    if isinstance(message, Post):
+        return f"posts {_counted(len(message.parcels))}"
+    return _KINDS[type(message)]
+
+
+def _counted(items: int) -> str:
+    return f"{items} item" if items == 1 else f"{items} items"
+
+
+class Found(Exception):
+    """Something is wrong with the task; the message says what."""
+
+
+class Watch:
+    """What all ranks of a run have done. With `trace` it is told line by line."""
+
+    def __init__(self, ranks: int, max_items: int, trace: Callable[[str], None] | None) -> None:
+        self.items = [0] * ranks
+        self.error: BaseException | None = None  # the first that left a method of the task
+        self.found: Found | None = None
+        self.trace = trace
+        self._max_items = max_items
+        self._steps = 0
+        self._total = 0
+
+    def tell(self, now_s: float, rank: int, text: str) -> None:
+        """One line of the trace."""
+        if self.trace is not None:
+            self.trace(f"{now_s:10.6f} rank {rank}: {text}")
+
+    def fail(self, text: str, cause: BaseException | None = None) -> None:
+        """The task breaks a rule; the first one counts."""
+        if self.found is None:
+            self.found = Found(text)
+            self.found.__cause__ = cause
+
+    def done(self, rank: int) -> None:
+        """A rank begins one more item."""
+        self.items[rank] += 1
+        self._total += 1
+        if self._total > self._max_items:
+            self.fail(f"more than {self._max_items:,} items: does an item spawn itself?")
+
+    def made(self, data: bytes, item: Any) -> None:
+        """An item was spawned; `data` is how it travels."""
+
+    def returned(self, value: Any) -> None:
+        """An item came to this, as the task has it."""
+
+    def merging(self, task: Task[Any, Any], a: Any, b: Any) -> None:
+        """Two results are about to be merged."""
+
+    def check(self, rank: int) -> None:
+        """After each step of a rank: end the run if something is wrong."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            self.fail(f"the job does not end: it has gone on for {MAX_STEPS:,} steps")
+        if self.found is not None:
+            raise self.found
+
+
+class Inspector:
+    """Looks at the items and results of one rank."""
+
+    def __init__(self, watch: Watch, codec: Codec) -> None:
+        self._watch = watch
+        self._codec = codec
+        self._made: dict[int, tuple[Any, bytes]] = {}  # items that were spawned here, by identity
+
+    def made(self, items: Sequence[Any]) -> None:
+        """These were spawned: each must arrive elsewhere as it is."""
+        for item in items:
+            data = self._sent("item", item, self._pack)
+            if data:
+                self._arrives("item", item, data, self._unpack)
+                self._made[id(item)] = item, data
+                self._watch.made(data, item)
+
+    def begun(self, item: Any) -> None:
+        """An item begins: it must be as it was when it was spawned."""
+        known = self._made.pop(id(item), None)
+        if known is None or known[0] is not item:
+            self.made([item])  # a seed
+            return
+        data = self._sent("item", item, self._pack)
+        if data and data != known[1] and (before := self._unpack(known[1])) != item:
+            self._watch.fail(
+                f"an item was changed after it was spawned: it was {short(before)}, and is "
+                f"{short(item)} when it begins. If it had been stolen before, it would not be"
+            )
+
+    def ended(self, value: Any) -> None:
+        """A result that may have to travel."""
+        self._watch.returned(value)
+        data = self._sent("result", value, self._pack_result)
+        if data:
+            self._arrives("result", value, data, self._unpack_result)
+
+    # ---- as messages have it ----------------------------------------------------
+
+    def _pack(self, item: Any) -> bytes:
+        return self._codec.pack([Parcel(item, None)])
+
+    def _unpack(self, data: bytes) -> Any:
+        return self._codec.unpack(data)[0].item
+
+    def _pack_result(self, value: Any) -> bytes:
+        return self._codec.encode(Results(0, value))
+
+    def _unpack_result(self, data: bytes) -> Any:
+        message = self._codec.message(data)
+        return message.value if isinstance(message, Results) else None
+
+    def _sent(self, what: str, value: Any, pack: Callable[[Any], bytes]) -> bytes:
+        try:
+            return pack(value)
+        except Exception as error:
+            text = f"{_an(what)} cannot be sent to another rank: {short(value)}: {error}"
+            self._watch.fail(text, error)
+            return b""
+
+    def _arrives(self, what: str, value: Any, data: bytes, unpack: Callable[[bytes], Any]) -> None:
+        try:
+            arrived = unpack(data)
+        except msgspec.ValidationError as error:
+            text = f"{_an(what)} is not of the type that the task says: {short(value)}: {error}"
+            self._watch.fail(text, error)
+            return
+        if arrived != value and _is_comparable(value):
+            self._watch.fail(
+                f"{_an(what)} changes on its way to another rank: {short(value)} arrives as "
+                f"{short(arrived)}. Say its type in class ...(Task[Item, Result]), or say none"
+            )
+
+
+def _an(what: str) -> str:
+    return f"an {what}" if what == "item" else f"a {what}"
+
+
+def _is_comparable(value: Any) -> bool:
+    """Whether copies of it are equal to it."""
+    try:
+        return bool(pickle.loads(pickle.dumps(value)) == value)
+    except Exception:
+        return False
