@@ -190,6 +190,29 @@ def test_a_list_feeds_the_other_tools(tmp_path: Path) -> None:
     assert len(below(top)) > 5
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%p %P %f %h %H %d %y %d%% 100%%\\n",
+        "%p %s %b %k %i %n %U:%u %G:%g %m %M %T@ %A@ %C@ %TY-%Tm-%Td %TT\\n",
+        "no directive, %% alone\\n",
+        "%10s|%-12f|%#m %p\\n",
+    ],
+)
+def test_formats_of_many_names_at_once(tree: bytes, form: str) -> None:
+    """As find has them, of directories that are small and large, by all ways to write a PATH."""
+    starts = (".", "", f"{os.fsdecode(tree)}//")
+    for start in starts if "%h" in form else starts[:1]:
+        for words in (
+            (),
+            ("-type", "f", "-size", "-2"),
+            ("(", "-type", "f", "-o", "-type", "l", ")"),
+        ):
+            arguments = [*([start] if start else []), *words, "-printf", form]
+            expected = b"\n".join(by_find(*arguments, cwd=tree))
+            assert b"\n".join(found(*arguments, cwd=tree)) == expected, arguments
+
+
 def test_json_and_csv_are_as_the_files_are(tree: bytes) -> None:
     formats = "%s %b %U %G %n %i %m\\n"
     expected = by_find(".", "-type", "f", "-printf", formats, cwd=tree)

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pcircle.ffind.evaluating.bulk import Bulk, bulk_of
 from pcircle.ffind.evaluating.compiling import needs_status
 from pcircle.ffind.evaluating.entry import Entry, Quit, Test
 from pcircle.ffind.evaluating.output import QUIT, Output
@@ -67,6 +68,15 @@ class Actions:
         if node not in self._made:
             self._made[node] = self._action(node)
         return self._made[node]
+
+    def bulk(self, node: Node) -> Bulk | None:
+        """What stands for an action where the text of many names is made at once, if that can be.
+
+        Terminals are given names in a form of their own.
+        """
+        if node.name != "printf" or node.args[0] != 0 or self.quoted:
+            return None
+        return bulk_of(bytes(node.args[1]))
 
     def _action(self, node: Node) -> Test:
         args: Any = node.args

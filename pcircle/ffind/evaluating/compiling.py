@@ -35,14 +35,16 @@ class Acting(Protocol):
     """Makes the functions of actions."""
 
     def action(self, node: Node) -> Test: ...
+    def bulk(self, node: Node) -> Any: ...
 
 
 class Compiled(NamedTuple):
     """What is done with entries of one kind.
 
     Names that the `filters` leave, and then the `columns` of their status, are handed to `each`; if
-    there is an `end` they are printed, each with that, and if `counts` counted. None of these:
-    nothing is done. `heavy`: entries are looked up, or more; with `looks` all that `each` gets.
+    there is an `end` they are printed, each with that, if `counts` counted, and with `bulk` that
+    makes the text of all. None of these: nothing is done. `heavy`: entries are looked up, or more;
+    with `looks` all that `each` gets.
     What can't be looked up as a column is handed to `slow`, behind the filters.
     """
 
@@ -54,6 +56,12 @@ class Compiled(NamedTuple):
     heavy: bool = False
     slow: Test | None = None
     looks: bool = False
+    bulk: Any = None
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether names are looked up as columns."""
+        return bool(self.columns) or (self.bulk is not None and self.bulk.looks)
 
 
 def compiled(
@@ -83,6 +91,10 @@ def compiled(
         return found._replace(end=b"\n" if rest.name == "print" else b"\0")
     if in_bulk and rest.name == "count":
         return found._replace(counts=True)
+    if in_bulk and kind in ("f", "l") and around.follow != "L":
+        bulk = acting.bulk(rest)
+        if bulk is not None:
+            return found._replace(bulk=bulk)
     return found._replace(each=function(rest, around, acting), looks=_looks(rest))
 
 

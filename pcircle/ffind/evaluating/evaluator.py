@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.ffind.evaluating.entry import Entry, Quit, Test
 from pcircle.ffind.language.nodes import Node, walk
+from pcircle.fs.scan import Listings
 from pcircle.fs.stats import CAPACITY, Failed
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -55,16 +58,17 @@ class Evaluator(EntryVisitor):
 
         self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
         self._whole = function(node, task.around, actions)
-        overlaps = bool(self._of_kind["f"].columns)
+        overlaps = self._of_kind["f"].by_columns
         self._some = CAPACITY if overlaps else _SOME
         self._light = not any(self._of_kind[kind].heavy for kind in ("f", "l", ""))
         # Directories whose status is needed are opened for that, as they will be anyway.
         self._enters = self._follows or self._of_kind["d"].heavy
         self.does_bare = not (self._deep or self._follows or self._counts) and (
-            self._light or bool(self._of_kind["f"].columns)
+            self._light or overlaps
         )
         self._entry = Entry(self._report, follow=self._follows)
         self._most_are_left = 0  # for so many blocks
+        self._listings = Listings()
         self._gathers = any(each.name == "execplus" and each.args[0] for each in walk(node))
         self._context: Any = None
 
@@ -85,6 +89,10 @@ class Evaluator(EntryVisitor):
             self.task.acts.tell(context)
         self.task.halt(context)
         self._context = self.task.context = None
+
+    def _on(self, status: os.stat_result) -> None:
+        """A directory of this status is next: in memory nothing waits for its entries."""
+        self.task.stats.waits = self._listings.of(status.st_dev).waits
 
     def _halted(self) -> bool:
         return bool(self.task.rank_part.halted) and not self._counts
@@ -175,7 +183,7 @@ class Evaluator(EntryVisitor):
         prefix = self._prefix(where.root, where.path) if plan.filters or plan.end else b""
         for choose in plan.filters:
             names = choose(names, prefix)
-        if plan.columns:
+        if plan.by_columns:
             return count - self._by_columns(where, plan, names, kind, fd)
         return count - self._done(where, plan, names, kind, fd) if names else count
 
@@ -187,6 +195,8 @@ class Evaluator(EntryVisitor):
             self.task.output.add(0, prefix + between.join(names) + plan.end)
         elif plan.counts:
             self.counters.matched += len(names)
+        elif plan.bulk is not None:
+            self._in_bulk(where, plan, names, kind, range(len(names)))
         elif plan.each is not None:
             return self._each(self._entry_in(where, fd, kind), plan.each, names, looks=plan.looks)
         return 0
@@ -218,10 +228,23 @@ class Evaluator(EntryVisitor):
                 self._most_are_left = _UNSEEN
             if places:
                 left = [some[place] for place in places]
-                lost += self._done(where, plan, left, kind, fd)
+                if plan.bulk is not None:
+                    self._in_bulk(where, plan, left, kind, places)
+                else:
+                    lost += self._done(where, plan, left, kind, fd)
             if self._halted():
                 break
         return lost
+
+    def _in_bulk(
+        self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
+    ) -> None:
+        """Have the text of names made at once; where they were looked up they have these places."""
+        prefix, start = self._prefix(where.root, where.path), where.root % len(self._plan.roots)
+        shown = self._plan.roots[start].shown
+        inside = In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
+        stats = self.task.stats if plan.bulk.looks else None
+        self.task.output.add(0, plan.bulk.text(inside, names, stats, places))
 
     def _each(
         self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
@@ -276,6 +299,9 @@ class Counting:
         if node.name == "prune":
             return _prune
         return lambda entry: True
+
+    def bulk(self, node: Node) -> None:
+        """No text is made."""
 
     def _delete(self, entry: Entry) -> bool:
         self._finder.counters.matched += 1

@@ -25,8 +25,8 @@ Of = Callable[[Entry, Any], bytes]
 _NS = 1_000_000_000
 _HALF_A_YEAR_S = 180 * 86400
 _SLOP_S = 3600
-_MODES, _USERS, _GROUPS = Modes(), users(), groups()
-_WITH_NS = "STX@+"
+MODES, USERS, GROUPS = Modes(), users(), groups()
+WITH_NS = "STX@+"
 _MISSING = b""
 _NAMES = {
     ord("\\"): b"\\\\", ord("\n"): b"\\n", ord("\b"): b"\\b", ord("\r"): b"\\r",
@@ -188,15 +188,15 @@ _OF_STATUS: dict[str, Of] = {
     "k": lambda entry, status: b"%d" % ((status.st_blocks + 1) // 2),
     "D": lambda entry, status: b"%d" % status.st_dev,
     "F": lambda entry, status: fs_type(status.st_dev),
-    "g": lambda entry, status: _GROUPS[status.st_gid],
+    "g": lambda entry, status: GROUPS[status.st_gid],
     "G": lambda entry, status: b"%d" % status.st_gid,
-    "u": lambda entry, status: _USERS[status.st_uid],
+    "u": lambda entry, status: USERS[status.st_uid],
     "U": lambda entry, status: b"%d" % status.st_uid,
     "i": lambda entry, status: b"%d" % status.st_ino,
     "n": lambda entry, status: b"%d" % status.st_nlink,
     "s": lambda entry, status: b"%d" % status.st_size,
     "l": _link_target,
-    "M": lambda entry, status: _MODES[status.st_mode],
+    "M": lambda entry, status: MODES[status.st_mode],
     "Y": _target_kind,
     "Z": _context,
 }
@@ -233,7 +233,7 @@ def _time_text(letter: str, kind: str) -> Text:
 def time_text(time_ns: int, kind: str) -> bytes:
     """A time as strftime's `kind` has it, with a fraction behind seconds, or by `@` and `+`."""
     second, ns = divmod(time_ns, _NS)
-    fraction = f".{ns:09d}0" if kind in _WITH_NS else ""
+    fraction = f".{ns:09d}0" if kind in WITH_NS else ""
     try:
         moment = time.localtime(second)
     except (OverflowError, OSError):
@@ -273,10 +273,10 @@ def long_line(now_ns: int) -> Text:
         return b"%9d %6d %b %3d %-8b %-8b %b %b %b\n" % (
             status.st_ino,
             (status.st_blocks + 1) // 2,
-            _MODES[mode],
+            MODES[mode],
             status.st_nlink,
-            _USERS[status.st_uid],
-            _GROUPS[status.st_gid],
+            USERS[status.st_uid],
+            GROUPS[status.st_gid],
             size,
             _listed_time(status.st_mtime_ns // _NS, now_s),
             name,
@@ -335,8 +335,8 @@ def json_line() -> Text:
             status.st_ctime_ns,
             status.st_atime_ns,
             f"{status.st_mode & 0o7777:04o}",
-            show(_USERS[status.st_uid]),
-            show(_GROUPS[status.st_gid]),
+            show(USERS[status.st_uid]),
+            show(GROUPS[status.st_gid]),
             status.st_uid,
             status.st_gid,
             status.st_nlink,
@@ -363,8 +363,8 @@ def csv_line() -> Text:
             status.st_blocks,
             b",".join(b"%d.%09d" % divmod(each, _NS) for each in times),
             status.st_mode & 0o7777,
-            show(_USERS[status.st_uid]).encode(),
-            show(_GROUPS[status.st_gid]).encode(),
+            show(USERS[status.st_uid]).encode(),
+            show(GROUPS[status.st_gid]).encode(),
             status.st_nlink,
             status.st_ino,
         )

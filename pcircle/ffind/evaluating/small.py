@@ -27,7 +27,7 @@ class SmallDirectories(Evaluator):
         if self._halted() or (self._max is not None and depth >= self._max):
             return names
         plan = self._of_kind["f"]
-        is_plain = not self._enters and plan.each is None and not plan.columns
+        is_plain = not self._enters and plan.each is None and plan.bulk is None and not plan.columns
         if is_plain and depth + 1 >= self._min:
             return self._bare_names(above, names, directory_fd, plan)
         rest: list[bytes] = []
@@ -119,6 +119,8 @@ class SmallDirectories(Evaluator):
         if files is None:
             return False
         opened.path = join_path(above.path, name)
+        if status is not None:
+            self._on(status)
         if status is not None and depth_of(opened.path) >= self._min:
             entry = self._entry_in(above, require(above.leases)[0].fd, "d")
             entry.begin(name)
