@@ -36,6 +36,7 @@ def follow(self, *arguments, **options):
     _init(self, *arguments, **options)
 directories.Directories.__init__ = follow
 """
+_REFUSED = 2
 SECRET = b"the content of a file that is nobody's business"
 OWN, LARGE = b"the victim's own", b"the victim's large one"
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -165,7 +166,9 @@ def _secrets(place: bytes) -> list[str]:
 class Tool(NamedTuple):
     """A tool that copies: its package, its options, some of which each round has, and those that
     all have; ``@`` in them is the place. `prepare` makes what it needs besides in a place, and says
-    in which directories there something is swapped. It may end with these `codes`.
+    in which directories there something is swapped. It may end with these `codes`. `told` is what
+    it must say with some options, so that they were not without effect; after an interruption they
+    may be.
     """
 
     package: str
@@ -173,6 +176,7 @@ class Tool(NamedTuple):
     always: Sequence[str]
     prepare: Callable[[bytes, Sequence[str]], Sequence[bytes]] = lambda *_: (b"copy", b"source")
     codes: Sequence[int] = (0, 1, 3)
+    told: Callable[[Sequence[str]], bytes] = lambda _: b""
 
 
 COPY = Tool("pcircle.fcp", OPTIONS, ("-T",))
@@ -195,16 +199,19 @@ def play(
     resuming = ["--resume", "--checkpoint-interval", "0.05"]
     checkpoint = resuming if interrupted else ["--no-checkpoint"]
     typed = [option.replace("@", os.fsdecode(place)) for option in options]
-    arguments = [*typed, "--chunksize", "4M", "-q", *checkpoint, *tool.always]
+    said = b"" if interrupted or hook else tool.told(options)
+    quiet = ["--progress=never"] if said else ["-q"]
+    arguments = [*typed, "--chunksize", "4M", *quiet, *checkpoint, *tool.always]
     line = command(launcher, [*arguments, place + b"/source", place + b"/copy"], (tool.package,))
     line = hooked(line, hook, f"{tool.package}.cli")
     attack = Attack(seed, partial(_pairs, place, sides), 0.02, partial(_replace_temporaries, place))
     killed = partial(_begin_and_kill, line, rng.random() * 0.6) if interrupted else _nothing
     finished, swaps = fought(line, attack, killed)
-    said = finished.stderr.decode(errors="replace")[-2000:]
-    told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {said}"
+    text = finished.stderr.decode(errors="replace")[-2000:]
+    told = f"seed {seed}, {launcher}, {' '.join(options)}: {finished.returncode}, {text}"
     if not hook:
         assert finished.returncode in tool.codes, told
+        assert finished.returncode == _REFUSED or said in finished.stderr, told
     escapes = [f"{told}: {each}" for each in _secrets(place)]
     escapes += changes(told, before, portrait(place + b"/victim"))
     for name in os.listdir(place):

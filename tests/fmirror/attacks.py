@@ -111,7 +111,12 @@ def _trees(place: bytes, options: Sequence[str]) -> list[bytes]:
     return made
 
 
-MIRROR = Tool("pcircle.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3))
+def _told(options: Sequence[str]) -> bytes:
+    """That a manifest stands for the target."""
+    return b"the target is not read:" if "@/manifest" in " ".join(options) else b""
+
+
+MIRROR = Tool("pcircle.fmirror", OPTIONS, ("--allow-foreign",), prepare, (0, 1, 2, 3), _told)
 
 
 if __name__ == "__main__":
