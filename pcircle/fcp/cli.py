@@ -50,18 +50,26 @@ Examples:
 
 
 # Who types one of these wants a mirror.
-_DELETING = (
-    "--delete",
+_OF_MIRRORS = (
+    "--backup-dir",
+    "--compare-dest",
+    "--copy-dest",
     "--del",
+    "--delete",
     "--delete-after",
     "--delete-before",
+    "--delete-delay",
     "--delete-during",
+    "--delete-excluded",
+    "--link-dest",
+    "--max-delete",
     "--mirror",
+    "--remove-source-files",
 )
 
 
 def _add(p: Parser) -> None:
-    p.elsewhere = dict.fromkeys(_DELETING, "fmirror makes one directory what another is")
+    p.elsewhere = dict.fromkeys(_OF_MIRRORS, "fmirror makes one directory what another is")
     _add_what(p)
     add_filters(p, "SRC")
     add_safety(p)

@@ -27,17 +27,18 @@ from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
 _OPTIONS = (
-    "archive", "checksum", "chmod", "chown", "ctime", "delete", "existing", "groupmap",
-    "ignore_existing", "ignore_times", "modify_window", "numeric_ids", "preserve", "reflink",
-    "size_only", "sparse", "state_dir", "strict_operands", "stripe", "update", "usermap",
+    "archive", "checksum", "chmod", "chown", "copy_dest", "ctime", "delete", "existing", "groupmap",
+    "ignore_existing", "ignore_times", "link_dest", "modify_window", "numeric_ids", "preserve",
+    "reflink", "reflink_dest", "size_only", "sparse", "state_dir", "strict_operands", "stripe",
+    "update", "usermap",
 )  # fmt: skip
 """Options that a plan has, as they decide what becomes of an entry."""
 
-_CHOICE = ("delete_excluded", "protect", "one_file_system")
+_PATHS = ("copy_dest", "link_dest", "reflink_dest")
+_CHOICE = ("compare_dest", "delete_excluded", "protect", "one_file_system")
 _NEITHER = (
-    "backup_dir", "changed", "changed_from", "compare_dest", "copy_dest", "full_every", "keep",
-    "link_dest", "move", "moved", "reflink_dest", "remove_source_files", "signature",
-    "since_manifest", "snapshot",
+    "backup_dir", "changed", "changed_from", "full_every", "keep", "move", "moved",
+    "remove_source_files", "signature", "since_manifest", "snapshot",
 )  # fmt: skip
 _DEFAULTS = {"changed": "walk", "reflink": "auto", "sparse": "auto"}
 _SEPARATOR = b"\0\0"
@@ -84,6 +85,8 @@ def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[
     options = {name: _encoded(getattr(typed, name)) for name in _OPTIONS}
     if typed.state_dir is not None:
         options["state_dir"] = _encoded(os.path.abspath(typed.state_dir))
+    for name in _PATHS:
+        options[name] = _encoded([os.path.abspath(each) for each in getattr(typed, name) or []])
     more = {"known by": list(known_by), "options": options}
     roots = [Root(path, b"", path) for path in paths]
     return head("fmirror", roots, working_directory(), more)

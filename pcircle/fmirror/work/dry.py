@@ -161,6 +161,8 @@ class DryMirrorVisitor(DryVisitor):
                 self.counters.skipped += 1
                 self.counters.sized += 1
                 self.counters.linked += linked
+                if self._plans and linked:
+                    self._plan_made(where, name, fds)
                 return
             source, old, different = self._judge.entry(root, where.path, name, fds)
             if old is None and path in self._renamed:
@@ -202,6 +204,14 @@ class DryMirrorVisitor(DryVisitor):
             self._plan_step(root, path, steps.Step(here, there, word))
         if old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND:
             context.note([packed(root, [path])])
+
+    def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
+        """Plan what would be linked to another tree: it is made, whatever that has. OSError."""
+        source = os.stat(name, dir_fd=fds[0], follow_symlinks=False)
+        here, _, there = _marks(source, name, fds[1]).partition(b";")
+        self._plan_within(where.root, where.path)
+        step = steps.Step(here, there, steps.COPY)
+        self._plan_step(where.root, join_path(where.path, name), step)
 
     def _is_near(self, where: Where, name: bytes, source_fd: int, source: os.stat_result) -> bool:
         """Whether another tree has the content."""
