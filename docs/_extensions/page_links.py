@@ -1,7 +1,7 @@
 """Links of the pages, which are written so that they work where the sources are read, too.
 
-`` `the manual <fcp.rst>`_ `` is a link to a page, and to any other file one that loads it. Both are
-checked: a page or a file that does not exist is a warning.
+`` `the manual <fcp.rst>`_ `` is a link to a page, with ``#section`` behind it to a section of it,
+and to any other file one that loads it. All are checked: what does not exist is a warning.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
+from sphinx.util.logging import getLogger
+from sphinx.util.nodes import make_refnode
 
 # Pages at the root of the checkout, by the pages of the site that have their text.
 ROOT_PAGES = {"CONTRIBUTING": "contributing", "CHANGELOG": "changelog", "SECURITY": "security"}
+SECTION = "page-section"
+
+warn = getLogger(__name__).warning
 
 
 class PageLinks(SphinxTransform):
@@ -34,24 +40,55 @@ class PageLinks(SphinxTransform):
         here = posixpath.dirname(self.env.docname)
         inside = posixpath.normpath(posixpath.join(here, path.removeprefix("docs/")))
         name, kind = posixpath.splitext(inside)
+        name = ROOT_PAGES.get(posixpath.basename(name), name)
+        about: dict[str, Any] = {
+            "refdoc": self.env.docname,
+            "refwarn": True,
+            "reftarget": f"/{name}",
+        }
         if kind != ".rst":
-            made: nodes.Element = addnodes.download_reference(
-                "", reftarget="/" + inside, refdoc=self.env.docname, refwarn=True
-            )
+            about["reftarget"] = f"/{inside}"
+            made: nodes.Element = addnodes.download_reference("", **about)
         elif section:
-            made = nodes.reference("", refuri=uri)
-        else:
-            name = ROOT_PAGES.get(posixpath.basename(name), name)
             made = addnodes.pending_xref(
-                "", reftype="doc", refdomain="std", refexplicit=True, refwarn=True,
-                reftarget="/" + name, refdoc=self.env.docname,
-            )  # fmt: skip
+                "", reftype=SECTION, refdomain="", section=section, **about
+            )
+        else:
+            made = addnodes.pending_xref(
+                "", reftype="doc", refdomain="std", refexplicit=True, **about
+            )
         made += nodes.inline("", link.astext())
         made.source, made.line = link.source, link.line
         return made
 
 
+class SectionLinks(SphinxTransform):
+    """Links to sections of the same page lead to some."""
+
+    default_priority = 900
+
+    def apply(self, **_: Any) -> None:
+        for link in self.document.findall(nodes.reference):
+            uri = link.get("refuri", "")
+            if uri.startswith("#") and uri[1:] not in self.document.ids:
+                warn("no such section: %s", uri, location=link)
+
+
+def to_section(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
+) -> nodes.Element | None:
+    """The link to a section of another page; None if this is no such link, or there is none."""
+    name = node["reftarget"].removeprefix("/")
+    if node["reftype"] != SECTION or name not in env.found_docs:
+        return None
+    if node["section"] not in env.get_doctree(name).ids:
+        return None
+    return make_refnode(app.builder, node["refdoc"], name, node["section"], content)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """What Sphinx calls."""
     app.add_transform(PageLinks)
+    app.add_transform(SectionLinks)
+    app.connect("missing-reference", to_section)
     return {"parallel_read_safe": True}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import shlex
@@ -121,6 +123,19 @@ def test_every_command_line_is_accepted(page: Path) -> None:
                 parsed(tool, words)
             except UsageError as error:
                 pytest.fail(f"{page.name}:{block.line}: {tool} {words}: {error}", pytrace=False)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.rst"], ids=lambda page: page.name)
+def test_programs_in_literal_blocks_can_be_read(page: Path) -> None:
+    """What they import exists, and calls of tools have options that there are."""
+    for block in blocks(page):
+        if block.language or not re.match(r"(?:from|import) \w", block.text):
+            continue
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                missing = [each.name for each in node.names if not hasattr(module, each.name)]
+                assert missing == [], f"{page.name}:{block.line}"
 
 
 def test_what_is_not_run_has_a_reason() -> None:
