@@ -31,7 +31,7 @@ GROUPS = {
     "fsum": ["Signature", "Manifests", "Filters", "Safety", "Performance", "Output"],
     "fprof": ["Report", "Filters", "Safety", "Report formats", "Saved profiles", "Performance",
               "Output"],
-    "fbench": ["Measurement", "Performance", "Output"],
+    "fbench": ["Measurement", "Performance", "Trees for trials", "Output"],
     "ffind": ["Search", "Filters", "Safety", "Performance", "Output"],
     "frm": ["Removal", "Filters", "Safety", "Performance", "Output"],
     "fls": ["Entries", "Form", "Order", "Rows, in place of text", "Filters", "Safety",

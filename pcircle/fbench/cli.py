@@ -10,7 +10,9 @@ from pcircle.ui.arguments import Parser, add_transport, add_version
 
 USAGE = """\
 fbench [OPTION]... DIR
-       fbench papers [OPTION]... DIR"""
+       fbench papers [OPTION]... DIR
+       fbench make [OPTION]... DIR
+       fbench corrupt --made FILE [OPTION]... DIR"""
 
 DESCRIPTION = """\
 Measure the file system that holds DIR through the asynchronous layer: how fast
@@ -29,6 +31,9 @@ fbench papers measures what the papers on PXFS did (Snyder 2013; Yang and others
 2013): case1, case2, case3, sweep, latency, submission and continuation, on one
 client; small and large, on many. All but continuation have their block sizes.
 
+fbench make makes a tree by a seed in a new or empty DIR, and fbench corrupt
+writes wrong bytes into a copy of one; both print a record of what they did.
+
 Each client is a process: one, or --jobs, or the ranks of mpirun or srun, or
 --jobs for each of them.
 
@@ -38,7 +43,7 @@ error; 130 and 143 interrupted.
 Examples:
   fbench /scratch
   fbench --case random --block-size 16k --files 8 /scratch
-  fbench papers --blocks 20 /scratch
+  fbench make --seed 7 --shape files=500,names=odd --record made /tmp/tree
   mpirun -np 8 fbench --json result.json /scratch"""
 
 
@@ -64,6 +69,12 @@ def _add(p: Parser) -> None:
     add("--files", metavar="N", help="files per client (default: 4; papers: 5)")
     add("--blocks", metavar="N", help="blocks per file (default: 64; papers: 100)")
     add("--block-size", metavar="SIZE", default="1M", help="size of a block (default: 1M)")
+    add = p.add_argument_group("Trees for trials").add_argument
+    add("--seed", metavar="N", help="the same seed makes the same tree or damage (default: 0)")
+    add("--shape", metavar="LIST", help="files=1000,directories=100,depth=5,size=64k and others")
+    add("--made", metavar="FILE", help="the record of the tree that is to be corrupted")
+    add("--changes", metavar="N", help="files to corrupt (default: 10)")
+    add("--record", metavar="FILE", help="write the record there (default: standard output)")
     output = p.add_argument_group("Output")
     add = output.add_argument
     add("-q", "--quiet", action="store_true", help="report failures only")

@@ -111,8 +111,18 @@ class BenchProgram(ToolProgram):
         )
 
 
+TREES = ("make", "corrupt")
+
+
 def bench_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
+    if len(typed.operands) == 2 and typed.operands[0] in TREES:
+        from pcircle.fbench.trees import carry_out
+
+        return carry_out(typed.operands[0], typed)
+    for name in ("seed", "shape", "record", "made", "changes"):
+        if getattr(typed, name) is not None:
+            raise UsageError(f"--{name} is for fbench make DIR and fbench corrupt DIR")
     options = _options(typed)
     program = BenchProgram(options)
     try:

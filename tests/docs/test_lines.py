@@ -29,11 +29,12 @@ NOT_RUN = {
     "--group users": "needs a group of that name, and its membership",
     "fchmod --apply before": "needs the one above",
     "--changed=fs": "needs btrfs and root",
-    "fbench": "takes minutes, and has tests of its own",
+    "fbench /scratch": "takes minutes, and has tests of its own",
+    "fbench --": "takes minutes, and has tests of its own",
     "-user alice": "needs a user of that name",
 }
 # Two trees that differ, by the commands that say so.
-DIFFERENT = ("fdiff",)
+DIFFERENT = ("fdiff", "fsum --check copy.manifest")
 NAMES = ("a.txt", "b.h5", "c.nc", "d.log", "sub/e.tmp", "sub/deep/f")
 TREES = (
     "data", "data/project", "archive/data", "archive/run42", "backup/data", "backup/project",

@@ -25,6 +25,11 @@ complete -c fbench -l threads -d 'threads per client (default: adaptive)' -x
 complete -c fbench -l files -d 'files per client (default: 4; papers: 5)' -x
 complete -c fbench -l blocks -d 'blocks per file (default: 64; papers: 100)' -x
 complete -c fbench -l block-size -d 'size of a block (default: 1M)' -x
+complete -c fbench -l seed -d 'the same seed makes the same tree or damage (default: 0)' -x
+complete -c fbench -l shape -d 'files=1000,directories=100,depth=5,size=64k and others' -x
+complete -c fbench -l made -d 'the record of the tree that is to be corrupted' -r -F
+complete -c fbench -l changes -d 'files to corrupt (default: 10)' -x
+complete -c fbench -l record -d 'write the record there (default: standard output)' -r -F
 complete -c fbench -s q -l quiet -d 'report failures only'
 complete -c fbench -l json -d 'write the figures as JSON (-: standard output)' -r -F
 complete -c fbench -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F

@@ -1,0 +1,250 @@
+"""Trees by seed, for trials: a seed and a shape make the same tree, down to each byte and time.
+
+What was made is recorded, an entry a line of JSON, so that anybody can judge by it what a copy, a
+manifest or a comparison says. Nothing is made but in a directory that is new or empty, and nothing
+there is ever replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import socket
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pcircle import __version__
+from pcircle.errors import UsageError
+from pcircle.trusted import make_directory
+from pcircle.ui.names import show
+from pcircle.ui.values import invalid
+from pcircle.units import parse_size
+
+FORMAT = "fbench make 1"
+MAX_NUMBER = 10_000_000
+_PIECE_BYTES = 1 << 20
+_MAX_PATH_BYTES = 2048
+_NAMES = ("plain", "odd")
+_ODD = (b" ", b"\n", b"-r", b"\xff\xfe", "ü漢".encode(), b"\x1b[1m", b"'\"$(x)", b"\\", b"*?[a]")
+_LONGEST_NAME = 255
+_FIRST_S, _LAST_S = 1_000_000_000, 1_700_000_000  # of modification times
+_MODES = (0o644, 0o600, 0o640, 0o755)
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How many entries of each kind there are, how deep, how large, and how they are named.
+
+    Files have up to `size` bytes, small ones more often; `hardlinks` are further names of some of
+    them, `sparse` are among them.
+    """
+
+    files: int = 1000
+    directories: int = 100
+    depth: int = 5
+    size: int = 65_536
+    links: int = 20
+    fifos: int = 0
+    sockets: int = 0
+    hardlinks: int = 20
+    sparse: int = 10
+    names: str = "plain"
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the record. `path` is percent-encoded, as in error logs.
+
+    Of a file: `size`, `sha256`, and how many `names` it has; of a further name the first one is
+    `same_as`.
+    """
+
+    path: str
+    kind: str
+    size: int = 0
+    sha256: str = ""
+    names: int = 1
+    target: str = ""
+    same_as: str = ""
+    holes: bool = False
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line of a record."""
+
+    format: str
+    version: str
+    seed: int
+    shape: Shape
+
+
+def shape_of(text: str | None) -> Shape:
+    """The value of --shape: files=1000,size=1M. UsageError."""
+    given: dict[str, Any] = {}
+    for word in text.split(",") if text else ():
+        name, equals, value = word.partition("=")
+        if not equals or name not in Shape.__struct_fields__:
+            known = ", ".join(Shape.__struct_fields__)
+            raise invalid("--shape", word, f"must be NAME=VALUE; choose from {known}")
+        if name == "names":
+            if value not in _NAMES:
+                raise invalid("--shape", word, f"choose from {', '.join(_NAMES)}")
+            given[name] = value
+            continue
+        try:
+            number = parse_size(value) if name == "size" else int(value)
+        except ValueError as error:
+            raise UsageError(f"--shape: {error}") from None
+        if not 0 <= number <= (MAX_NUMBER if name != "size" else 1 << 40):
+            raise invalid("--shape", word, f"must be at most {MAX_NUMBER:,}")
+        given[name] = number
+    return Shape(**given)
+
+
+def prepare(folder: bytes) -> int:
+    """A directory to make a tree in, open. UsageError if there is something in it."""
+    try:
+        make_directory(folder)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"cannot make a tree in '{show(folder)}': {error.strerror}") from None
+    if os.listdir(fd):
+        os.close(fd)
+        raise UsageError(f"cannot make a tree in '{show(folder)}': it is not empty")
+    return fd
+
+
+def make(root_fd: int, seed: int, shape: Shape, record: Callable[[msgspec.Struct], None]) -> int:
+    """Make a tree in an open directory; how many entries. OSError if something can't be made."""
+    record(Header(FORMAT, __version__, seed, shape))
+    tree = _Tree(root_fd, random.Random(seed), shape)
+    count = 0
+    for line in tree.made():
+        record(line)
+        count += 1
+    return count
+
+
+class _Tree:
+    """A tree that is being made. All of its choices come from one generator, in a fixed order."""
+
+    def __init__(self, root_fd: int, dice: random.Random, shape: Shape) -> None:
+        self._root_fd = root_fd
+        self._dice = dice
+        self._shape = shape
+        self._folders = [b""]
+        self._number = 0
+
+    def made(self) -> Iterator[Made]:
+        """Make it, entry by entry."""
+        shape, dice = self._shape, self._dice
+        for _ in range(shape.directories):
+            yield self._folder()
+        files = [self._path("f") for _ in range(shape.files)]
+        sparse = set(dice.sample(range(shape.files), min(shape.sparse, shape.files)))
+        linked = dice.choices(range(shape.files), k=shape.hardlinks) if files else []
+        further = Counter(linked)
+        for number, path in enumerate(files):
+            yield self._file(path, 1 + further[number], holes=number in sparse)
+        for number in linked:
+            yield self._further(files[number])
+        for _ in range(shape.links):
+            yield self._link(files)
+        for kind, count in (("fifo", shape.fifos), ("socket", shape.sockets)):
+            for _ in range(count):
+                yield self._special(kind)
+        for path in reversed(self._folders):
+            self._date(path)
+
+    def _path(self, letter: str) -> bytes:
+        """A path that is free."""
+        dice = self._dice
+        folder = dice.choice(self._folders)
+        name = f"{letter}{self._number}".encode()
+        self._number += 1
+        if self._shape.names == "odd" and dice.random() < 0.5:
+            name = dice.choice(_ODD) + name
+            if dice.random() < 0.1 and len(folder) < _MAX_PATH_BYTES:
+                name = name.ljust(_LONGEST_NAME, b"x")
+        return folder + b"/" * bool(folder) + name
+
+    def _folder(self) -> Made:
+        path = self._path("d")
+        os.mkdir(path, 0o755, dir_fd=self._root_fd)
+        if path.count(b"/") + 1 < self._shape.depth:
+            self._folders.append(path)
+        return Made(path=text_of(path), kind="directory")
+
+    def _date(self, path: bytes) -> None:
+        when_s = self._dice.randrange(_FIRST_S, _LAST_S)
+        os.utime(path or b".", (when_s, when_s), dir_fd=self._root_fd, follow_symlinks=False)
+
+    def _file(self, path: bytes, names: int, *, holes: bool) -> Made:
+        dice = self._dice
+        size = int((self._shape.size + 1) ** dice.random()) - 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        digest = hashlib.sha256()
+        with open(os.open(path, flags, 0o600, dir_fd=self._root_fd), "wb") as file:
+            for begin in range(0, size, _PIECE_BYTES):
+                piece = dice.randbytes(min(_PIECE_BYTES, size - begin))
+                if holes and begin // _PIECE_BYTES % 2 == 0:
+                    piece = bytes(len(piece))  # as a hole has
+                    file.seek(len(piece), os.SEEK_CUR)
+                else:
+                    file.write(piece)
+                digest.update(piece)
+            file.truncate(size)
+            file.flush()
+            os.fchmod(file.fileno(), dice.choice(_MODES))
+        self._date(path)
+        return Made(
+            path=text_of(path), kind="file", size=size, sha256=digest.hexdigest(), names=names,
+            holes=holes and size > 0,
+        )  # fmt: skip
+
+    def _further(self, first: bytes) -> Made:
+        path = self._path("h")
+        fd = self._root_fd
+        os.link(first, path, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        return Made(path=text_of(path), kind="name", same_as=text_of(first))
+
+    def _link(self, files: Sequence[bytes]) -> Made:
+        path = self._path("l")
+        target = b"../" * path.count(b"/") + self._dice.choice([b"nowhere", *files[:1000]])
+        os.symlink(target, path, dir_fd=self._root_fd)
+        self._date(path)
+        return Made(path=text_of(path), kind="link", target=text_of(target))
+
+    def _special(self, kind: str) -> Made:
+        path = self._path("s")
+        if kind == "fifo":
+            os.mkfifo(path, 0o600, dir_fd=self._root_fd)
+        else:
+            _make_socket(path, self._root_fd)
+        self._date(path)
+        return Made(path=text_of(path), kind=kind)
+
+
+def _make_socket(path: bytes, root_fd: int) -> None:
+    """Leave the name of a socket. By its directory, since such names are short."""
+    holder, _, name = path.rpartition(b"/")
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(holder or b".", flags, dir_fd=root_fd)
+    try:
+        try:
+            os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=fd)
+        except PermissionError:  # where that is root's
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(b"/proc/self/fd/%d/%b" % (fd, name))
+    finally:
+        os.close(fd)
+
+
+def text_of(path: bytes) -> str:
+    """A path as a record has it: percent-encoded as in error logs."""
+    from pcircle.ui.errorlog import encode
+
+    return encode(path)
