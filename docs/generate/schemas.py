@@ -48,6 +48,7 @@ _DOCUMENTS: tuple[tuple[str, str, list[str], str, str], ...] = (
     ("fbcast", "fbcast --json", ["fbcast"], "pcircle.fbcast.report:Told", ""),
     ("fbench", "fbench --json", [], "pcircle.fbench.report:Report", ""),
     ("scale", "python -m pcircle.scale --json", [], "pcircle.scale.command:Document", ""),
+    ("doctor", "pcircle doctor --json", [], "pcircle.doctor.report:Report", ""),
     ("action", "A line of --json-lines", [], "pcircle.tool.actions:Action", ""),
     ("error", "A line of --error-log", [], "pcircle.tool.failures:LogLine", ""),
     ("copy-error", "A line of --error-log of fcp and fmirror", [],

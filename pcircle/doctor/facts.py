@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-Value: TypeAlias = "bool | int | float | str | list[str] | None"
+Value: TypeAlias = "bool | int | float | str | None"
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -165,6 +165,15 @@ def test_a_prediction_fits(run: Run, tmp_path: Path) -> None:
     _check("scale", json.loads((tmp_path / "scale.json").read_bytes()))
 
 
+@pytest.mark.parametrize("options", [[], ["--no-trials", "/nonexistent"]], ids=len)
+def test_a_report_fits(run: Run, tmp_path: Path, options: list[str]) -> None:
+    file = tmp_path / "doctor.json"
+    words = ["doctor", "--json", str(file), str(tmp_path), *options]
+    done = run([sys.executable, ROOT / "bin" / "pcircle", *words])
+    assert done.returncode == (1 if options else 0), done.stderr
+    _check("doctor", json.loads(file.read_bytes()))
+
+
 def test_they_are_those_of_the_types() -> None:
     """If this fails: python -m docs.generate"""
     made = {Path(name).stem: json.loads(text) for name, text in pages()}
@@ -173,4 +182,4 @@ def test_they_are_those_of_the_types() -> None:
 
 def test_every_schema_is_tried() -> None:
     tried = {each for run in RUNS.values() for each in run[2:] if each}
-    assert tried | {"fprof-stopped", "fsum-diff", "scale"} == set(SCHEMAS)
+    assert tried | {"fprof-stopped", "fsum-diff", "scale", "doctor"} == set(SCHEMAS)

@@ -44,8 +44,6 @@ def _below(path: bytes) -> list[bytes]:
         ("ext4", (), {"reflink": False, "xattr": True, "acl": True, "hard_links": True}),
         ("xfs", ("-m", "reflink=1"), {"reflink": True, "xattr": True, "acl": True}),
         ("btrfs", (), {"reflink": True, "btrfs_subvolume": True}),
-        ("vfat", (), {"reflink": False, "hard_links": False, "symbolic_links": False,
-                      "case_folding": True, "xattr": False, "time_unit_ns": 2 * 10**9}),
     ],
 )  # fmt: skip
 def test_file_systems_are_what_they_are(
@@ -62,8 +60,20 @@ def test_file_systems_are_what_they_are(
     assert {name: found[name] for name in expected} == expected
     assert {"reflink", "copy_file_range", "locks", "threads_that_paid"} <= found.keys()
     assert found["sendfile"] is True
-    assert found["o_tmpfile"] is (kind != "vfat")
+    assert found["o_tmpfile"] is True
     assert _below(path) == before
+
+
+def test_a_file_system_that_folds_names_and_cuts_times(run: Run, fuse: Mount) -> None:
+    """As FAT and CIFS do; and it has no clones."""
+    mounted = fuse(folding="case", times_ns=2 * 10**9)
+    whole, found = report(run, mounted.path)
+    assert found["case_folding"] is True
+    assert found["unicode_folding"] is False
+    assert found["time_unit_ns"] == 2 * 10**9
+    assert found["reflink"] is False
+    assert any("differ in case" in text for text in whole["advice"])
+    assert _below(mounted.backing) == []
 
 
 def test_a_path_that_may_not_be_written(run: Run, place: bytes) -> None:
