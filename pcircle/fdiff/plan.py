@@ -53,9 +53,11 @@ class Counters(TreeCounters):
     """Entries that differ, and that one side has alone; of those that differ, in what.
 
     `files` and the like are all that was looked at on either side, a pair counting once; `beside`
-    are directories that count although they are half of a pair of two kinds.
+    are directories that count although they are half of a pair of two kinds; `recalled` are files
+    that are read although they are offline.
     """
 
+    recalled: int
     different: int
     only_a: int
     only_b: int

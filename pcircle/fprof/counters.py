@@ -16,7 +16,8 @@ _HIGH_BITS = 48
 class Totals(Entries):
     """Counts of a rank, or of all. Times in microseconds.
 
-    `unreadable` are directories that are counted as such, but whose entries nobody knows.
+    `unreadable` are directories that are counted as such, but whose entries nobody knows,
+    `recalled` files of which a piece is read although they are offline.
     `bytes_high` are bytes in units of 2**48: on their way they are apart, since sparse
     files may have more than 64 bits tell.
     The worker's time goes to reading directories, to looking names up, and to adding
@@ -24,6 +25,7 @@ class Totals(Entries):
     """
 
     unreadable: int
+    recalled: int
     bytes: int
     bytes_high: int
     readdir_us: int

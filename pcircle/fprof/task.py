@@ -25,7 +25,7 @@ from pcircle.fs.directories import HOLDER, device_and_inode, inode_alone
 from pcircle.fs.stats import Stats, divide
 from pcircle.guards import require, require_type
 from pcircle.runtime import Context, PartedTask
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, Recalled
 from pcircle.walk.items import SINK_ITEMS, Batch, Gather, Tree
 from pcircle.walk.roots import open_roots
 from pcircle.walk.walker import Scope, Walker
@@ -42,7 +42,7 @@ _LIST_BYTES = 1 << 20  # of a list, that are divided at once
 class ProfileTask(PartedTask[Item, Done]):
     """One rank's part of a profile; with `first`, the part of it that another worker has."""
 
-    notice_type = Failure
+    notice_type = Failure | Recalled
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ProfileTask(PartedTask[Item, Done]):
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
             from pcircle.fprof.profile.looks import Looks  # most runs need none
 
-            self._looks = Looks(plan.facets, plan.pieces)
+            self._looks = Looks(plan.facets, plan.pieces, self.counters)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
         self._directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)

@@ -25,7 +25,7 @@ from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.scan import Block, FileSystem, Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.runtime import Context
-from pcircle.tool.failures import failure_of
+from pcircle.tool.failures import failure_of, shown_below, tell_recalls
 from pcircle.walk.items import Place, handed_back
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Visitor, Where
@@ -70,6 +70,14 @@ class ProfileVisitor(Visitor[Sum]):
         self._device = -1  # of the directory entered last
         self._system = FileSystem(tells=False, waits=True)
         self._devices: dict[int, int] = {}  # of roots, as this node has them
+
+    def begin(self, item: Any, context: Context[Any]) -> None:
+        """See `Visitor`."""
+        if self._looks is not None:
+            roots = self._plan.roots
+            tell_recalls(
+                self._looks.recalls, lambda root, path: shown_below(roots[root], path), context
+            )
 
     # ---- directories -----------------------------------------------------------
 

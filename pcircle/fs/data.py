@@ -48,7 +48,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pcircle.buffers import anonymous
 from pcircle.fs.directories import join_path
@@ -294,8 +294,10 @@ class Tiers:
         self._follow = follow
         self._types: dict[int, bytes | None] = {}  # by device
 
-    def is_offline(self, name: bytes, directory_fd: int, status: os.stat_result) -> bool:
+    def is_offline(self, name: bytes, directory_fd: int | None, status: Any) -> bool:
         """Whether the file of this name and status has to be fetched to be read.
+
+        Without a directory the name is a path.
 
         Lustre tells it by the layout, and one block at the most of what is released. Elsewhere a
         file counts as such that has no blocks, and more bytes than fit into an inode, where an
@@ -306,7 +308,7 @@ class Tiers:
         type_ = self._type_of(status.st_dev)
         if type_ == b"lustre":
             try:
-                path = b"/proc/self/fd/%d/%b" % (directory_fd, name)
+                path = name if directory_fd is None else _below(directory_fd, name)
                 return is_released(path, follow=self._follow)
             except OSError:
                 return False  # the tool will find out why
@@ -323,6 +325,10 @@ class Tiers:
         if device not in self._types:
             self._types[device] = type_of_device(device)
         return self._types[device]
+
+
+def _below(directory_fd: int, name: bytes) -> bytes:
+    return b"/proc/self/fd/%d/%b" % (directory_fd, name)
 
 
 class Recalling(Protocol):
@@ -348,8 +354,8 @@ class Recalls:
         """Whether a file of this directory may be offline."""
         return self._tiers.may_have(os.fstat(directory_fd).st_dev)
 
-    def see(self, name: bytes, directory_fd: int, status: os.stat_result) -> None:
-        """A file of this name and status is to be read."""
+    def see(self, name: bytes, directory_fd: int | None, status: Any) -> None:
+        """A file of this name and status is to be read; without a directory the name is a path."""
         if status.st_blocks > 1 or not self._tiers.is_offline(name, directory_fd, status):
             return
         self._counts.recalled += 1

@@ -125,6 +125,7 @@ class WholeTask(WalkTask[Item, bool]):
             done += 1
             self.counters.weight += item.weight
             full = os.path.join(self._plan.directory, here_dir, path)
+            self._files.read_from_list(path, context)
             try:
                 found = self._files.digest(full, None, FLAGS & ~os.O_NOFOLLOW)
             except FileNotFoundError:
@@ -169,6 +170,10 @@ class WholeFiles(Visitor[bool]):
     def begin(self, item: Any, context: Context[Any]) -> None:
         """See `Visitor`."""
         tell_recalls(self._recalls, self._plan.shown, context)
+
+    def read_from_list(self, path: bytes, context: Context[Any]) -> None:
+        """A file is next that a list names so."""
+        tell_recalls(self._recalls, lambda root, full: path, context)
 
     # ---- directories -----------------------------------------------------------
 
@@ -261,8 +266,7 @@ class WholeFiles(Visitor[bool]):
                 raise Trouble(SPECIAL, f"it is a {what}: only regular files have a checksum")
             if max_bytes is not None and before.st_size > max_bytes:
                 return None
-            if directory_fd is not None:
-                self._recalls.see(name, directory_fd, before)
+            self._recalls.see(name, directory_fd, before)
             at = 0
             while True:
                 if before.st_size > _PIECE_BYTES and not at % _AHEAD_BYTES:

@@ -65,6 +65,11 @@ def tell_recalls(
     recalls.tell = lambda root, path: context.note([Recalled(shown(root, path))])
 
 
+def shown_below(root: Root, path: bytes) -> bytes:
+    """The path of an entry below a root, or of the root that is a file, as the user knows it."""
+    return root.shown if root.name else os.path.join(root.shown, path)
+
+
 class Failing(Protocol):
     """The counters that a failure is counted in."""
 

@@ -100,6 +100,7 @@ READING = {
     "fsum": ["fsum", "TREE"],
     "fsum -o": ["fsum", "-o", "COPY", "TREE"],
     "fsum of files": ["fsum", "--format", "coreutils", "TREE"],
+    "fprof of pieces": ["fprof", "--compress=1000", "TREE"],
 }
 
 
@@ -124,8 +125,35 @@ def test_of_files_that_are_fetched_one_is_named_before(
     assert b"warning: '" + top + b"/inner/" in line
     assert b"--skip-offline" in line
     assert done.stderr.index(line) < done.stderr.index(b"3 offline files read")
-    document = json.loads(told.read_bytes())
-    assert (document["recalled"], document["offline"]) == (3, 0)
+    if tool != "fprof":
+        document = json.loads(told.read_bytes())
+        assert (document["recalled"], document["offline"]) == (3, 0)
+
+
+@pytest.mark.parametrize("words", [("fdiff", "-c"), ("fsum", "--check")], ids=" ".join)
+@pytest.mark.parametrize("size", [100_000, SIZE, 33 << 20])
+def test_offline_files_that_are_compared(
+    tree: tuple[bytes, bytes], tmp_path: Path, words: tuple[str, str], size: int
+) -> None:
+    """One of them is named, on the side on which it is, and all are counted."""
+    top, inner = tree
+    os.truncate(os.path.join(inner, OFFLINE), size)
+    copy = os.fsencode(tmp_path / "copy")
+    subprocess.run(["cp", "-a", "--sparse=never", top, copy], check=True)
+    path = os.path.join(top, b"inner", OFFLINE)
+    tool, option = words
+    given: list[str | bytes] = [option, top, copy]
+    if tool == "fsum":
+        listed = tmp_path / "list"
+        done = subprocess.run(["sha256sum", path], capture_output=True, check=True)
+        listed.write_bytes(done.stdout)
+        given = [option, os.fsencode(listed)]
+    command = [sys.executable, "-m", f"pcircle.{tool}", "-j2", "--progress=never"]
+    done = subprocess.run([*command, *given], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = [each for each in done.stderr.split(b"\n") if b"is offline" in each]
+    assert b"warning: '" + path + b"' is offline" in line
+    assert b"1 offline file read" in done.stderr
 
 
 @pytest.mark.parametrize("words", [READING[name] for name in READING if name != "fsum -o"])
@@ -140,8 +168,9 @@ def test_nothing_is_said_of_files_that_are_left_out(
     given = [paths.get(word, word) for word in more]
     done = subprocess.run([*command, "--skip-offline", *given], capture_output=True, check=True)
     assert b"is offline" not in done.stderr
-    document = json.loads(told.read_bytes())
-    assert (document["recalled"], document["offline"]) == (0, 1)
+    if tool != "fprof":
+        document = json.loads(told.read_bytes())
+        assert (document["recalled"], document["offline"]) == (0, 1)
 
 
 @pytest.mark.parametrize("words", READING.values(), ids=READING)

@@ -18,13 +18,15 @@ from pcircle.comparing.details import Details
 from pcircle.comparing.fields import CONTENT, KIND, LINKS, NOTHING, TARGET
 from pcircle.comparing.sides import Fds, of_side
 from pcircle.comparing.statuses import Comparer
-from pcircle.fdiff.plan import ONLY_B, DiffPlan, Large, Linked
+from pcircle.fdiff.plan import ONLY_A, ONLY_B, DiffPlan, Large, Linked
 from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
+from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
+from pcircle.tool.failures import shown_below, tell_recalls
 from pcircle.walk.items import handed_back
 from pcircle.walk.opened import Gathering
 from pcircle.walk.visitor import Names, Where
@@ -67,6 +69,7 @@ class Pairs:
         self._lone = lone
         self._comparer, self._details = means
         self._contents = Contents()
+        self._recalls = Recalls(counters), Recalls(counters)
         self._stats = stats
         self._identify = identify
         self.fail = fail
@@ -243,6 +246,15 @@ class Pairs:
         else:
             counters.special += 1
 
+    def _see(self, pair: Pair, fds: Fds, context: Context[Any]) -> None:
+        """Two files are to be read: tell if one of them is offline."""
+        roots, path = self._plan.roots, pair.path
+        sides = ((ONLY_A, pair.name, pair.a), (ONLY_B, pair.other or pair.name, pair.b))
+        for recalls, fd, (number, name, status) in zip(self._recalls, fds, sides, strict=True):
+            shown = shown_below(roots[number], path)
+            tell_recalls(recalls, lambda root, below, shown=shown: shown, context)  # type: ignore[misc]
+            recalls.see(name, fd, status)
+
     def _content(
         self, where: Where, pair: Pair, different: int, fds: Fds, context: Gathering[int]
     ) -> int | None:
@@ -252,6 +264,8 @@ class Pairs:
             return CONTENT
         if not a.st_size or (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):
             return NOTHING
+        if a.st_blocks <= 1 or b.st_blocks <= 1:
+            self._see(pair, fds, context)
         if a.st_size > LARGE_BYTES:
             self._counters.sized -= 1  # it counts when its own item begins
             context.spawn([Large(where.path, pair.name, where.place, where.slot, different)])

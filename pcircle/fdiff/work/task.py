@@ -27,7 +27,7 @@ from pcircle.fs.stats import Stats, divide
 from pcircle.guards import require_type
 from pcircle.runtime import Context, PartedTask
 from pcircle.tool.actions import Lines
-from pcircle.tool.failures import Failure
+from pcircle.tool.failures import Failure, Recalled
 from pcircle.tool.trees import EntryVisitor, Phase, TreeTask
 from pcircle.walk.items import Batch, Portion, Tree
 from pcircle.walk.roots import open_roots
@@ -43,7 +43,7 @@ class DiffTask(
 ):
     """A rank's part, or a thread's. Look-ups of one overlap where they take long."""
 
-    notice_type = Failure | Lines | Linked | Alone | Matched
+    notice_type = Failure | Recalled | Lines | Linked | Alone | Matched
     counters_type, visitor_type = Counters, DiffVisitor
     plan: DiffPlan
     doing = "compare"

@@ -8,15 +8,17 @@ from pcircle.fprof.profile.collect import Files
 from pcircle.fprof.profile.inspecting import Layouts, find_holes
 from pcircle.fprof.profile.model import Profile
 from pcircle.fprof.profile.sampling import Sampler
+from pcircle.fs.data import Recalling, Recalls
 
 
 class Looks:
     """What a rank has looked at, as far as it is not in the profile at once."""
 
-    def __init__(self, facets: Iterable[str], pieces: int) -> None:
+    def __init__(self, facets: Iterable[str], pieces: int, counts: Recalling) -> None:
         self._wanted = frozenset(facets)
         self._layouts = Layouts()
-        self._sampler = Sampler(pieces)
+        self.recalls = Recalls(counts)
+        self._sampler = Sampler(pieces, self.recalls)
 
     def look(self, directory_fd: int, files: Files, profile: Profile) -> None:
         """Look into files of a directory."""

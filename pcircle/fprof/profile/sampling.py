@@ -28,6 +28,7 @@ import xxhash
 from pcircle.buffers import aligned
 from pcircle.fprof.profile.collect import Files
 from pcircle.fprof.profile.model import Piece, Profile
+from pcircle.fs.data import Recalls
 
 PIECE_BYTES = 64 << 10
 METHOD = "zlib, level 1, pieces of 64 KiB"
@@ -53,10 +54,11 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """A rank's sample of up to `most` pieces."""
+    """A rank's sample of up to `most` pieces. Offline files that are read are `recalls`."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, recalls: Recalls | None = None) -> None:
         self._most = most
+        self._recalls = recalls
         self._lots: list[tuple[int, int, int]] = []  # a heap, the highest lot first
         self._drawn: set[int] = set()  # its lots
         self._bar = _LOTS
@@ -64,18 +66,23 @@ class Sampler:
 
     def look(self, directory_fd: int, files: Files) -> None:
         """Draw lots for the pieces of files, and read those of the lowest."""
+        if self._recalls is not None:
+            self._recalls.place = files.root, files.path
         columns = [files.column(name) for name in ("inode", "links", "mtime")]
         for place, (size, *identity) in enumerate(zip(files.sizes, *columns, strict=True)):
             if not size:
                 continue
             # By each of its names a file draws the same lots, which count once.
             seed = b"%d %d %d %d" % (size, *identity)
+            is_first = True
             for lot, piece in _drawn(seed, -(-size // PIECE_BYTES)):
                 if lot >= self._bar:
                     break
                 if lot not in self._drawn:
                     name = files.names[place]
-                    self._add(lot, self._read(directory_fd, name, piece * PIECE_BYTES, lot))
+                    offset = piece * PIECE_BYTES
+                    self._add(lot, self._read(directory_fd, name, offset, lot, is_first=is_first))
+                    is_first = False
 
     def sample(self) -> list[Piece]:
         """The pieces of the lowest lots."""
@@ -89,12 +96,16 @@ class Sampler:
         if len(self._lots) == self._most:
             self._bar = -self._lots[0][0]
 
-    def _read(self, directory_fd: int, name: bytes, offset: int, lot: int) -> Piece:
-        """A piece, compressed; of no bytes if it can't be read."""
+    def _read(
+        self, directory_fd: int, name: bytes, offset: int, lot: int, *, is_first: bool
+    ) -> Piece:
+        """A piece, compressed; of no bytes if it can't be read. The first of a file counts it."""
         count = 0
         with suppress(OSError):
             fd = os.open(name, _FLAGS, dir_fd=directory_fd)
             try:
+                if is_first and self._recalls is not None:
+                    self._recalls.see(name, directory_fd, os.fstat(fd))
                 count = os.preadv(fd, [self._piece], offset)
             finally:
                 os.close(fd)
