@@ -6,7 +6,7 @@ environment and files are those of docs/environment.rst that name the command.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import docutils.core
@@ -33,18 +33,41 @@ def pages() -> Iterator[tuple[str, str]]:
     page = roff.Page(manuals)
     for each in references():
         yield f"{each.command.name}.{SECTION}", "\n".join(_page(page, each)) + "\n"
+    yield f"pcircle.{SECTION}", "\n".join(_list_of_all()) + "\n"
 
 
-def _page(page: roff.Page, about: Reference) -> Iterator[str]:
-    name = about.command.name
+def _begun(name: str, summary: str) -> Iterator[str]:
     yield "'\\\" t"
     yield '.\\" Made from the parser and the manual by python -m docs.generate: edit these.'
     yield f'.TH {name.upper()} {SECTION} "" "pcircle {pcircle.__version__}" "User Commands"'
     yield ".nh"
     yield ".ad l"
     yield roff.heading("Name")
-    yield f"{roff.literal(name)} \\- {roff.escaped(about.command.summary)}"
+    yield f"{roff.literal(name)} \\- {roff.escaped(summary)}"
     yield roff.heading("Synopsis")
+
+
+def _list_of_all() -> Iterator[str]:
+    """The page of `pcircle`, which lists the commands."""
+    yield from _begun("pcircle", "parallel file tools")
+    yield roff.bold("pcircle")
+    yield roff.heading("Description")
+    yield "Lists the commands. Each has \\fB\\-\\-help\\fR, and a page of its own."
+    for each in references():
+        command = each.command
+        said = f"{roff.escaped(command.summary[0].upper() + command.summary[1:])}."
+        yield from roff.item(roff.bold(command.typed), [said])
+    yield roff.heading("See also")
+    yield _named(each.command.name for each in references())
+
+
+def _named(names: Iterable[str]) -> str:
+    return ",\n".join(f"\\fB{roff.literal(name)}\\fR(1)" for name in names)
+
+
+def _page(page: roff.Page, about: Reference) -> Iterator[str]:
+    name = about.command.name
+    yield from _begun(name, about.command.summary)
     yield ".nf"
     for usage in about.usage:
         words = usage.removeprefix(about.command.typed)
@@ -145,8 +168,7 @@ def _end(page: roff.Page, about: Reference) -> Iterator[str]:
     yield roff.heading("Examples")
     yield from roff.block("\n".join(about.examples))
     yield roff.heading("See also")
-    others = [each.command.name for each in references() if each is not about]
-    yield ",\n".join(f"\\fB{roff.literal(name)}\\fR(1)" for name in others)
+    yield _named(["pcircle", *(each.command.name for each in references() if each is not about)])
 
 
 def _of_command(page: roff.Page, section: nodes.section, name: str) -> Iterator[str]:

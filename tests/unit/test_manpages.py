@@ -22,8 +22,11 @@ every_command = pytest.mark.parametrize(
 EXPECTED = re.compile(r"missing date, using")
 
 
+MANUALS = ROOT / "share" / "man" / "man1"
+
+
 def _page(about: Reference) -> Path:
-    return ROOT / "share" / "man" / "man1" / f"{about.command.name}.1"
+    return MANUALS / f"{about.command.name}.1"
 
 
 def test_what_is_made_is_current() -> None:
@@ -58,15 +61,15 @@ def test_every_option_is_on_the_page_and_in_the_manual(about: Reference, run: Ru
     ] == []
 
 
-@every_command
+@pytest.mark.parametrize("name", ["pcircle", *(each.command.name for each in references())])
 @pytest.mark.parametrize("judge", ["mandoc", "groff"])
-def test_a_page_has_no_fault(about: Reference, run: Run, judge: str) -> None:
+def test_a_page_has_no_fault(name: str, run: Run, judge: str) -> None:
     command = shutil.which(judge)
     if command is None:
         pytest.skip(f"{judge} is not installed")
     options = {"mandoc": ["-T", "lint", "-W", "warning"]}
     default = ["-man", "-t", "-ww", "-z", "-T", "utf8", "-rLL=78n"]
-    done = run([command, *options.get(judge, default), _page(about)])
+    done = run([command, *options.get(judge, default), MANUALS / f"{name}.1"])
     said = (done.stdout + done.stderr).decode().splitlines()
     assert [line for line in said if not EXPECTED.search(line)] == []
 
