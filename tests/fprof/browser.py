@@ -118,9 +118,18 @@ class Browser:
             self.ask("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left",
                      clickCount=1)  # fmt: skip
 
-    def picture(self) -> bytes:
-        """A screenshot of the whole page, as PNG."""
-        taken = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Press a key, by its name in JavaScript."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        told: dict[str, Any] = {"key": key, "code": key, "modifiers": 8 * shift}
+        told["windowsVirtualKeyCode"] = codes[key]
+        self.ask("Input.dispatchKeyEvent", type="keyDown", text=text, **told)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **told)
+
+    def picture(self, *, whole: bool = True) -> bytes:
+        """A screenshot of the page, or of what the window shows of it, as PNG."""
+        taken = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(taken["data"])
 
     def ask(self, method: str, **parameters: Any) -> dict[str, Any]:

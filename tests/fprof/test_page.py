@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.fcp.running import TWO
 from tests.fprof.browser import Browser, find
 from tests.fprof.running import run_fprof
@@ -148,3 +149,121 @@ def test_it_fits_any_width_and_both_schemes(
         assert width == wide
         assert height > 600
         assert browser.trouble == []
+
+
+# What WCAG 2.1 asks for (AA): 4.5 for text.
+CONTRASTS = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_all_text_can_be_read(
+    made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser], dark: bool
+) -> None:
+    with browse(dark=dark) as browser:
+        browser.open(made[0])
+        for state in ("", "[data-choice=entries]", "#map > button.box"):
+            if state:
+                browser.click(state)
+            found = browser.value(CONTRASTS)
+            assert len(found) > 100
+            assert [each for each in found if each[0] < 4.5] == []
+        # And it is seen if there is some.
+        browser.value("document.documentElement.style.setProperty('--soft', '#808080')")
+        assert [each for each in browser.value(CONTRASTS) if each[0] < 4.5] != []
+
+
+def test_bars_are_seen_in_a_narrow_window(
+    made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
+) -> None:
+    with browse(wide=400) as browser:
+        browser.open(made[0])
+        bars = browser.value(
+            "[...document.querySelectorAll('td.bar i')].map(e => { const b ="
+            " e.getBoundingClientRect(); return [b.left, b.right, parseFloat(e.style.width)]; })"
+        )
+        assert len(bars) > 10
+        assert max(right for _, right, _ in bars) <= 400
+        assert min(right - left for left, right, share in bars if share == 100) >= 24
+        assert browser.value("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_click_on_an_inner_area_goes_there(
+    made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
+) -> None:
+    with browse() as browser:
+        browser.open(made[0])
+        root = browser.value("document.getElementById('map').dataset.path")
+        inner = "document.querySelector('#map > button.inner')"
+        name, value = browser.value(f"(e => [e.dataset.name, e.dataset.value])({inner})")
+        browser.click("#map > button.inner")
+        path = browser.value("document.getElementById('map').dataset.path")
+        assert path.startswith(root)
+        assert path.count("/") == root.count("/") + 2
+        assert path.endswith("/" + name)
+        assert browser.value("document.getElementById('map').dataset.value") == value
+        assert browser.trouble == []
+
+
+def test_keys_go_into_directories_and_back(
+    made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
+) -> None:
+    where = "document.getElementById('map').dataset.path"
+    focused = "document.activeElement.dataset.name || document.activeElement.tagName"
+    with browse() as browser:
+        browser.open(made[0])
+        root = browser.value(where)
+        for _ in range(40):
+            browser.press("Tab")
+            if browser.value("document.activeElement.matches('#map > button.box')"):
+                break
+        name = browser.value(focused)
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        assert browser.value(outline) == "solid"  # who sees where he is
+        assert name in browser.value("document.getElementById('tip').textContent")
+        browser.press("Enter")
+        assert browser.value(where) == f"{root}/{name}"
+        assert browser.value("document.activeElement !== document.body")
+        browser.press("Escape")
+        assert browser.value(where) == root
+        assert browser.value(focused) == name
+        assert browser.trouble == []
+
+
+def test_the_newest_files_are_listed(
+    made: tuple[Path, dict[str, Any]], browse: Callable[..., Browser]
+) -> None:
+    page, document = made
+    with browse() as browser:
+        browser.open(page)
+        shown = browser.value(
+            "[...[...document.querySelectorAll('section')].find(e => e.querySelector('h2')"
+            ".textContent === 'Newest files').querySelectorAll('tbody td:first-child')]"
+            ".map(e => e.textContent)"
+        )
+        assert shown == [row["path"] for row in document["top"]["newest"]]
+
+
+def test_pictures_of_the_manual(
+    made: tuple[Path, dict[str, Any]],
+    browse: Callable[..., Browser],
+    place: bytes,
+) -> None:
+    """As in docs/, which PCIRCLE_PICTURES=1 writes anew, of a tree that everybody has."""
+    page, writes = made[0], os.environ.get("PCIRCLE_PICTURES") == "1"
+    if writes:
+        page = Path(os.fsdecode(place), "share.html")
+        assert run_fprof(TWO, "-q", "--html", os.fspath(page), "/usr/share/doc").code == 0
+    for name, dark in (("fprof-page.png", False), ("fprof-page-dark.png", True)):
+        with browse(wide=1000, tall=960, dark=dark) as browser:
+            browser.open(page)
+            if dark:
+                browser.click("[data-choice=entries]")
+                browser.click("#map > button.box")
+                browser.value("scrollTo(0, 0)")
+            picture = browser.picture(whole=False)
+        kept = ROOT / "docs" / name
+        if writes:
+            kept.write_bytes(picture)
+        old = kept.read_bytes()
+        assert old[:8] == picture[:8] == b"\x89PNG\r\n\x1a\n"
+        assert old[16:20] == picture[16:20]  # as wide
