@@ -84,6 +84,20 @@ def test_memory_does_not_grow_with_the_tree(launcher: Launcher, vast_place: byte
 
 
 @pytest.mark.slow
+def test_memory_of_an_index_of_long_names(vast_place: bytes) -> None:
+    """All in one directory, so that shares of it are as large as shares can be."""
+    tree = vast_place + b"/tree"
+    os.mkdir(tree)
+    fd = os.open(tree, os.O_RDONLY)
+    for number in range(750_000):
+        os.mknod(b"%06d%b" % (number, b"n" * 234), dir_fd=fd)
+    os.close(fd)
+    document = profiled(TWO, "--save", vast_place + b"/kept", "--entries", tree)
+    assert document["counts"]["files"]["number"] == 750_000
+    assert max(rank["peak_rss_bytes"] for rank in document["ranks"]) < LIMIT_BYTES
+
+
+@pytest.mark.slow
 def test_memory_does_not_grow_with_hard_links(place: bytes) -> None:
     """Of 150,000 files with a name here and one elsewhere, so that none is ever complete."""
     if os.statvfs(place).f_favail < 400_000:
