@@ -76,7 +76,7 @@ from pcircle.guards import require
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # With fewer items waiting nothing is handed out early: what is, can't be stolen any more, and near
 # the end a job of many ranks waits for it.
-_AHEAD_FROM = 8
+_AHEAD_FROM = 16
 
 
 class Engine(Generic[I, R]):

@@ -66,5 +66,5 @@ class Policy(msgspec.Struct, frozen=True):
     mutual: bool = True
     combine_s: float = 0.25
     ahead: int = 1
-    ahead_from: int = 8
+    ahead_from: int = 16
     arity: int = 8
