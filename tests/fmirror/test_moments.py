@@ -73,6 +73,7 @@ _EVENTS = (
 
 pytestmark = [as_root, needs_rsync, needs_strace]
 _DRAWN = 10
+_MORE = tuple(range(100, 108)) if SOAK else ()  # seeds of more nights
 DURING = "--delete=during"
 Content = tuple[int, bytes]
 
@@ -164,7 +165,10 @@ def moments(place: bytes, log: Path, seed: int, word: str = "--delete") -> list[
 
 
 @pytest.mark.parametrize("signal", ["KILL", "INT"])
-@pytest.mark.parametrize(("seed", "word"), [(5, "--delete"), (6, "--delete"), (5, DURING)])
+@pytest.mark.parametrize(
+    ("seed", "word"),
+    [(5, "--delete"), (6, "--delete"), (5, DURING), *((seed, "--delete") for seed in _MORE)],
+)
 def test_a_signal_at_any_moment(
     place: bytes, tmp_path: Path, seed: int, word: str, signal: str
 ) -> None:
@@ -183,8 +187,10 @@ def test_a_signal_at_any_moment(
 
 @pytest.mark.parametrize("word", ["--delete", DURING])
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EACCES"])
-def test_a_failure_at_any_moment(place: bytes, tmp_path: Path, error: str, word: str) -> None:
-    seed = 8
+@pytest.mark.parametrize("seed", [8, *_MORE])
+def test_a_failure_at_any_moment(
+    place: bytes, tmp_path: Path, seed: int, error: str, word: str
+) -> None:
     for moment in moments(place, tmp_path / "calls", seed, word)[:: 1 if SOAK else 2]:
         source, target = night(place, seed)
         old, new = held(target), held(source)
@@ -226,11 +232,12 @@ def everything(place: bytes) -> set[bytes]:
 
 @pytest.mark.parametrize("error", [0, 5, 28, 13], ids=["KILL", "EIO", "ENOSPC", "EACCES"])
 @pytest.mark.parametrize("words", [[], ["--backup-dir"], ["--moved"], [DURING]], ids=str)
+@pytest.mark.parametrize("seed", [5, *_MORE])
 def test_any_change_of_any_thread(
-    place: bytes, tmp_path: Path, words: list[str], error: int
+    place: bytes, tmp_path: Path, seed: int, words: list[str], error: int
 ) -> None:
     """With a backup no content is ever lost, wherever it lies."""
-    seed, log = 5, tmp_path / "changes"
+    log = tmp_path / "changes"
     words = [
         os.fsdecode(b"%b=%b/old" % (word.encode(), place)) if "dir" in word else word
         for word in words

@@ -1,4 +1,4 @@
-"""`--plan` with `--link-dest` and the like: what other trees have when the plan is applied counts."""
+"""`--plan` with `--link-dest` and the like: what other trees have when it is applied counts."""
 
 from __future__ import annotations
 
