@@ -3,8 +3,9 @@
 XFS_IOC_BULKSTAT (Linux 5.3; structures and numbers are those of xfs_fs.h) tells the status of all
 inodes from a number on, in the order of the disk, and no names. Files that were made together have
 inodes next to each other. So a directory is listed with the inode of each name, and a call asks for
-hundreds of them, where each name would be a call of its own: half the time where nothing has to be
-read, and less where it has, as what a call needs is read at once. It takes root.
+hundreds of them, where each name would be a call of its own. In the kernel that takes 0.4 µs a file
+in place of 1; what is saved is spent here again to put names and inodes together, so it pays where
+inodes have to be read from a disk, which is done for many at once. It takes root.
 
 What it tells is of an inode, and by then a name may be another one's; and the size is what is on
 disk, which lags behind while data is being written. Both are only so of an inode whose change time
