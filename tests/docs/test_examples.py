@@ -68,7 +68,7 @@ def _script(page: Path, folder: Path) -> tuple[str, list[tuple[Block, str]]]:
         if block.language == "python":
             program = folder / f"{len(expected)}.py"
             program.write_text(block.text)
-            written = behind.text if behind is not None and behind.classes == "output" else ""
+            written = behind.text if behind is not None and behind.classes == "output" else "..."
             typed = [(f"{shlex.quote(sys.executable)} {shlex.quote(str(program))}", written)]
         else:
             typed = [(each.typed, each.written) for each in commands(block)]
