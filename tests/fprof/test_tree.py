@@ -19,8 +19,8 @@ from pcircle.fprof.reports.tree import FEWEST_ROWS, Terminal, lines_of, render, 
 from pcircle.ui.names import show
 from pcircle.ui.table import cell_width
 from tests import terminal
-from tests.conftest import SOAK
-from tests.fcp.running import ONE, TWO, Launcher, command
+from tests.conftest import ROOT, SOAK
+from tests.fcp.running import ONE, TWO, Launcher, Run, command
 from tests.fprof.running import FPROF, profiled, run_fprof, some_launchers
 from tests.fprof.test_saved import empty
 
@@ -314,3 +314,20 @@ def test_quiet_is_quiet(tree: bytes) -> None:
     with terminal.Terminal(90, 60) as window:
         assert window.run(fprof("-q", tree)) == 0
         assert window.screen().strip() == "ready>"
+
+
+def test_the_manual_shows_what_a_terminal_does(place: bytes) -> None:
+    """The example of the manual, on the tree that it makes."""
+    text = (ROOT / "docs" / "fprof.rst").read_text(encoding="utf-8")
+    shown = text.partition("    $ fprof tree\n")[2].partition("\n\n")[0]
+    commands = re.findall(r"^    \$ (fbench make .* tree)$", text, re.MULTILINE)
+    assert len(commands) == 1
+    with Run(None, *commands[0].split()[1:], program=("pcircle.fbench",), cwd=place) as run:
+        assert run.finish().code == 0
+    with terminal.Terminal(80, 42) as window:
+        words = ["sh", "-c", 'cd "$0"; exec "$@"', place, *fprof("--progress=never", "tree")]
+        assert window.run(words) == 0
+        screen = window.screen()
+    assert screen.lstrip("\n").partition("\n\n")[0].splitlines() == [
+        line.removeprefix("    ") for line in shown.splitlines()
+    ]
