@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-Value: TypeAlias = "bool | int | float | str | None"
+Value: TypeAlias = bool | int | float | str | None
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,7 +24,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("a fact is unknown for a reason")
 
 
-Facts: TypeAlias = "dict[str, Fact]"
+Facts: TypeAlias = dict[str, Fact]
 """By name; a name ends with the unit, if there is one."""
 
 
