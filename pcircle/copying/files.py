@@ -95,9 +95,9 @@ class Copier:
         source_fd: int,
         target_fd: int,
         stop: Callable[[], bool],
-        until_s: float,
+        enough: Callable[[], bool],
     ) -> tuple[int, Tally]:
-        """Copy regular files of one directory to another, until `stop` or past `until_s`.
+        """Copy regular files of one directory to another, until `stop` or `enough`.
 
         Returns how many were tried, and what was not copied of these.
         What is not plain, errors included, is begun again by `file`, which
@@ -124,7 +124,7 @@ class Copier:
                 if now > look_s:
                     self._counts.add_files(copied, copied_bytes)
                     copied = copied_bytes = 0
-                    if stop() or now > until_s:
+                    if stop() or enough():
                         break
                     self._look_s = look_s = now + _LOOK_EVERY_S
         finally:  # also when the job stops here, for want of space

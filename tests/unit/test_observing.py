@@ -109,7 +109,7 @@ def _copy(copier: Copier, source: Path, target: Path) -> list[bytes]:
     target.mkdir()
     names = sorted(os.listdir(os.fsencode(source)))
     with _opened(source, target) as (source_fd, target_fd):
-        count, tally = copier.files(names, source_fd, target_fd, bool, float("inf"))
+        count, tally = copier.files(names, source_fd, target_fd, bool, bool)
     assert count == len(names)
     assert tally.failed == []
     return names

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,8 @@ from pcircle.walk.visitor import Names, Where
 
 BATCH_S = 0.1
 """After so long what is left of a batch is handed back."""
+_WAITED_FOR_S = 0.01
+"""After so long, where somebody waits for work."""
 
 
 class _Names(NamedTuple):
@@ -74,7 +76,7 @@ class Entries:
         self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[Part]
     ) -> None:
         """Copy names of a directory, open on both sides; hand the rest back when it takes long."""
-        until_s = time.monotonic() + BATCH_S
+        enough = _enough(context)
         root, path, place = where.root, where.path, require(where.place)
         source_fd, target_fd = fds
         if names.specials and not self._plan.keep.special:
@@ -89,7 +91,7 @@ class Entries:
         if names.links or names.specials:
             linked, undone = self._copy_others(where, names, fds, context)
         files = names.files
-        tried, tally = self._copier.files(files, source_fd, target_fd, context.is_stopping, until_s)
+        tried, tally = self._copier.files(files, source_fd, target_fd, context.is_stopping, enough)
         done = files if tried == len(files) else files[:tried]
         if names.links or names.specials:
             done = [*names.links, *names.specials, *done]
@@ -230,7 +232,7 @@ class Entries:
 
     def singles(self, item: Singles, context: Gathering[Part]) -> None:
         """Copy roots that are not directories; hand the rest back when it takes long."""
-        until_s = time.monotonic() + BATCH_S
+        enough = _enough(context)
         self._sides.leave_mark(item.first)
         for number in range(item.first, item.end):
             finished = True
@@ -248,7 +250,7 @@ class Entries:
                 self._single_done(number, finished, before, context)
             self._counters.weight += item.weight * finished
             after = number + 1
-            if after < item.end and (context.stopping or time.monotonic() > until_s):
+            if after < item.end and (context.stopping or enough()):
                 middle = (after + item.end + 1) // 2
                 parts = [(after, middle), (middle, item.end)]
                 context.spawn([Singles(a, b, item.weight) for a, b in parts if a < b])
@@ -318,3 +320,14 @@ class Entries:
             if self._signer is not None:
                 self._signer.add_at(number, HOLDER, name=b"")
         return True
+
+
+def _enough(context: Gathering[Any]) -> Callable[[], bool]:
+    """Whether what is done of a batch since now is enough for one rank."""
+    begun_s = time.monotonic()
+
+    def enough() -> bool:
+        spent_s = time.monotonic() - begun_s
+        return spent_s > BATCH_S or (spent_s > _WAITED_FOR_S and context.is_hungry())
+
+    return enough
