@@ -99,7 +99,8 @@ def shape_of(text: str | None) -> Shape:
         except ValueError as error:
             raise UsageError(f"--shape: {error}") from None
         if not 0 <= number <= (MAX_NUMBER if name != "size" else 1 << 40):
-            raise invalid("--shape", word, f"must be at most {MAX_NUMBER:,}")
+            most = f"{MAX_NUMBER:,}" if name != "size" else "1T"
+            raise invalid("--shape", word, f"must be from 0 to {most}")
         given[name] = number
     return Shape(**given)
 

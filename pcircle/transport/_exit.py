@@ -23,7 +23,6 @@ __all__ = ["explain_escape", "flush_standard_streams", "let_go", "say", "wait_un
 
 _READ_WITHIN_S = 1.0
 _STANDARD = 3  # descriptors
-_MOST_DESCRIPTORS = 1 << 20
 
 
 def explain_escape(error: BaseException, rank: int) -> int:
@@ -65,7 +64,9 @@ def flush_standard_streams() -> None:
 def let_go(kept: int = -1) -> None:
     """Close all descriptors but one, if there are threads that may outlive this process's end.
 
-    One that hangs in the kernel keeps them open, and whoever reads a pipe to its end waits.
+    One that hangs in the kernel keeps them open, and whoever reads a pipe to its end waits. The
+    others work until the process ends: no number becomes free, or what one of them opens now could
+    be what another one writes to. All calls on these numbers fail.
     """
     if threading.active_count() == 1:
         return
@@ -73,9 +74,10 @@ def let_go(kept: int = -1) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(_STANDARD):
             os.dup2(null, fd)
-        most = os.sysconf("SC_OPEN_MAX")
-        os.closerange(_STANDARD, max(kept, _STANDARD))
-        os.closerange(max(kept + 1, _STANDARD), most if most > 0 else _MOST_DESCRIPTORS)
+        nothing = os.open(os.devnull, os.O_PATH)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd >= _STANDARD and fd not in (kept, nothing):
+                os.dup2(nothing, fd)
 
 
 def wait_until_read() -> None:

@@ -42,6 +42,10 @@ _STARTED = ("worker-", HELPER)  # the names of threads that work on files
 _NAME = HELPER + "deadline-"
 
 
+class _Lost(TimeoutError):
+    """No answer came in time; a file system may say itself that a call has timed out."""
+
+
 class _Helper:
     """A thread that makes calls for another one, one at a time."""
 
@@ -55,7 +59,7 @@ class _Helper:
         self.memory = aligned(0x1000)
 
     def call(self, limit_s: float, function: Callable[..., Any], args: Any, options: Any) -> Any:
-        """What a call returns or raises; TimeoutError after the limit: it is lost then."""
+        """What a call returns or raises; `_Lost` after the limit: it is lost then."""
         self._calls.put((function, args, options))
         try:
             value, error = self._answer(limit_s)
@@ -64,7 +68,7 @@ class _Helper:
                 self._is_lost = self._answers.empty()
             if self._is_lost:
                 text = f"no answer within {limit_s:g} s"
-                raise TimeoutError(errno.ETIMEDOUT, text) from None
+                raise _Lost(errno.ETIMEDOUT, text) from None
             value, error = self._answers.get()
         if error is not None:
             raise error
@@ -128,13 +132,12 @@ def _call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return function(*args, **options)
     try:
         return _helper().call(limit_s, function, args, options)
-    except TimeoutError as error:
-        if error.errno == errno.ETIMEDOUT and error.filename is None:
-            _OWN.helper = None
-            Limit.lost += 1
-            if Limit.lost > MAX_LOST:
-                text = f"{MAX_LOST} operations do not return (--op-timeout)"
-                raise StoppedEarly(f"the file system does not answer: {text}") from None
+    except _Lost:
+        _OWN.helper = None
+        Limit.lost += 1
+        if Limit.lost > MAX_LOST:
+            text = f"{MAX_LOST} operations do not return (--op-timeout)"
+            raise StoppedEarly(f"the file system does not answer: {text}") from None
         raise
 
 
@@ -182,7 +185,7 @@ class _Scan:
         if not self._some:
             try:
                 self._some = _call(_some_of, self._scan)[::-1]
-            except TimeoutError:
+            except _Lost:
                 self._is_lost = True
                 raise
             if not self._some:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.attacks import hooked
 from tests.conftest import SOAK
-from tests.fcp.running import clean_environment, command
+from tests.fcp.running import clean_environment, command, without_rights
 from tests.fcp.trees import remove_tree
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
@@ -348,3 +348,19 @@ def test_what_a_backup_has_by_a_copy(place: bytes, fuse: Mount) -> None:
         wanted = status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns
         assert (now.st_mode, now.st_uid, now.st_gid, now.st_size, now.st_mtime_ns) == wanted, name
     assert os.getxattr(old + b"/1", "user.name") == b"value"
+
+
+def test_a_copy_in_a_backup_runs_as_nobody_else(place: bytes, fuse: Mount) -> None:
+    """What can't be given to its owner is not left as a program that runs as who made the copy."""
+    mounted = fuse()
+    source, target = _files(place, mounted.path)
+    for name, owner in (b"1", (3, 4)), (b"2", (os.geteuid(), os.getegid())):
+        os.chown(target + b"/" + name, *owner)
+        os.chmod(target + b"/" + name, 0o6751)
+    mounted.rules(Rule(ops=("link",), errno="EPERM"), Rule(ops=("rename2",), errno="EINVAL"))
+    old = mounted.path + b"/old"
+    words = ["-q", "--backup-dir", old, source, target]
+    done = run_fmirror(None, *words, prefix=without_rights("chown"))
+    assert done.code == 0, done.said
+    modes = {name: stat.S_IMODE(os.lstat(old + b"/" + name).st_mode) for name in (b"1", b"2")}
+    assert modes == {b"1": 0o751, b"2": 0o6751}

@@ -126,6 +126,21 @@ def test_too_many_that_hang_stop_the_job(mount: Mounted) -> None:
     assert f"{MAX_LOST} operations do not return (--op-timeout)" in done.said
 
 
+def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
+    """However often: no thread hangs."""
+    from pcircle.workers.deadline import MAX_LOST
+
+    for number in range(MAX_LOST + 50):
+        with open(mount.backing + b"/t/z/%d" % number, "xb") as file:
+            file.write(b"content")
+    mount.rules(Rule(("read",), "t/z/[0-9]*", errno="ETIMEDOUT"))
+    words = ("--op-timeout", "60", "--progress=never", "--threads=4", mount.path + b"/t")
+    with Run(Launcher(jobs=1), *words, program=("pcircle.fsum",)) as started:
+        done = started.finish()
+    assert done.code == 1, done.said[-500:]
+    assert "do not return" not in done.said
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])
 def test_other_limits_are_refused(place: bytes, value: str) -> None:
     with Run(Launcher(jobs=1), f"--op-timeout={value}", place, program=("pcircle.fprof",)) as run_:

@@ -236,8 +236,6 @@ def _give(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
 
 def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
     """Copy a file with its attributes, as far as they can be kept, to a new name. OSError."""
-    import shutil  # few file systems need it
-
     old = os.open(name, SOURCE_FLAGS, dir_fd=source_fd)
     try:
         status = os.fstat(old)
@@ -248,9 +246,7 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
                 done += part
             if done < status.st_size:
                 os.ftruncate(new, status.st_size)
-            with suppress(PermissionError):
-                os.chown(new, status.st_uid, status.st_gid)
-            shutil.copystat(b"/proc/self/fd/%d" % old, b"/proc/self/fd/%d" % new)
+            _give_attributes(old, new, status)
             os.fsync(new)
         except OSError:
             os.unlink(written, dir_fd=fd)
@@ -259,3 +255,18 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
             os.close(new)
     finally:
         os.close(old)
+
+
+def _give_attributes(old: int, new: int, status: os.stat_result) -> None:
+    """Give a copy what it can have of a file's owner, attributes, mode and times. OSError."""
+    mode = stat.S_IMODE(status.st_mode)
+    try:
+        os.chown(new, status.st_uid, status.st_gid)
+    except PermissionError:
+        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # it would run as the user who made the copy
+    with suppress(OSError):
+        for name in os.listxattr(old):
+            with suppress(OSError):
+                os.setxattr(new, name, os.getxattr(old, name))
+    os.fchmod(new, mode)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))

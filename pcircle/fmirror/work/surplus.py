@@ -89,7 +89,7 @@ class Total:
     """
 
     def __init__(self) -> None:
-        self._seed = int.from_bytes(os.urandom(8))
+        self._seed = int.from_bytes(os.urandom(8), "big")
         self._sum = 0
 
     def add(self, names: Iterable[bytes]) -> None:
