@@ -6,8 +6,8 @@ only that is known which needs no trial.
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +39,7 @@ from pcircle.writing import write_at
 
 PREFIX = b".pcircle-doctor-"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_BYTES = 64 << 10
 _HOLE_BYTES = 1 << 20
 _STEPS = 5  # of change times
@@ -99,16 +100,45 @@ def asked_pace(place: bytes) -> Facts:
 
 @contextmanager
 def _own_directory(path: bytes, tell: Callable[[bytes], None]) -> Iterator[tuple[bytes, int]]:
+    """A new directory, open, and a path to it that leads nowhere else.
+
+    Whoever owns PATH may put something else in the place of its name at any moment.
+    """
     place = tempfile.mkdtemp(prefix=PREFIX, dir=os.path.realpath(path))
     try:
         tell(place)
-        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(place, _OWN)
         try:
-            yield place, fd
+            if os.listdir(fd):
+                raise OSError(errno.ENOTEMPTY, "another directory is in the place of the new one")
+            try:
+                yield b"/proc/self/fd/%d" % fd, fd
+            finally:
+                _empty(fd)
         finally:
             os.close(fd)
     finally:
-        shutil.rmtree(place)
+        os.rmdir(place)
+
+
+def remove(place: bytes) -> None:
+    """Remove such a directory, in which there are no others. OSError."""
+    fd = os.open(place, _OWN)
+    try:
+        _empty(fd)
+    finally:
+        os.close(fd)
+    os.rmdir(place)
+
+
+def _empty(fd: int) -> None:
+    # Opened anew: btrfs lists what was there when a directory was opened.
+    anew = os.open(b".", _OWN, dir_fd=fd)
+    try:
+        for name in os.listdir(anew):
+            os.unlink(name, dir_fd=anew)
+    finally:
+        os.close(anew)
 
 
 @contextmanager
