@@ -359,8 +359,8 @@ def test_a_copy_in_a_backup_runs_as_nobody_else(place: bytes, fuse: Mount) -> No
         os.chmod(target + b"/" + name, 0o6751)
     mounted.rules(Rule(ops=("link",), errno="EPERM"), Rule(ops=("rename2",), errno="EINVAL"))
     old = mounted.path + b"/old"
-    words = ["-q", "--backup-dir", old, source, target]
-    done = run_fmirror(None, *words, prefix=without_rights("chown"))
+    as_user = without_rights("chown")
+    done = run_fmirror(None, "-q", "--backup-dir", old, source, target, prefix=as_user)
     assert done.code == 0, done.said
     modes = {name: stat.S_IMODE(os.lstat(old + b"/" + name).st_mode) for name in (b"1", b"2")}
     assert modes == {b"1": 0o751, b"2": 0o6751}
