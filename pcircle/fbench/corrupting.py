@@ -83,30 +83,37 @@ def corrupt(
         offset = dice.randrange(line.size)
         length = 1 if dice.random() < 0.5 else dice.randrange(1, _LONGEST_RUN)
         noise = dice.randbytes(length)
-        damage = _damaged(root_fd, line, offset, noise)
-        if damage is not None:
-            record(damage)
-            done += 1
+        done += _damaged(root_fd, line, offset, noise, record)
     return done
 
 
-def _damaged(root_fd: int, line: Made, offset: int, noise: bytes) -> Damage | None:
-    """Write to a file, if it is the one that was made; what was written."""
+def _damaged(
+    root_fd: int,
+    line: Made,
+    offset: int,
+    noise: bytes,
+    record: Callable[[msgspec.Struct], None],
+) -> bool:
+    """Write to a file, if it is the one that was made; whether it is. OSError.
+
+    What is going to be written is recorded first: no damage is unknown because a disk is full.
+    """
     fd = _opened(root_fd, decode(line.path))
     if fd is None:
-        return None
+        return False
     with open(fd, "r+b", buffering=0) as file:
         status = os.fstat(fd)
         is_made = stat.S_ISREG(status.st_mode) and status.st_size == line.size
         if not is_made or status.st_nlink != line.names or _digest(file) != line.sha256:
-            return None
+            return False
         file.seek(offset)
         was = file.read(min(len(noise), line.size - offset))
         now = bytes(a ^ (b or 1) for a, b in zip(was, noise, strict=False))
+        record(Damage(line.path, offset, was.hex(), now.hex()))
         file.seek(offset)
         file.write(now)
         os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
-    return Damage(line.path, offset, was.hex(), now.hex())
+    return True
 
 
 def _digest(file: BinaryIO) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from functools import partial
@@ -115,6 +116,8 @@ class _Record:
         text = self._encode(line) + b"\n"
         if self._log is None:
             self._results.text([text])
+            if self._results.failed:
+                raise OSError(errno.EIO, "the record cannot be written")
         else:
             self._log.append(text)
 

@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +107,27 @@ def test_sparse_files_have_holes(place: bytes) -> None:
     for line in large:
         status = os.stat(os.path.join(tree, decode(line["path"])))
         assert status.st_blocks * 512 < status.st_size
+
+
+@pytest.mark.parametrize("where", ["file", "output"])
+def test_nothing_is_corrupted_without_a_record(place: bytes, where: str) -> None:
+    tree, record = place + b"/tree", place + b"/made"
+    made(tree, "--record", os.fsdecode(record))
+    files = [path for path in found(tree) if os.path.isfile(os.path.join(tree, path))]
+    before = [content(os.path.join(tree, path)) for path in files]
+    words = ["fbench", "corrupt", "--made", os.fsdecode(record), os.fsdecode(tree)]
+    if where == "file":
+        words.insert(2, "--record=/dev/full")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", f"pcircle.{words[0]}", *words[1:]],
+            stdout=full if where == "output" else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert before == [content(os.path.join(tree, path)) for path in files]
 
 
 def test_what_is_corrupted_is_what_the_judges_find(place: bytes) -> None:
