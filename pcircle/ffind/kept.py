@@ -32,6 +32,7 @@ from pcircle.walk.index import (
 
 _NOTHING = -1  # the descriptor of a directory that is not open
 _HERE = b"."
+_NS = 1_000_000_000
 
 
 class _Where(NamedTuple):
@@ -61,6 +62,11 @@ class _KnownColumns:
         """A column of these names."""
         column = self.section.column(name)
         return [column[place] for place in self._places[start:stop]]
+
+    def times_ns(self, name: str, start: int, stop: int) -> list[int]:
+        """A time of theirs in nanoseconds."""
+        seconds, rest = self.column(name, start, stop), self.column(f"{name}_ns", start, stop)
+        return [_NS * second + ns for second, ns in zip(seconds, rest, strict=True)]
 
     def close(self) -> None:
         """There is nothing to be ended."""

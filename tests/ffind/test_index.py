@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pcircle.errors import UsageError
 from pcircle.ffind import find
+from pcircle.ffind.evaluating.bulk import bulk_of
 from pcircle.fs.stats import Stats
 from pcircle.walk import index as form
 from tests.fcp.running import ONE, TWO, Launcher, without_rights
@@ -198,6 +199,17 @@ def test_every_launcher_gives_the_same(place: bytes, launcher: Launcher) -> None
         assert _same(_kept_found(file, *words, launcher=launcher), there), words
     assert _same(_kept_found(file, top, "-empty", launcher=launcher), expected[1])
     assert set(os.listdir(place)) == {b"profile", b"elsewhere", b"profile.entries"}
+
+
+def test_each_directive_of_many_names_at_once(place: bytes) -> None:
+    """Where a format wants nothing but such directives, its text is made by the directory."""
+    top = _odd(place + b"/tree")
+    file = kept(top, place + b"/profile")
+    letters = [*"binsGUpPfhHdykmMug", *(a + b for a in "ACT" for b in ("@", "+", "Y", "s", "S"))]
+    assert all(bulk_of(b"%" + letter.encode()) is not None for letter in letters)
+    for letter in letters:
+        words = ["-printf", f"%p %{letter}\\0"]
+        assert _same(_kept_found(file, *words), _by_find(top, *words, cwd=place)), letter
 
 
 @pytest.mark.parametrize("rules", [False, True])

@@ -69,11 +69,9 @@ def test_the_manual_names_every_option_and_no_other(run: Run) -> None:
     there = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said))
     manual = (ROOT / "docs" / "fprof.rst").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", manual))
-    assert named - there == {"--apparent-size", "--in"}  # of du, and of ffind
-    known_elsewhere = {"--help", "--version", "--exclude-from", "--include-from", "--interval",
-                       "--transport", "--null", "--quiet", "--verbose", "--jobs",
-                       "--one-file-system"}  # fmt: skip
-    assert there - named == known_elsewhere
+    elsewhere = {"--apparent-size", "--in", "--record", "--seed", "--shape"}  # du, ffind, fbench
+    assert named - there == elsewhere
+    assert there - named == set()
 
 
 def test_json_on_standard_output_leaves_the_text_to_standard_error(place: bytes) -> None:
