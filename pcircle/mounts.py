@@ -45,7 +45,7 @@ def type_of_mount(fd: int) -> bytes | None:
                 if fields[0] == number:
                     return fields[fields.index(b"-", 6) + 1]
     except OSError:
-        pass
+        pass  # no procfs here
     return None
 
 

@@ -67,7 +67,7 @@ class Stepwise:
         try:
             self._value = self._work()
         except Ended:
-            pass
+            pass  # the run was given up, and nobody waits for this value
         except BaseException as error:
             self._error = error
         self._wait_s = None

@@ -80,7 +80,7 @@ class _Helper:
             try:
                 return self._answers.get(timeout=limit_s / _SLICES)
             except Empty:
-                pass
+                pass  # one slice of the time is over
         return self._answers.get(timeout=limit_s / _SLICES)
 
     def _work(self) -> None:
