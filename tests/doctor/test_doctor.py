@@ -111,7 +111,7 @@ def test_without_trials_nothing_is_written(run: Run, place: bytes) -> None:
 def test_threads_pay_on_a_slow_file_system(run: Run, fuse: Mount) -> None:
     mounted = fuse()
     mounted.rules(Rule(delay_s=0.005))
-    # What is found is measured: on a machine that is busy with other things, only in a quiet moment.
+    # What is found is measured: on a busy machine only a quiet moment shows it.
     for _ in range(40):
         _, found = report(run, mounted.path)
         assert min(found["operations_per_s"], found["operations_per_s_blocking"]) > 0
