@@ -38,12 +38,12 @@ def _answer(arguments: list[str]) -> int:
     from pcircle.commands import COMMANDS
     from pcircle.errors import EntriesFailed, UsageError
     from pcircle.transport.launch import detect
-    from pcircle.writing import write_stream
+    from pcircle.writing import is_left, write_stream
 
     speaks = not detect(os.environ).rank
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
         text = f"unknown command {arguments[0]!a}; choose from doctor"
-        return _refused(text if speaks else "", UsageError.exit_code)
+        return _refused(f"{text}\nTry 'pcircle --help'." if speaks else "", UsageError.exit_code)
     width = max(len(each.typed) for each in COMMANDS)
     commands = "\n".join(f"  {each.typed:{width}}  {each.summary}" for each in COMMANDS)
     said = _HELP.format(version=__version__, commands=commands)
@@ -54,7 +54,8 @@ def _answer(arguments: list[str]) -> int:
     except OSError as error:
         if not speaks:
             return 0
-        return _refused(f"cannot write standard output: {error.strerror}", EntriesFailed.exit_code)
+        text = "" if is_left(error) else f"cannot write standard output: {error.strerror}"
+        return _refused(text, EntriesFailed.exit_code)
     return 0
 
 
@@ -62,7 +63,7 @@ def _refused(text: str, code: int) -> int:
     from pcircle.ui.output import Output
 
     if text:
-        Output(sys.stderr).line(f"pcircle: {text}\nTry 'pcircle --help'.")
+        Output(sys.stderr).line(f"pcircle: {text}")
     return code
 
 

@@ -12,7 +12,7 @@ import io
 import os
 from typing import IO, Any
 
-__all__ = ["WholeFile", "left", "write_all", "write_at", "write_stream"]
+__all__ = ["WholeFile", "is_left", "left", "write_all", "write_at", "write_stream"]
 
 
 def left(data: Any, written: int) -> memoryview:
@@ -55,6 +55,11 @@ class WholeFile(io.FileIO):
         if memoryview(data).nbytes:
             left(data, written)
         return written
+
+
+def is_left(error: OSError) -> bool:
+    """Whether the reader of a pipe has gone, as head does when it has what it wanted."""
+    return error.errno == errno.EPIPE
 
 
 def write_stream(stream: IO[Any] | None, data: bytes) -> None:

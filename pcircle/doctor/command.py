@@ -12,13 +12,14 @@ from pcircle.doctor.advice import advice, broken
 from pcircle.doctor.apart import examined
 from pcircle.doctor.launching import launching
 from pcircle.doctor.report import SCHEMA, Report, text
-from pcircle.errors import EntriesFailed, UsageError
+from pcircle.errors import EntriesFailed, UsageError, worst
+from pcircle.tool.results import Results
 from pcircle.transport.launch import detect
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
+from pcircle.ui.output import Output
 from pcircle.ui.values import invalid, number
 from pcircle.units import parse_duration
-from pcircle.writing import write_stream
 
 
 def doctor_typed(typed: argparse.Namespace) -> int:
@@ -52,9 +53,8 @@ def doctor_typed(typed: argparse.Namespace) -> int:
     report = Report(
         SCHEMA, **sections, paths=places, broken=wrong, advice=list(advice(sections, places))
     )
-    stdout = sys.stdout.buffer if sys.stdout else None
-    if typed.json is not None:
-        jsonout.write(report, typed.json, stdout)
+    results = Results("pcircle doctor", typed.json, Output(sys.stderr).line)
+    results.document(report)
     if typed.json != "-":
-        write_stream(stdout, text(report).encode())
-    return EntriesFailed.exit_code if wrong else 0
+        results.text([text(report).encode()])
+    return worst((EntriesFailed.exit_code if wrong else 0, results.code))

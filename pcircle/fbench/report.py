@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,12 +16,11 @@ from pcircle.errors import EntriesFailed, worst
 from pcircle.fbench.figures import TOGETHER, Figure, Measured, together
 from pcircle.fbench.plan import Plan
 from pcircle.runtime import Observer, Outcome
-from pcircle.ui import jsonout, pictures
-from pcircle.ui.names import show
+from pcircle.tool.results import Results
+from pcircle.ui import pictures
 from pcircle.ui.output import Output
 from pcircle.ui.table import render
 from pcircle.units import format_duration, format_size
-from pcircle.writing import write_stream
 
 SCHEMA = 1
 
@@ -89,30 +87,13 @@ class Console(Observer[Measured]):
             said.line(f"fbench: {trouble}")
         if measured.trouble:
             code = worst((code, EntriesFailed.exit_code))
-        for name, write in self._writers(code, figures, measured.trouble):
-            try:
-                write()
-            except OSError as error:
-                shown = show(os.fsencode(name))
-                said.line(f"fbench: cannot write '{shown}': {error.strerror}")
-                code = worst((code, EntriesFailed.exit_code))
-        return code
-
-    def _writers(
-        self, code: int, figures: Sequence[Figure], trouble: Sequence[str]
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is to be written: where to, and how. Each raises OSError."""
+        results = Results("fbench", self._json, said.line)
         if not self._quiet:
-            # Standard output carries the JSON document then.
-            stream = sys.stderr if self._json == "-" else sys.stdout
-            name = "standard error" if self._json == "-" else "standard output"
-            yield name, partial(write_stream, stream, describe(figures).encode())
-        if self._json is not None:
-            document = self._document(code, figures, trouble)
-            stdout = getattr(sys.stdout, "buffer", None)
-            yield self._json, partial(jsonout.write, document, self._json, stdout)
+            results.text([describe(figures).encode()])
+        results.document(self._document(code, figures, measured.trouble))
         if self._plot is not None:
-            yield self._plot, partial(draw, figures, self._plot)
+            results.write(self._plot, partial(draw, figures, self._plot))
+        return worst((code, results.code))
 
     def _document(self, code: int, figures: Sequence[Figure], trouble: Sequence[str]) -> Report:
         plan = self._plan

@@ -11,9 +11,10 @@ from pcircle.errors import UsageError
 from pcircle.scale.job import Figures, Task, play_tree
 from pcircle.scale.machine import Machine, Policy
 from pcircle.scale.report import table
+from pcircle.tool.results import Results
 from pcircle.ui import jsonout
+from pcircle.ui.output import Output
 from pcircle.ui.values import invalid, number, parse_number, positive
-from pcircle.writing import write_stream
 
 MAX_RANKS = 1 << 20
 MAX_ITEMS = 20_000_000
@@ -47,13 +48,11 @@ def scale_typed(typed: argparse.Namespace) -> int:
         jsonout.check(typed.json)
     tree = task.tree(seed)
     jobs = [play_tree(tree, task, each, machine, policy, seed) for each in ranks]
-    stdout = sys.stdout.buffer if sys.stdout else None
-    if typed.json is not None:
-        document = Document(1, task, machine, policy, seed, jobs)
-        jsonout.write(document, typed.json, stdout)
+    results = Results("pcircle.scale", typed.json, Output(sys.stderr).line)
+    results.document(Document(1, task, machine, policy, seed, jobs))
     if typed.json != "-":
-        write_stream(stdout, table(task, jobs).encode())
-    return 0
+        results.text([table(task, jobs).encode()])
+    return results.code
 
 
 def _task(typed: argparse.Namespace, ranks: int) -> Task:

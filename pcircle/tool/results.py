@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.ui.errorlog import open_log
 from pcircle.ui.names import show
-from pcircle.writing import write_stream
+from pcircle.writing import is_left, write_stream
 
 if TYPE_CHECKING:
     import argparse
@@ -50,13 +50,17 @@ class Results:
         return sys.stderr if self._json == "-" else sys.stdout
 
     def write(self, where: str, write: Callable[[], None]) -> None:
-        """Have a result written, whatever raises OSError; `where` is a file, for the message."""
+        """Have a result written, whatever raises OSError; `where` is a file, for the message.
+
+        A standard stream that nobody reads any more is a failure of which nothing is said.
+        """
         try:
             write()
         except OSError as error:
-            name = where if where in _STREAMS else f"'{show(os.fsencode(where))}'"
-            self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
             self.failed = True
+            name = where if where in _STREAMS else f"'{show(os.fsencode(where))}'"
+            if name != where or not is_left(error):
+                self._note(f"{self._tool}: cannot write {name}: {error.strerror}")
 
     def document(self, document: jsonout.Document) -> None:
         """Write it as JSON, if that was asked for."""
@@ -64,7 +68,8 @@ class Results:
             from pcircle.ui import jsonout
 
             stdout = getattr(sys.stdout, "buffer", None)
-            self.write(self._json, partial(jsonout.write, document, self._json, stdout))
+            where = _STREAMS[0] if self._json == "-" else self._json
+            self.write(where, partial(jsonout.write, document, self._json, stdout))
 
     def text(self, pieces: Iterable[bytes]) -> None:
         """Write results as text, which may be long: some pieces at a time.

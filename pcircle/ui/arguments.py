@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from pcircle import __version__, encoding
 from pcircle.errors import Defect, EntriesFailed, PcircleError, UsageError
-from pcircle.writing import write_stream
+from pcircle.writing import is_left, write_stream
 
 FILTERS = """\
 Patterns are those of rsync; the first match decides. * stops at a slash, **
@@ -386,7 +386,8 @@ def run(
         except SystemExit as end:  # --help and --version
             return end.code if isinstance(end.code, int) else Defect.exit_code
         except OSError as error:  # what they have to say
-            _complain(name, f"cannot write standard output: {error.strerror}")
+            if not is_left(error):
+                _complain(name, f"cannot write standard output: {error.strerror}")
             return EntriesFailed.exit_code
         return carry_out(typed)
     except UsageError as error:
