@@ -11,8 +11,10 @@ seen soon, and to wait for any time takes about a hundred looks.  The sleep is a
 pipe, so a worker thread that finished something ends it at once.
 
 The cost: a message that comes after a silence is seen later by up to a sixteenth of it, and by
-25 ms at most.  A look takes some 30 us, so an idle rank uses 0.15 % of a core.  What this is not:
-tolerant of deaths.  A rank that dies is the launcher's business, and it ends the job.
+25 ms at most.  A look takes some 30 us, so an idle rank uses 0.15 % of a core.  Where a node has
+more ranks than cores each look keeps another rank from its work, so there it is a quarter, and
+nothing is waited for without sleep.  What this is not: tolerant of deaths.  A rank that dies is the
+launcher's business, and it ends the job.
 
 Importing this module loads the MPI library, but does not initialise it.
 """
@@ -47,7 +49,7 @@ from pcircle.transport._exit import (  # noqa: E402
 )
 from pcircle.transport._wake import Wakeup  # noqa: E402
 from pcircle.transport.contract import Delivery, Lost  # noqa: E402
-from pcircle.transport.launch import Launch, check_library, check_world  # noqa: E402
+from pcircle.transport.launch import Launch, check_library, check_world, is_crowded  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +70,7 @@ _TAG_LAST = 2
 _MATCHES_PER_TURN = 256
 # The sleep between two looks is this share of the silence so far, within these bounds.
 _SLEEP_SHARE = 1 / 16
+_CROWDED_SLEEP_SHARE = 1 / 4  # where ranks share cores
 _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 25e-3
 # Not slept on at all: the shortest sleep takes the kernel longer than this.
@@ -95,12 +98,13 @@ class Carrier:
     `unsent_bytes` are those of messages that have not left.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        """Use *comm* for these messages alone."""
+    def __init__(self, comm: MPI.Intracomm, *, is_crowded: bool = False) -> None:
+        """Use *comm* for these messages alone; *is_crowded* where ranks share cores."""
         self.rank = comm.Get_rank()
         self.size = comm.Get_size()
         self.unsent_bytes = 0
         self._comm = comm
+        self._is_crowded = is_crowded
         # A request keeps its buffer alive, so these are what holds the payloads as well. MPI begins
         # those to one rank in their order, so only the oldest of each is asked for: to ask for all
         # that are open at every turn would cost the square of their number.
@@ -144,11 +148,15 @@ class Carrier:
     def nap_s(self) -> float:
         """How long to sleep before the next turn, by how long nothing has moved."""
         quiet_s = monotonic() - self._last_traffic
-        if quiet_s < _NO_SLEEP_S:
-            return 0.0
         if quiet_s < _TRANSFER_PATIENCE_S and (self._sends or self._incoming):
             return 0.0
-        return min(max(quiet_s * _SLEEP_SHARE, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S)
+        if self._is_crowded:
+            share = _CROWDED_SLEEP_SHARE
+        elif quiet_s < _NO_SLEEP_S:
+            return 0.0
+        else:
+            share = _SLEEP_SHARE
+        return min(max(quiet_s * share, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S)
 
     def push(self, turn: Callable[[float], object]) -> None:
         """See all sends through, by *turn*, which sleeps so long and has this take a turn."""
@@ -385,17 +393,23 @@ def _join(party: Party | None) -> MpiTransport | Speaker:
     """
     comm = MPI.COMM_WORLD.Dup()
     size, trouble = (1, "") if party is None else (party.size, party.trouble)
-    told = comm.allgather((MPI.Get_processor_name(), size, trouble))
-    for name, _, trouble in told:
+    cores = sum(1 << core for core in os.sched_getaffinity(0))
+    told = comm.allgather((MPI.Get_processor_name(), size, trouble, cores))
+    for name, _, trouble, _ in told:
         if trouble:
             raise UsageError(f"{name}: {trouble}")
-    nodes = _number_nodes([name for name, _, _ in told])
-    sizes = [size for _, size, _ in told]
+    nodes = _number_nodes([name for name, *_ in told])
+    sizes = [size for _, size, _, _ in told]
+    here = nodes[comm.Get_rank()]
+    shares = [
+        (size, cores) for (_, size, _, cores), node in zip(told, nodes, strict=True) if node == here
+    ]
+    carrier = Carrier(comm, is_crowded=is_crowded(shares))
     if sum(sizes) == len(sizes):
-        return MpiTransport(Carrier(comm), nodes)
+        return MpiTransport(carrier, nodes)
     from pcircle.transport._hybrid import Layout, Party, Speaker  # few jobs need it
 
-    return Speaker(Carrier(comm), Layout(sizes, nodes), party or Party(1), end_all)
+    return Speaker(carrier, Layout(sizes, nodes), party or Party(1), end_all)
 
 
 def _initialise() -> None:

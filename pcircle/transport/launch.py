@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pcircle.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import TypeAlias
 
 
-__all__ = ["Choice", "Launch", "check_library", "check_world", "choose", "detect"]
+__all__ = ["Choice", "Launch", "check_library", "check_world", "choose", "detect", "is_crowded"]
 
 TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
 
@@ -182,3 +182,15 @@ def check_world(launch: Launch, mpi_size: int) -> None:
         f"{launch.launcher} started {launch.size} processes, but the MPI library sees a world of "
         f"{mpi_size}: they don't belong together.  {_CURE}"
     )
+
+
+def is_crowded(shares: Iterable[tuple[int, int]]) -> bool:
+    """Whether the ranks of a node share cores.
+
+    By what each process there says: how many ranks it is, and a bit for each core it may use.
+    """
+    ranks, cores = 0, 0
+    for size, mask in shares:
+        ranks += size
+        cores |= mask  # a launcher may have bound each process to a core of its own
+    return ranks > cores.bit_count()

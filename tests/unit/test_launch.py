@@ -24,12 +24,14 @@ from pcircle.transport.launch import (
     check_world,
     choose,
     detect,
+    is_crowded,
 )
 from pcircle.transport.start import start
 from tests.conftest import Run
 
 ENVIRONMENTS = Path(__file__).parent / "environments"
 NOT_LAUNCHED = Launch("none")
+LAUNCHERS = ("PMI", "SLURM_", "OMPI_")
 OPEN_MPI = "Open MPI's mpirun"
 MPICH = "MPICH's mpirun"
 
@@ -219,3 +221,38 @@ def test_without_a_launcher_no_mpi_is_imported(jobs: int) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+@pytest.mark.parametrize(
+    ("shares", "crowded"),
+    [
+        ([(1, 0b11), (1, 0b11)], False),
+        ([(1, 0b11)] * 3, True),
+        ([(1, 0b01), (1, 0b10)], False),  # each bound to a core of its own
+        ([(1, 0b01), (1, 0b01)], True),
+        ([(4, 0b1111)], False),  # a process with three local ones
+        ([(4, 0b0011), (4, 0b1100)], True),
+    ],
+)
+def test_ranks_share_cores_where_a_node_has_more(
+    shares: list[tuple[int, int]], crowded: bool
+) -> None:
+    assert is_crowded(shares) == crowded
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_command_ends_without_looking_for_garbage(run: Run, launched: bool) -> None:
+    """Without a launcher at once; under one as MPI libraries want it."""
+    program = (
+        "import atexit, gc\n"
+        "from pcircle.entry import enter\n"
+        "atexit.register(lambda: print(len(gc.get_objects()) < 1000 < gc.get_freeze_count()))\n"
+        "raise SystemExit(enter(lambda: 7))\n"
+    )
+    env = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    done = run(
+        [sys.executable, "-c", program],
+        env=env | ({"PMI_SIZE": "1", "PMI_RANK": "0"} if launched else {}),
+    )
+    assert done.returncode == 7
+    assert done.stdout == (b"True\n" if launched else b"")
