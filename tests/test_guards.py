@@ -52,8 +52,9 @@ READERS = {
     "walk/index.py",
     "walk/segments.py",
 }
-# Who makes such memory for anything else: names of attributes, and the kernel's records of files.
-OTHERS = {"encoding.py", "fs/status.py"}
+# Who makes such memory for anything else: names of attributes, the kernel's records of files, and
+# what ranks share.
+OTHERS = {"encoding.py", "fs/status.py", "removing/intents.py"}
 LARGE_BYTES = 64 << 10
 
 

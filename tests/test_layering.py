@@ -65,6 +65,7 @@ BELOW_TOOLS = {
     "comparing",
     "copying",
     "signature",
+    "outliving",
     "ui",
     "walk",
 }
@@ -105,6 +106,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "trusted",
         "writing",
     },
+    "outliving": {"circle", "errors", "runtime", "walk", "workers", "writing"},
     "runtime": {"circle", "transport", "workers", "errors", "guards", "writing"},
     "copying": {
         "buffers",

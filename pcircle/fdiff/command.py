@@ -45,6 +45,7 @@ class DiffProgram(TreeProgram):
     """fdiff, for the runtime."""
 
     name = "fdiff"
+    reads_only = True
     plan_type, task_type, console_type = DiffPlan, DiffTask, Console
 
     def __init__(self, typed: argparse.Namespace) -> None:

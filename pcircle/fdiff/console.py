@@ -73,8 +73,9 @@ class Console(TreeConsole):
     def _list(self, matched: Matched) -> None:
         self._missing += matched.unlisted
         if matched.number not in self._broken:
+            paths = self._fresh(f"output {matched.number}", matched.paths, self._plan.end)
             try:
-                self._program.lists[matched.number].append(matched.paths)
+                self._program.lists[matched.number].append(paths)
             except OSError as error:
                 self._fail_list(matched.number, error)
 

@@ -14,6 +14,7 @@ from pcircle.ffind.applying import ApplyProgram
 from pcircle.ffind.console import FindConsole
 from pcircle.ffind.evaluating.compiling import needs_status
 from pcircle.ffind.evaluating.resolving import Resolver
+from pcircle.ffind.language.formats import ends_of
 from pcircle.ffind.language.grammar import parse
 from pcircle.ffind.language.nodes import Node, Parsed, names_of, walk
 from pcircle.ffind.ordering import order_of
@@ -52,6 +53,8 @@ class FindProgram(ChangeProgram):
         self.files: list[LogFile] = []
         self.sink: Callable[[bytes], object] | None = None
         self.first_task: Any = None  # of this process
+        self.has_head = False  # what is above lines of CSV is written
+        self.ends: dict[int, bytes] | None = None
         self.kept: Kept | None = None  # on rank 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,6 +89,14 @@ class FindProgram(ChangeProgram):
         )
         self.kept, roots = kept(self.typed.within, paths if named else (), in_order=in_order)
         return roots
+
+    def outlives(self) -> bool:
+        """See `ToolProgram`: nothing is done, and all that is written is records."""
+        typed = self.typed
+        dry = typed.dry_run or typed.plan is not None
+        acts = set(_RUNNING if dry else _CHANGING)
+        self.ends = ends_of(self.parsed.expression)
+        return self.ends is not None and self.names.isdisjoint({*acts, *_CUTTING})
 
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""

@@ -41,8 +41,11 @@ class FindConsole(ChangeConsole):
         self._names: set[str] = find.names
         self._files_failed: set[int] = set()
         self.sink: Callable[[bytes], object] | None = find.sink
-        if any(node.name == "csv" and not node.args[0] for node in walk(expression)):
+        if not find.has_head and any(
+            node.name == "csv" and not node.args[0] for node in walk(expression)
+        ):
             self._emit(CSV_HEAD)
+        find.has_head = True
 
     # ---- what comes ------------------------------------------------------------
 
@@ -61,17 +64,22 @@ class FindConsole(ChangeConsole):
                 elif value.stream == 0:
                     texts.append(value.text)
                 else:
-                    self._elsewhere(value.stream, value.text)
+                    self._elsewhere(value.stream, self._unsaid(value.stream, value.text))
             elif isinstance(value, Records):
                 self._recorded(value.records)
             elif isinstance(value, Links):
                 self._linked(value.files)
             else:
                 others.append(value)
-        if texts:
-            self._emit(b"".join(texts))
+        if text := self._unsaid(0, b"".join(texts)):
+            self._emit(text)
         if others:
             super().notice(source, others)
+
+    def _unsaid(self, stream: int, text: bytes) -> bytes:
+        """What of a text for a stream was not written by a run that lost ranks."""
+        ends = self._find.ends or {}
+        return self._fresh(f"stream {stream}", text, ends.get(stream, b"\n"))
 
     def _emit(self, text: bytes) -> None:
         if self.sink is not None:

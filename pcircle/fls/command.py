@@ -113,6 +113,10 @@ class ListProgram(TreeProgram):
         """See `TreeProgram`."""
         return bool(self.typed.recursive)
 
+    def outlives(self) -> bool:
+        """See `ToolProgram`: if nothing is printed before all is known."""
+        return bool(self._keys) or self.is_rows
+
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`: directories in the order in which they are listed."""
         if self.rows is not None:

@@ -205,6 +205,10 @@ class Removal(ChangeProgram):
         self._plan, self._applied = plan, applied
         self._max_delete = _of_target(self._max_delete, entries)
 
+    def outlives(self) -> bool:
+        """See `ToolProgram`: the jobs of a mirror belong together."""
+        return False
+
     def __getstate__(self) -> dict[str, Any]:
         """What ranks that are programs of their own are told: not what only the first one reads."""
         return {**vars(self), "found": None, "_applied": None}

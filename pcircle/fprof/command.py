@@ -45,6 +45,7 @@ class ProfileProgram(ToolProgram):
     """fprof, for the runtime."""
 
     name = "fprof"
+    reads_only, plan_type = True, Plan
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -90,6 +91,14 @@ class ProfileProgram(ToolProgram):
             plan = msgspec.structs.replace(plan, index=self._parts)
         self.begin_log(options.error_log)
         return msgspec.msgpack.encode(plan)
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """See `ToolProgram`: without what the former ranks have of an index."""
+        if self._parts is not None:
+            from pcircle.walk.sink import remove  # only where ranks were lost
+
+            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+        return super().prepare_again(plan, ranks)
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         lists = self._lists if rank == 0 else None

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from pcircle.errors import EntriesFailed, UsageError, worst
+import msgspec
+
+from pcircle.errors import EntriesFailed, StoppedEarly, UsageError, worst
 from pcircle.frm.operands import opened, root_of
+from pcircle.guards import require
 from pcircle.removing import trash
+from pcircle.removing.intents import Intents
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import RemoveTask
 from pcircle.runtime import Outcome
@@ -18,8 +23,11 @@ from pcircle.tool.trees import resolve
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.units import format_size
+from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
+_NOT_AGAIN = ("bytes", "trash", "empty_trash", "files_from", "apply", "empty_dirs", "keep_times")
+_UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it again"
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
 
 
@@ -47,6 +55,14 @@ class Console(ChangeConsole):
             parts.append("{} of names, {} freed".format(*sizes))
         return ", ".join(parts)
 
+    def total(self, outcome: Outcome[dict[int, int]]) -> Any:
+        """See `TreeConsole`: with what had gone when ranks were lost."""
+        total = super().total(outcome)
+        for name, count in self._program.before.items():
+            setattr(total, name, getattr(total, name) + count)
+            total.found += count
+        return total
+
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`."""
         untold = self._program.tidy_up()
@@ -69,6 +85,45 @@ class RemoveProgram(ChangeProgram):
         if typed.trash is not None:
             self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
+        self._intents: Intents | None = None
+        self._former: Intents | None = None  # of the run that lost ranks
+        self.before: Counter[str] = Counter()  # what has gone in runs that lost ranks
+
+    def outlives(self) -> bool:
+        """See `ToolProgram`: if what was done need but be counted, and not be known by name."""
+        typed, plain = self.typed, self.options.wanted == ANY
+        named = typed.verbose or typed.json_lines is not None or typed.list_out is not None
+        given = [name for name in _NOT_AGAIN if getattr(typed, name)]
+        return super().outlives() or (plain and not (named or given))
+
+    def share(self, ranks: int) -> None:
+        """See `ToolProgram`."""
+        self._former, self._intents = self._intents, Intents(ranks)
+
+    def task(self, plan: bytes, rank: int, size: int) -> Any:
+        """See `Program`."""
+        task: Any = super().task(plan, rank, size)
+        task.intents = self._intents if self.outlives() else None
+        return task
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """See `ToolProgram`."""
+        decided = msgspec.msgpack.decode(super().prepare_again(plan, ranks), type=RemovalPlan)
+        try:
+            removed = require(self._former).removed(decided.roots, decided.directory)
+        except OSError as error:
+            raise StoppedEarly(f"{_UNKNOWN}: {error.strerror}") from error
+        if removed is None:
+            raise StoppedEarly(_UNKNOWN)
+        self.before.update(removed)
+        gone = [
+            number
+            for number, root in enumerate(decided.roots)
+            if not os.path.lexists(
+                os.path.join(decided.directory, root.holder, root.name or root.within)
+            )
+        ]
+        return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""

@@ -63,6 +63,7 @@ class SumProgram(ToolProgram):
     """fsum, for the runtime."""
 
     name = "fsum"
+    reads_only, plan_type = True, Plan
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -89,6 +90,14 @@ class SumProgram(ToolProgram):
     def withdraw(self) -> None:
         if self._parts is not None:
             os.unlink(self._parts)
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """See `ToolProgram`: without what the former ranks have of a manifest."""
+        if self._parts is not None:
+            from pcircle.walk.sink import remove  # only where ranks were lost
+
+            remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
+        return super().prepare_again(plan, ranks)
 
     def _prepare_output(self, output: bytes, plan: Plan) -> Plan:
         """The plan with a place for the parts of a manifest, which is looked for last."""

@@ -11,7 +11,8 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     `listed`: only what a list names goes. `keep_root`: each PATH itself stays. `keep_times`:
     directories that stay keep their times. `force_modes`: the owner gets access to directories.
     With `trash` each PATH is moved to that directory of this run. `sized`: files are looked up.
-    `holders` are device and inode of what each PATH is in, where that is known.
+    `holders` are device and inode of what each PATH is in, where that is known. `gone` are the
+    numbers of PATHs that a run of this job has removed which was not the last one.
     """
 
     recursive: bool = False
@@ -23,6 +24,7 @@ class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     holders: tuple[tuple[int, int], ...] = ()
     trash: bytes = b""
     enter_mounts: bool = False
+    gone: tuple[int, ...] = ()
 
 
 class Counters(ChangeCounters):

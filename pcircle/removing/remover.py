@@ -22,14 +22,16 @@ from pcircle.fs.directories import join_path as joined
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
+from pcircle.removing.intents import WHOLE, Intents, Notes
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.trash import move
 from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
 from pcircle.tool.planned import entry, mark_in, mark_of, parted, sorted_out
-from pcircle.tool.trees import EntryVisitor
+from pcircle.tool.trees import EntryVisitor, TreeCounters
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
+from pcircle.walk.items import Batch, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Names, Where
@@ -87,6 +89,16 @@ class Remover(EntryVisitor):
         self._open = task.open_beneath
         self._action = "move" if plan.trash else "delete"
         self._unlocks = plan.force_modes and not self._dry
+        self._notes: Notes | None = None
+        self._is_ready = self._dry  # it is known whether there are notes
+
+    def _intend(self, kind: str, root: int, path: bytes, names: Sequence[bytes]) -> None:
+        """These names are removed next, see `Intents`."""
+        if not self._is_ready:
+            self._is_ready, intents = True, (self.task.first or self.task).intents
+            self._notes = None if intents is None else intents.notes(self.task.rank)
+        if self._notes is not None:
+            self._notes.intend(self.counters, kind, root, path, names)
 
     def _goes(self, opened: Open[int]) -> bool:
         """Whether a directory is to be removed, if nothing in it stays."""
@@ -120,14 +132,17 @@ class Remover(EntryVisitor):
         self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
     ) -> list[bytes]:
         """See `Visitor`: of a few files. What gives trouble is walked, less what went before."""
-        counters, gone = self.counters, 0
+        counters = self.counters
         rest: list[bytes] = []
         unlink, rmdir, close = os.unlink, os.rmdir, os.close
         for name in names:
+            gone = 0
             try:
                 fd = self._open(name, directory_fd)
                 try:
                     files = files_of(few(fd, _TOGETHER))
+                    if files is not None:
+                        self._intend(WHOLE, above.root, above.path, [*files, name])
                     for each in files or ():
                         unlink(each, dir_fd=fd)
                         gone += 1
@@ -137,14 +152,15 @@ class Remover(EntryVisitor):
                     rest.append(name)
                 else:
                     rmdir(name, dir_fd=directory_fd)
+                    counters.directories += 1
             except OSError:
                 rest.append(name)
+            counters.found += gone
+            counters.files += gone
+            counters.sized += gone
         done = len(names) - len(rest)
-        counters.found += gone
-        counters.files += gone
-        counters.sized += gone + done
+        counters.sized += done
         counters.scans_done += done
-        counters.directories += done
         counters.weight += above.weight * done
         return rest
 
@@ -225,16 +241,17 @@ class Remover(EntryVisitor):
         leases = above.leases
         name = opened.path.rpartition(b"/")[2] or self._plan.roots[opened.root].within
         if leases is not None:
-            self._rmdir(name, leases[0].fd, opened.path)
+            self._rmdir(name, leases[0].fd, opened.root, opened.path)
         else:
             path, known = above.path if opened.path else HOLDER, above.place
             identity = self._holder(opened.root) if known is None else known.source
             with self.task.directories.lease(opened.root, path, identity) as lease:
-                self._rmdir(name, lease.fd, opened.path)
+                self._rmdir(name, lease.fd, opened.root, opened.path)
         self.task.directories.forget(opened.root, opened.path)
 
-    def _rmdir(self, name: bytes, fd: int, path: bytes) -> None:
+    def _rmdir(self, name: bytes, fd: int, root: int, path: bytes) -> None:
         """Remove a directory, by its path below a root; what a root itself is in is not changed."""
+        self._intend("d", root, path.rpartition(b"/")[0] if path else HOLDER, [name])
         try:
             os.rmdir(name, dir_fd=fd)
         except OSError as error:
@@ -273,7 +290,7 @@ class Remover(EntryVisitor):
                         self._stays = 1
                         counters.kept += 1
                         continue
-                    self._rmdir(name, fd, below)
+                    self._rmdir(name, fd, root, below)
                 except OSError as error:
                     self._stays = 1
                     self.fail(root, below, "remove directory", error, context)
@@ -356,12 +373,9 @@ class Remover(EntryVisitor):
             counters.kept += count - len(names)
         counters.weight += where.weight * len(names)
         counters.sized += len(names)
-        if names.files:
-            counters.files += self._remove(where, "f", names.files, fd, context)
-        if names.links:
-            counters.links += self._remove(where, "l", names.links, fd, context)
-        if names.specials:
-            counters.special += self._remove(where, "s", names.specials, fd, context)
+        for kind, some in (("f", names.files), ("l", names.links), ("s", names.specials)):
+            if some:
+                self._remove(where, kind, some, fd, context)
 
     def _holder(self, root: int) -> tuple[int, int] | None:
         """What a PATH is in, as the directories below the roots are told apart."""
@@ -409,22 +423,21 @@ class Remover(EntryVisitor):
 
     def _remove(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
-    ) -> int:
-        """Remove names of a directory; how many of them have gone by this."""
-        if len(names) <= _TOGETHER:
-            return self._remove_some(where, kind, names, fd, context)
-        removed = 0
+    ) -> None:
+        """Remove names of a directory, and count those that have gone by this."""
         for at in range(0, len(names), _TOGETHER):
-            if context.is_stopping():
+            if at and context.is_stopping():
                 break
-            some = names[at : at + _TOGETHER]
-            removed += self._remove_some(where, kind, some, fd, context)
-        return removed
+            some = names[at : at + _TOGETHER] if len(names) > _TOGETHER else names
+            gone = self._remove_some(where, kind, some, fd, context)
+            field = _FIELDS.get(kind, "special")
+            setattr(self.counters, field, getattr(self.counters, field) + gone)
 
     def _remove_some(
         self, where: Where, kind: str, names: Sequence[bytes], fd: int, context: Context[Any]
     ) -> int:
         self.task.due(len(names), context.is_stopping)
+        self._intend(kind, where.root, where.path, names)
         gone, rest = len(names), iter(names)
         remove, tells = self._way(where), self._acts is not None
         while True:
@@ -555,6 +568,16 @@ class RemoveTask(ChangeTask):
     doing = "remove"
     counters_type, visitor_type = Counters, Remover
     plan: RemovalPlan
+    intents: Intents | None = None  # of all ranks, if it can be begun again without some
+
+    def begun(self, counters: TreeCounters) -> Iterator[Tree | Batch]:
+        """See `TreeTask`. What is gone already was counted then."""
+        for item in super().begun(counters):
+            if item.root in self.plan.gone:
+                counters.found -= 1
+                counters.scans_due -= isinstance(item, Tree)
+            else:
+                yield item
 
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""

@@ -240,6 +240,10 @@ class ChangeProgram(TreeProgram):
         self.applied = read_plan(self.typed.apply, self.name)
         return self.applied
 
+    def outlives(self) -> bool:
+        """See `ToolProgram`."""
+        return bool(self.typed.dry_run or self.typed.plan is not None)
+
     def directory(self) -> bytes:
         """See `TreeProgram`."""
         return super().directory() if self.applied is None else self.applied.directory

@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from pcircle.circle import Sums
 from pcircle.errors import Defect, StoppedEarly, worst
+from pcircle.outliving.told import Told
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
 from pcircle.tool.actions import Lines
@@ -102,6 +103,8 @@ class Console(Observer[R]):
         self.planned = 0  # entries
         self._unlisted = 0  # entries
         self._is_warned = False  # of files that are offline
+        self._told: Told | None = None  # where the job can be begun again
+        self._end = b"\0" if options.null else b"\n"  # of paths of the list
         self.began_s = time.monotonic()
         self._pace = Pace()
         mode, interval_s = options.progress, options.interval_s
@@ -155,18 +158,20 @@ class Console(Observer[R]):
                 if not self.is_silent(value):
                     failed.append(failure.said(self.tool))
             if isinstance(value, Lines):
-                self._write(self._actions, value.text, "actions")
-                self._write(self._listed, value.paths, "list")
+                self._write(self._actions, self._fresh("actions", value.text), "actions")
+                self._write(self._listed, self._fresh("list", value.paths, self._end), "list")
                 self._unlisted += value.unlisted
                 if value.planned:
                     self.planned += value.planned.count(b"\n")
-                    self._write(self._planned, value.planned, "plan")
+                    self._write(self._planned, self._fresh("plan", value.planned), "plan")
                 if value.said:
-                    self.results.text([value.said])
+                    self.tell_found(value.said)
             elif isinstance(value, Recalled):
                 said += self._recalled(value)
             else:
                 said += self.remark(value)
+        if self._told is not None:
+            failed, said = (self._told.fresh_lines("standard error", e) for e in (failed, said))
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
 
     def _recalled(self, file: Recalled) -> Iterable[str]:
@@ -177,7 +182,34 @@ class Console(Observer[R]):
             yield f"{self.tool}: warning: {what}; --skip-offline leaves such files out"
 
     def log(self, lines: bytes) -> None:
-        self._write(self._log, lines, "error log")
+        self._write(self._log, self._fresh("error log", lines), "error log")
+
+    def tell_found(self, text: bytes) -> None:
+        """Write lines to standard output, as they are found."""
+        if text := self._fresh("standard output", text):
+            self.results.text([text])
+
+    def _fresh(self, stream: str, text: bytes, end: bytes = b"\n") -> bytes:
+        """What of a text no former run of this job has told."""
+        return text if self._told is None or not text else self._told.fresh(stream, text, end)
+
+    def follow(self, told: Told, former: Console[R] | None) -> None:
+        """Remember all that goes out, as the job may be begun again; or follow one that was.
+
+        All is counted anew. What was told, by this or a `former` console, is not told again.
+        """
+        self._told = told
+        if former is not None:
+            self.began_s = former.began_s
+            self.log_failed, self._unwritable = former.log_failed, former._unwritable
+            self._is_warned, self._capped = former._is_warned, former._capped
+            self.results.follow(former.results)
+
+    def leave(self, reasons: Iterable[str]) -> None:
+        """The job is begun again, for these reasons."""
+        self._progress.close()
+        for reason in reasons:
+            self.note(f"{self.tool}: {reason}; beginning again without it")
 
     def _write(self, log: LogFile | None, lines: bytes, what: str) -> None:
         """Add lines to one of the logs, as long as that can be done."""

@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from pcircle.errors import UsageError
+from pcircle.outliving.job import may_outlive, outlive
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption, choose
 from pcircle.ui.errorlog import LogFile, open_log
@@ -25,8 +28,11 @@ def _nothing() -> None:
 class ToolProgram(Program):
     """A tool, for the runtime. `close` lets go of what this process's task holds.
 
-    `log` is the error log, on rank 0.
+    `log` is the error log, on rank 0. Who `reads_only` leaves nothing behind in what it reads.
     """
+
+    reads_only: ClassVar[bool] = False
+    plan_type: ClassVar[Any]
 
     def __init__(self) -> None:
         self.close: Callable[[], None] = _nothing
@@ -36,6 +42,23 @@ class ToolProgram(Program):
         """Open the error log, last of all: a refused run leaves the old one alone. UsageError."""
         if path is not None:
             self.log = LogFile(open_log(path))
+
+    def outlives(self) -> bool:
+        """On rank 0, once the job is prepared: whether it is begun again where ranks are lost.
+
+        What it has told is not told again, if it is told in whole lines as it is found.
+        """
+        return self.reads_only
+
+    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
+        """On rank 0: the plan of the job that is begun again, with so many ranks."""
+        decided = msgspec.msgpack.decode(plan, type=self.plan_type)
+        if not hasattr(decided, "ranks"):
+            return plan
+        return msgspec.msgpack.encode(msgspec.structs.replace(decided, ranks=ranks))
+
+    def share(self, ranks: int) -> None:
+        """Before local ranks are forked: make what they are to have in common."""
 
     def complain(self, text: str) -> None:
         """Say on standard error why the job ends."""
@@ -51,9 +74,15 @@ class Ranks(Protocol):
     def transport(self) -> TransportOption: ...
 
 
+def local_ranks(ranks: Ranks) -> int:
+    """How many ranks are this process and its children; 0 if they are a launcher's."""
+    choice = choose(ranks.transport, ranks.jobs, os.environ)
+    return choice.size if choice.kind == "local" else 0
+
+
 def is_local(ranks: Ranks) -> bool:
     """Whether the ranks are children of this process, and no launcher's."""
-    return choose(ranks.transport, ranks.jobs, os.environ).kind == "local"
+    return local_ranks(ranks) > 0
 
 
 def run_tool(program: ToolProgram, ranks: Ranks) -> int:
@@ -68,6 +97,8 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
 
 def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
+        if (size := local_ranks(ranks)) and may_outlive():
+            return outlive(program, size)
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.

@@ -34,6 +34,10 @@ class Results:
         self.failed = False
         self._broken = False
 
+    def follow(self, former: Results) -> None:
+        """Go on from the results of a run that is begun again."""
+        self.failed, self._broken = former.failed, former._broken
+
     @property
     def is_broken(self) -> bool:
         """Whether text can't be written any more."""

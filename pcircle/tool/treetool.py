@@ -19,6 +19,7 @@ from pcircle.errors import (
     Defect,
     EntriesFailed,
     Interrupted,
+    RankLost,
     StoppedEarly,
     Terminated,
     UsageError,
@@ -114,7 +115,8 @@ class TreeConsole(Console[dict[int, int]]):
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         super().notice(source, values)
-        self.results.text(filter(None, map(self.text, values)))
+        if text := b"".join(filter(None, map(self.text, values))):
+            self.tell_found(text)
 
     def summary(self, total: Any) -> str:
         """What was done, in one line."""
@@ -143,7 +145,8 @@ class TreeConsole(Console[dict[int, int]]):
         if not self.quiet:
             took = format_duration(self.elapsed_s)
             self.note(f"{self.tool}: {self.summary(total)} in {took}")
-        if code in (Interrupted.exit_code, Terminated.exit_code):
+        ended = code in (Interrupted.exit_code, Terminated.exit_code)
+        if ended or any(RankLost.rank_in(reason) is not None for reason in reasons):
             self.note(f"{self.tool}: to run it again: {command(self.tool, self._words)}")
         for remark in self.remarks(total, code):
             self.note(f"{self.tool}: {remark}")

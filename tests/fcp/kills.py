@@ -166,8 +166,13 @@ def play(
     return Round(done, early, told["resumed"], told)
 
 
-def play_lost(place: bytes, sources: tuple[bytes, bytes], seed: int) -> Round:
-    """A round whose ranks, but the first, are killed one by one: it must end well by itself."""
+def play_lost(
+    place: bytes, sources: tuple[bytes, bytes], seed: int, *, many: bool = False
+) -> Round:
+    """A round whose ranks, but the first, are killed one by one: it must end well by itself.
+
+    With `many` perhaps all of them are.
+    """
     rng = Random(f"lost {seed}")
     options = rng.choice(OPTIONS)
     source = sources["-a" not in options]
@@ -176,7 +181,10 @@ def play_lost(place: bytes, sources: tuple[bytes, bytes], seed: int) -> Round:
     arguments: list[str | bytes] = [*options, "--checkpoint-interval", interval, "--json", report]
     arguments += ["-T", source, target]
     wanted, killed = rng.choice((1, 1, 2, 3)), 0
-    with Run(Launcher(jobs=rng.choice((2, 3, 4, 8, 12))), *PACE, *arguments) as run:
+    jobs = rng.choice((2, 3, 4, 8, 12))
+    if many:
+        wanted = rng.randrange(1, jobs)
+    with Run(Launcher(jobs=jobs), *PACE, *arguments) as run:
         for _ in range(wanted):
             time.sleep(rng.random() * _LONGEST_S)
             others = [pid for pid in run.processes() if pid != run.process.pid]

@@ -4,7 +4,7 @@ In every other round the source, with hard links, is edited all the time.
 
 --kills N      stop after this many kills (default 300)
 --seed S       the first round's seed (default 0); a failing round names its own
---ranks        kill single ranks of local jobs, which are to go on without them
+--ranks        kill ranks of local jobs one by one; they are to go on without them
 --launchers    local, mpi or all (default all where there is an mpirun)
 """
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.mkdir(place)
             try:
                 if typed.ranks:
-                    played = kills.play_lost(place, sources, seed)
+                    played = kills.play_lost(place, sources, seed, many=True)
                 elif seed % 2:
                     played = kills.play_edited(place, seed, chosen)
                 else:
@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 early += played.early
                 resumed += played.resumed
             kills.clear(place)
+            if rounds % 10 == 0:
+                print(f"{rounds} rounds, {killed} kills", flush=True)
     finally:
         kills.clear(room)
     print(

@@ -10,10 +10,15 @@ import re
 
 import msgspec
 
+from pcircle.ffind.language.nodes import Node, walk
+
 ONE, TWO = b"abcdDfFgGhHiklmMnpPsStuUyYZ", b"ABCT"
 _FLAGS = re.compile(rb"[-+ #]*[0-9]*(?:\.[0-9]*)?")
 _ESCAPES = dict(zip(b"abfnrtv\\", b"\a\b\f\n\r\t\v\\", strict=True))
 _MAX_WIDTH = 1 << 16
+_LINE = b"\n"
+_WRITING = {"print": _LINE, "print0": b"\0", "printf": _LINE, "ls": _LINE}
+_WRITING |= {"json": _LINE, "csv": _LINE}
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -56,6 +61,26 @@ def parse_format(text: bytes, warnings: list[str]) -> tuple[list[Piece], bool]:
             at += 1
     end_plain()
     return pieces, False
+
+
+def end_of(text: bytes) -> bytes | None:
+    """What ends the record that a format makes of an entry: a newline or NUL; None: it may not."""
+    pieces, _ = parse_format(text, [])
+    last = pieces[-1] if pieces else Piece()
+    end = last.text[-1:]
+    is_one = end in (b"\n", b"\0") and sum(piece.text.count(end) for piece in pieces) == 1
+    return end if is_one and not last.letter else None
+
+
+def ends_of(expression: Node) -> dict[int, bytes] | None:
+    """What ends the records of each stream that is written to; None: they are not told apart."""
+    ends: dict[int, bytes] = {}
+    for node in walk(expression):
+        if node.name in _WRITING:
+            end = end_of(bytes(node.args[1])) if node.name == "printf" else _WRITING[node.name]
+            if end is None or ends.setdefault(node.args[0], end) != end:
+                return None
+    return ends
 
 
 def _escape(text: bytes, at: int, warnings: list[str]) -> tuple[bytes, int]:

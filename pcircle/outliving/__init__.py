@@ -1,0 +1,1 @@
+"""Jobs that outlive their ranks, and tell nothing twice."""

@@ -1,0 +1,79 @@
+"""What a job has told is not told twice, and what it has not told is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from pcircle.ffind.language.formats import ends_of
+from pcircle.ffind.language.grammar import parse
+from pcircle.ffind.language.words import split
+from pcircle.outliving.told import Told
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\0"])
+@pytest.mark.parametrize("seed", range(8))
+def test_all_is_told_as_often_as_it_is_found(seed: int, end: bytes) -> None:
+    """Three runs, of which two end somewhere, and each finds in an order of its own."""
+    rng = Random(seed)
+    found = [b"%d" % rng.randrange(300) for _ in range(rng.randrange(1, 2000))]
+    told, out = Told(), b""
+    for share in (rng.random(), rng.random(), 1):
+        rng.shuffle(found)
+        some = found[: round(len(found) * share)]
+        while some:
+            count = rng.randrange(1, 100)
+            pack, some = some[:count], some[count:]
+            out += told.fresh("found", b"".join(each + end for each in pack), end)
+        told.begin_again()
+    assert Counter(out.split(end)[:-1]) == Counter(found)
+    told.close()
+
+
+def test_long_texts_go_to_a_file() -> None:
+    told, text = Told(), b"x" * 99 + b"\n"
+    for number in range(30):
+        assert told.fresh("found", text * 1000 + b"%d\n" % number)
+    told.begin_again()
+    assert told.fresh("found", text * 30_001 + b"7\n8\n99\n") == text + b"99\n"
+    told.close()
+
+
+def test_what_is_too_much_is_not_kept() -> None:
+    told = Told(most_bytes=1000)
+    assert told.fresh("found", b"x" * 999 + b"\n")
+    assert told.is_whole
+    assert told.fresh("found", b"x\n") == b"x\n"
+    assert not told.is_whole
+
+
+def test_an_action_is_the_same_whoever_does_it() -> None:
+    told = Told()
+    line = b'{"path":"a","state":"done","errno":null,"rank":%d,"t":%f}\n'
+    told.fresh("actions", line % (1, 0.5))
+    told.begin_again()
+    assert told.fresh("actions", line % (0, 1.5)) == b""
+    assert told.fresh_lines("said", ["a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        ("-name x", {0: b"\n"}),
+        ("-print0", {0: b"\0"}),
+        ("-print -o -print0", None),
+        (r"-printf %p\n", {0: b"\n"}),
+        (r"-printf %p\n%s\n", None),
+        (r"-printf %p", None),
+        (r"-printf %p\n%c", None),
+        ("-fprint0 a -fprint b", {1: b"\0", 2: b"\n"}),
+        ("-count", {}),
+        ("-ls , -json", {0: b"\n"}),
+    ],
+)
+def test_records_that_are_told_apart(words: str, ends: dict[int, bytes] | None) -> None:
+    typed = ["x", *words.split()]
+    found = split(typed, lambda word: False)
+    assert ends_of(parse(typed, found.tokens).expression) == ends
