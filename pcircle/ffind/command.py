@@ -193,6 +193,9 @@ def _refuse(typed: argparse.Namespace, parsed: Parsed, names: set[str]) -> None:
     ordered = typed.sort is not None or typed.top is not None
     if ordered and not names.isdisjoint(_CUTTING):
         raise UsageError("--sort and --top cannot be combined with -quit, -limit and -exists")
+    if "delete" in names and typed.op_timeout is not None:
+        # A removal that was given up would be a failure, and might come about all the same.
+        raise UsageError("-delete cannot be combined with --op-timeout")
     if "delete" in names and parsed.settings.follow == "L":
         raise UsageError("-delete cannot be combined with -L: links would be followed")
     if typed.stat == "never":

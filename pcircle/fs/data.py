@@ -48,6 +48,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pcircle.buffers import anonymous
@@ -134,6 +135,12 @@ def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tup
 def may_have_holes(status: os.stat_result) -> bool:
     """Whether a file takes less space than it has bytes."""
     return status.st_blocks * 512 < status.st_size
+
+
+def close_read(fd: int) -> None:
+    """Close a file that was read: whatever a server has to say then is too late."""
+    with suppress(OSError):
+        os.close(fd)
 
 
 def clone_range(source_fd: int, target_fd: int, offset: int, length: int) -> int:

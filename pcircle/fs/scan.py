@@ -192,12 +192,13 @@ def records_of(
     """Finds what the kernel's records of entries hold: of each its kind and its name.
 
     A record is inode and place, 8 bytes each, which `begin` matches, its own length, 2 bytes, then
-    these, which `wanted` does, and NUL; its length is a multiple of 8.
+    these, which `wanted` does, and NUL; its length is a multiple of 8. Names of more than 255 bytes
+    are not taken apart, as FUSE, NTFS and FAT may have: that and all behind it gives nothing, once.
     """
     # Most names are short.
     lengths = [(struct.pack("=H", size), size - 18) for size in range(24, 288, 8)]
     rest = b"|".join(re.escape(length) + b".{%d}" % more for length, more in lengths)
-    return re.compile(b"(?s)%b(?=..%b)(?:%b)" % (begin, wanted, rest)).findall
+    return re.compile(b"(?s)%b(?=..%b)(?:%b)|.+" % (begin, wanted, rest)).findall
 
 
 _OWN = threading.local()
@@ -245,7 +246,7 @@ def few(directory_fd: int, most: int) -> bytes | None:
         else:
             found = [each for each in found if each[1:] not in (b".", b"..")]
         text = b"\0" + b"\0".join(found) if found else b""
-        if b"\0\0" not in text and len(found) <= most:
+        if b"\0\0" not in text and text[-1:] != b"\0" and len(found) <= most:
             return text
     os.lseek(directory_fd, 0, os.SEEK_SET)
     return None if len(found) > most else _few_scanned(directory_fd, most)
@@ -330,14 +331,17 @@ def records_bytes(directory_fd: int, most: int) -> int:
 def all_names(directory_fd: int) -> Iterator[list[bytes]]:
     """The names in a directory of any size, some hundreds at a time, as the kernel tells them.
 
-    OSError if it can't be read, and where there is no such call.
+    OSError if it can't be read, and where there is no such call, or a name is too long.
     """
     call, place, buffer, records, _ = getattr(_OWN, "means", None) or _means()
     room = len(buffer)
     while size := -1 if call is None else call(directory_fd, place, room):
         if size < 0:
             raise OSError("the directory can't be read")
-        names = [each[1:] for each in records(buffer, 0, size)]
+        found = records(buffer, 0, size)
+        if not found[-1]:
+            raise OSError("a name is very long")
+        names = [each[1:] for each in found]
         yield [name for name in names if name not in _NEITHER] if b"." in names else names
 
 

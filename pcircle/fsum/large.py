@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.fs.data import data_chunks, may_have_holes
+from pcircle.fs.data import close_read, data_chunks, may_have_holes
 from pcircle.fs.directories import Directories, join_path
 from pcircle.fs.trouble import Changed, trying
 from pcircle.fsum.counters import Counters
@@ -65,7 +65,7 @@ class LargeFiles:
                     sparse = may_have_holes(status)
                     grid = list(self._grid(fd, status.st_size, sparse=sparse))
                 finally:
-                    os.close(fd)
+                    close_read(fd)
         except OSError as error:
             self._counters.weight += item.weight
             path = join_path(item.path, item.name)

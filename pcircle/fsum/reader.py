@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcircle.buffers import aligned
-from pcircle.fs.data import Recalls, data_ranges, may_have_holes
+from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
@@ -103,7 +103,10 @@ class Reader(Accounts):
                 others.append(name)
                 continue
             finally:
-                close(fd)
+                try:  # noqa: SIM105 - as `close_read`; a call for each file takes too long
+                    close(fd)
+                except OSError:
+                    pass
             now = now_s()
             if now > look_s:
                 added = tried - len(others)
@@ -147,7 +150,7 @@ class Reader(Accounts):
             self._whole(fd, status, stop)
             return True
         finally:
-            os.close(fd)
+            close_read(fd)
 
     def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
         self._counters.sized += 1
@@ -204,7 +207,7 @@ class Reader(Accounts):
             reached = self._ranges(fd, item.offset, end, sparse=item.sparse, enough=enough)
             self._signer.end_chunk(item.offset, reached)
         finally:
-            os.close(fd)
+            close_read(fd)
         self._counters.bytes_done = before + reached - item.offset
         return reached
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from pcircle.buffers import aligned
-from pcircle.fs.data import Recalls
+from pcircle.fs.data import Recalls, close_read
 from pcircle.fs.directories import HOLDER, Lease, join_path
 from pcircle.fs.lists import Lists
 from pcircle.fs.scan import Block
@@ -279,7 +279,7 @@ class WholeFiles(Visitor[bool]):
             if before.st_size:  # files of /proc have content, and no size
                 check_same(before, os.fstat(fd))
         finally:
-            os.close(fd)
+            close_read(fd)
         self._counters.bytes_found += at
         self._counters.bytes_done += at
         self._counters.sized += 1

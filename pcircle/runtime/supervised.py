@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 from pcircle.errors import RankLost
@@ -39,7 +40,8 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     os.close(said)
 
     def forward(number: int, frame: FrameType | None) -> None:
-        os.kill(child, number)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(child, number)
 
     for number in _FORWARDED:
         if signal.getsignal(number) is not signal.SIG_IGN:

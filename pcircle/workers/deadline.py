@@ -31,7 +31,9 @@ from pcircle.buffers import aligned
 from pcircle.errors import StoppedEarly
 from pcircle.workers.starting import HELPER, Limit, begin
 
-_BY_WORKERS = ("listxattr", "getxattr", "lseek", "close", "fstat", "listdir")
+_BY_WORKERS = (
+    *("access", "close", "fstat", "getxattr", "listdir", "listxattr", "lseek", "posix_fadvise"),
+)
 _BY_ALL = ("stat", "lstat", "readlink")
 MAX_LOST = 256
 """How many calls of a process may hang before it stops: each holds a thread."""
@@ -85,6 +87,11 @@ class _Helper:
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
+            with self._lock:
+                if (
+                    self._is_lost
+                ):  # on a busy machine, before it began: a descriptor may be another's
+                    return
             function, args, options = call
             value: Any = None
             error: BaseException | None = None

@@ -47,7 +47,7 @@ class Caching(NamedTuple):
     lustre: bool = False  # files and directories have layouts, as `LustreStore` says
     times_ns: int = 1  # times of access and modification are cut to multiples of this
     changes_ns: int = 1  # and change times to multiples of this
-    folding: str = ""  # names are alike but for "case", for the Unicode "form", or for "both"
+    folding: str = ""  # as `Folded` says
     parallel: bool = False  # with direct: writes into one file overlap, but those that extend it
 
 
@@ -373,7 +373,8 @@ class Passing:
                 found = [(b".", own, stat.S_IFDIR >> 12), (b"..", own, stat.S_IFDIR >> 12)]
                 for name in os.listdir(fd):
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    found.append((os.fsencode(name), status.st_ino, status.st_mode >> 12))
+                    shown = self._folded.listed(os.fsencode(name))
+                    found.append((shown, status.st_ino, status.st_mode >> 12))
             finally:
                 os.close(fd)
             self._listings[handle] = found

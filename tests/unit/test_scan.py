@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from pcircle.fs.scan import (
     listed_first,
     plain,
     records_bytes,
+    records_of,
 )
 from tests.conftest import Run
 from tests.unit.unprivileged import run_unprivileged
@@ -238,6 +240,24 @@ def test_records_of_the_kernel_are_the_names_and_kinds_of_a_scan(tmp_path: Path)
     special = found.pop(b"fifo")
     assert special not in (FILE, FOLDER, LINK)
     assert found == wanted | {b"directory": FOLDER, b"link": LINK}
+
+
+def made_record(kind: bytes, name: bytes) -> bytes:
+    """As the kernel makes it, of any length."""
+    size = -(-(20 + len(name)) // 8) * 8
+    return (struct.pack("=QqH", 1, 1, size) + kind + name).ljust(size, b"\0")
+
+
+@pytest.mark.parametrize("wanted", [None, scanning._PLAIN])
+def test_a_name_that_is_too_long_is_told_and_hides_nothing(wanted: bytes | None) -> None:
+    """NTFS and vfat have up to 765 bytes."""
+    records = records_of() if wanted is None else records_of(wanted=wanted)
+    begin = b"".join(made_record(FOLDER, name) for name in (b".", b"..")) + made_record(FILE, b"a")
+    long = made_record(FILE, b"x" * 300)
+    data = bytearray(begin + long + made_record(FILE, b"z"))
+    found = records(data, 0, len(data))
+    assert len(found) == 4
+    assert found[-1] == b""
 
 
 def test_a_directory_of_few_entries_is_read_up_to_a_number(tmp_path: Path) -> None:

@@ -79,6 +79,16 @@ def test_a_look_up_that_hangs_is_named(tool: str, mount: Mounted) -> None:
         assert done.out.count(b"two") == 3
 
 
+def test_a_question_of_access_that_hangs_is_named(mount: Mounted) -> None:
+    mount.rules(Rule(("lookup", "getattr"), "t/hung/stuck", delay_s=FOREVER_S))
+    done = run("ffind", Launcher(jobs=2), mount, "-readable", "-printf", "%f\\n")
+    assert done.code == 1, done.said
+    named = [line for line in done.said.splitlines() if re.search(REASON, line)]
+    assert len(named) == 1, done.said
+    assert "t/hung/stuck'" in named[0]
+    assert done.out.count(b"two") == 3
+
+
 @pytest.mark.parametrize("tool", ["fsum", "fdiff"])
 def test_content_that_hangs_is_named(tool: str, mount: Mounted) -> None:
     mount.rules(Rule(("read",), "t/hung/stuck", delay_s=FOREVER_S))
@@ -139,6 +149,16 @@ def test_a_system_that_times_out_itself_has_answered(mount: Mounted) -> None:
         done = started.finish()
     assert done.code == 1, done.said[-500:]
     assert "do not return" not in done.said
+
+
+def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
+    with Run(
+        Launcher(jobs=1), "--op-timeout=2", mount.path, "-delete", program=("pcircle.ffind",)
+    ) as run_:
+        done = run_.finish()
+    assert done.code == 2
+    assert "-delete cannot be combined with --op-timeout" in done.said
+    assert os.path.exists(mount.path + b"/t")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])

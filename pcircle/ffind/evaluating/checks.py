@@ -336,7 +336,11 @@ def is_empty(entry: Entry) -> bool:
 
 def _access(around: Surroundings, mode: int) -> Test:
     def test(entry: Entry) -> bool:
-        return os.access(entry.name, mode, dir_fd=entry.fd)
+        try:
+            return os.access(entry.name, mode, dir_fd=entry.fd)
+        except OSError as error:  # of a time limit alone
+            entry.fail("look up", error)
+            return False
 
     return test
 

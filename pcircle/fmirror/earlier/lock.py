@@ -49,10 +49,11 @@ class Lock:
     def end(self) -> None:
         """Give it up."""
         if self._fd >= 0:
+            fd, self._fd = self._fd, -1
             with suppress(OSError):
                 os.unlink(self._path)
-            os.close(self._fd)
-            self._fd = -1
+            with suppress(OSError):
+                os.close(fd)
 
 
 def _file(path: bytes) -> int:

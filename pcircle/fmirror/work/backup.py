@@ -244,8 +244,9 @@ def _copy(name: bytes, source_fd: int, written: bytes, fd: int) -> None:
             mover, done = Mover(), 0
             while part := mover.move(old, new, done, _AT_ONCE):
                 done += part
-            if done < status.st_size:
-                os.ftruncate(new, status.st_size)
+            size = os.fstat(old).st_size  # which somebody may have made less meanwhile
+            if done < size:  # the rest is a hole
+                os.ftruncate(new, size)
             _give_attributes(old, new, status)
             os.fsync(new)
         except OSError:

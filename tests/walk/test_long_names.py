@@ -1,0 +1,73 @@
+"""Names of more than 255 bytes, as NTFS and vfat have them: no directory is too small for them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fcp.running import Launcher, Run
+from tests.fusefs.fixture import Mount
+from tests.fusefs.folding import LONG
+
+NAMES = (b"before", LONG + b"of all", b"last")
+FOLDERS = 12
+
+
+def names_below(path: bytes) -> list[bytes]:
+    return sorted(
+        os.path.join(a, name)[len(path) :] for a, _, some in os.walk(path) for name in some
+    )
+
+
+@pytest.mark.parametrize("tool", ["fcp", "ffind", "fls", "fmirror", "frm"])
+def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
+    mount = fuse(folding="long")
+    tree = mount.path + b"/tree"
+    for number in range(FOLDERS):
+        os.makedirs(tree + b"/%d" % number)
+        for name in NAMES:
+            with open(tree + b"/%d/" % number + name, "xb") as file:
+                file.write(name)
+    wanted = names_below(tree)
+    assert len(wanted) == FOLDERS * len(NAMES)
+    copied = mount.path + b"/copy"
+    words: list[bytes] = {
+        "fcp": [tree, copied],
+        "ffind": [tree, b"-type", b"f", b"-count"],
+        "fls": [b"-R", tree],
+        "fmirror": [b"--delete", tree, copied],
+        "frm": [b"-r", tree],
+    }[tool]
+    if tool == "fmirror":
+        os.mkdir(copied)
+    with Run(Launcher(jobs=1), *words, program=(f"pcircle.{tool}",)) as started:
+        done = started.finish()
+    assert done.code == 0, done.said
+    if tool in ("fcp", "fmirror"):
+        assert names_below(copied) == wanted
+    elif tool == "ffind":
+        assert done.out.split() == [b"%d" % len(wanted)]
+    elif tool == "fls":
+        assert done.out.count(LONG) == FOLDERS
+        assert done.out.count(b"last") == FOLDERS
+    else:
+        assert not os.path.exists(tree)
+
+
+def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
+    """Counted by the bytes of its record, or by digests, it would be overlooked."""
+    mount = fuse(folding="long")
+    source, target = mount.path + b"/a", mount.path + b"/b"
+    for top, names in ((source, NAMES[::2]), (target, NAMES)):
+        os.mkdir(top)
+        for name in names:
+            with open(os.path.join(top, name), "xb") as file:
+                file.write(b"content")
+            os.utime(os.path.join(top, name), ns=(1, 1))
+    for more in ([], ["--delete-excluded", "--exclude=before"]):
+        words = ["--delete", *more, source, target]
+        with Run(Launcher(jobs=1), *words, program=("pcircle.fmirror",)) as started:
+            done = started.finish()
+        assert done.code == 0, done.said
+        assert names_below(target) == sorted(b"/" + name for name in NAMES[(2 if more else 0) :: 2])
