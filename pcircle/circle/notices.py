@@ -51,12 +51,14 @@ class Outbox:
         self._waiters = 0
         self._had_waiters = False
         self.size_bytes = 0
+        self.added = 0  # values, ever
 
     def add(self, value: Any, size_bytes: int) -> int:
         """One more, of this size; the size of all before it."""
         with self._changed:
             before = self.size_bytes
             self._waiting.append((value, size_bytes))
+            self.added += 1
             self.size_bytes = before + size_bytes
         return before
 
@@ -108,6 +110,8 @@ class Flow:
         self._age_s = age_s(size) if rank else _AGE_S
         self._is_root = rank == 0  # which answers itself
         self._answered = True
+        self._sent = 0  # values, ever
+        self.heard = 0  # of these by rank 0
         self._due_s = 0.0  # of a pack that is not full
 
     @property
@@ -123,11 +127,16 @@ class Flow:
                 return
             self._answered = self._is_root
             self._due_s = now_s + self._age_s
-            yield outbox.take(self._pack_bytes)
+            values = outbox.take(self._pack_bytes)
+            self._sent += len(values)
+            yield values
+            if self._is_root:
+                self.heard = self._sent
 
     def answered(self) -> None:
         """Rank 0 has dealt with the pack."""
         self._answered = True
+        self.heard = self._sent
 
     def wakeup_s(self) -> float | None:
         """When `packs` should be asked again although nothing happened."""

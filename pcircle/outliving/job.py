@@ -132,7 +132,7 @@ class Outliving(Program):
     def close(self) -> None:
         """Let go of what the task of this process holds, but for lists, which are read again."""
         if isinstance(self._task, WalkTask):
-            self._task.lists = None
+            self._task.keeps_lists = True
         self._program.close()
 
     def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings:

@@ -20,6 +20,7 @@ from pcircle.writing import write_all
 _MOST_BYTES = 256 << 20  # of all; as hashes of short lines two thirds as much memory
 _IN_MEMORY_BYTES = 1 << 20  # of a stream
 _READ_BYTES = 1 << 20
+_KIND, _STATE = b',"kind":"', b',"state":"'
 _OF_RANK = b',"rank":'  # from here on a line of actions is of who did it, and when
 
 
@@ -136,6 +137,9 @@ class Told:
 def _hash(stream: str, record: bytes) -> int:
     from xxhash import xxh3_64_intdigest  # only where a rank was lost
 
-    if stream == "actions":
+    if stream in ("actions", "copies"):
         record = record.rpartition(_OF_RANK)[0]
+    if stream == "copies":  # what is copied again may be so in another way
+        path = record.find(b'"path')
+        record = record[path : record.find(_KIND, path)] + record[record.rfind(_STATE) :]
     return xxh3_64_intdigest(record)

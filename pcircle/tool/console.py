@@ -77,6 +77,8 @@ class Console(Observer[R]):
     """Tells the user of failures, progress and the end of a run of `tool`."""
 
     tool: str
+    acts = "actions"
+    """What lines of actions are to `Told`."""
     has_bytes = True
     """Whether bytes are any part of the work."""
 
@@ -158,7 +160,7 @@ class Console(Observer[R]):
                 if not self.is_silent(value):
                     failed.append(failure.said(self.tool))
             if isinstance(value, Lines):
-                self._write(self._actions, self._fresh("actions", value.text), "actions")
+                self._write(self._actions, self._fresh(self.acts, value.text), "actions")
                 self._write(self._listed, self._fresh("list", value.paths, self._end), "list")
                 self._unlisted += value.unlisted
                 if value.planned:

@@ -17,6 +17,7 @@ from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.metadata import Keep
 from pcircle.guards import require
+from pcircle.outliving.told import Told
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
@@ -116,8 +117,11 @@ class CopyProgram(ToolProgram):
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0
+        self._given: Lists | None = None  # of standard input
         self.limit = limit_of(options.stop)
         self.console: Console | None = None  # on rank 0
+        self.told = Told()
+        self._former: Console | None = None
         self.began_s: float | None = None  # where it is not the first run
         self._size = 1
         self._exact = False  # whether the target is the copy, and not where it goes
@@ -138,6 +142,17 @@ class CopyProgram(ToolProgram):
         jobs = self._size - len(loss.ranks)
         return msgspec.structs.replace(self._options, jobs=jobs, checkpoint=wish, **how)
 
+    def follow(self, former: CopyProgram) -> None:
+        """Go on from a program that has lost ranks, with its logs, and its time. StoppedEarly."""
+        # What was measured from the beginning still is.
+        self.limit, self.began_s = former.limit, former.began_s
+        self.log, self._actions, self._list = former.log, former._actions, former._list
+        self.told, self._former, self._given = former.told, former.console, former._given
+        try:
+            self.told.begin_again()
+        except OSError as error:
+            raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
+
     def ended(self, code: int) -> int:
         """The exit code of a job that was not to go on."""
         told = None if self.console is None else self.console.told
@@ -148,10 +163,8 @@ class CopyProgram(ToolProgram):
     def _may_go_on(self) -> bool:
         """Whether a loss need not be the end: the job is of local ranks, and can be begun again."""
         options = self._options
-        if not self.outlives_ranks or options.dry or options.files_from == "-":
+        if not self.outlives_ranks or options.dry:
             return False
-        if options.json_lines is not None or options.list_out is not None:
-            return False  # what has been told would be told again
         if self._kept is None and options.existing != Existing():
             return False  # what it has made would count as existing
         return is_local(options)
@@ -178,7 +191,9 @@ class CopyProgram(ToolProgram):
             self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
             note = None if options.quiet else self.complain
-            self._lists = _listed(options, options.files_from, roots, note)
+            self._lists = self._given or _listed(options, options.files_from, roots, note)
+            if options.files_from == "-":  # it can be read once
+                self._given = self._lists
         else:
             self._lists = self.listing(roots)
         kept = demand(options.stripe, options.keep)
@@ -227,6 +242,8 @@ class CopyProgram(ToolProgram):
 
     def _open_logs(self) -> None:
         options = self._options
+        if self._former is not None:
+            return  # they are open
         self.begin_log(options.error_log)
         if options.json_lines is not None:
             self._actions = LogFile(open_log(options.json_lines, "--json-lines"))
@@ -376,6 +393,8 @@ class CopyProgram(ToolProgram):
             planned=self.planned,
         )
         self.console.may_go_on = self._may_go_on()
+        if self.console.may_go_on:
+            self.console.follow(self.told, self._former)
         self.began_s = self.console.began_s = self.began_s or self.console.began_s
         return self.console
 
@@ -439,8 +458,7 @@ def _run(options: Options, made: Callable[[Any, int], CopyProgram], umask: int) 
             return program.ended(code)
         options, former = further, program
         program = made(options, umask)
-        # What was measured from the beginning still is.
-        program.limit, program.began_s = former.limit, former.began_s
+        program.follow(former)
 
 
 def _refuse_unusable(options: Options) -> None:

@@ -24,6 +24,7 @@ class WalkTask(PartedTask[I, R]):
 
     counters: Any
     directories: Directories
+    keeps_lists = False
     _walker: Walker[Any]
 
     def __init__(self, rank: int, lists: Lists | None, threads: int | None) -> None:
@@ -42,7 +43,7 @@ class WalkTask(PartedTask[I, R]):
         """The job has ended: let the directories go, and the lists."""
         for part in self.parts:
             part.directories.close()
-        if self.lists is not None:
+        if self.lists is not None and not self.keeps_lists:
             self.lists.close()
 
     def walker_of(self, item: Tree | Batch | Portion) -> Walker[Any]:

@@ -7,6 +7,7 @@ that is killed takes the job down with a message that names it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -194,14 +195,29 @@ def test_workers_may_be_killed_until_one_is_left(some_files: bytes, place: bytes
     assert len(document(report)["ranks"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("launcher", "which", "options"),
-    [
-        (TWO, 0, ("-n", "--no-checkpoint")),
-        (FOUR, 0, ("--json-lines", "actions")),
-        (FOUR, -1, ("--list-out", "list")),
-    ],
-)
+def test_lists_have_each_entry_once(some_files: bytes, place: bytes, tmp_path: Path) -> None:
+    """Who is killed has copied, and committed, what it had not told of yet; or told of it."""
+    target, report, listed = place + b"/copy", tmp_path / "actions", tmp_path / "list"
+    lists = "--json-lines", str(report), "--list-out", str(listed), "--null"
+    arguments = *lists, "--checkpoint-interval", "0.05", "--ops-limit", "6000"
+    with Run(FOUR, "-a", *arguments, some_files, target) as run:
+        assert run.wait_for(target)
+        time.sleep(0.2)
+        os.kill(_children(run.process.pid)[1], signal.SIGKILL)
+        finished = run.finish()
+    assert (finished.code, finished.said.count("going on")) == (0, 1), finished.said
+    wanted = ["."]
+    for folder, directories, files in os.walk(some_files):
+        above = os.path.relpath(folder, some_files)
+        names = (*directories, *files)
+        wanted += [os.path.normpath(os.path.join(above, name)).decode() for name in names]
+    lines = map(json.loads, report.read_text().splitlines())
+    told = sorted(line["path"] for line in lines if line["state"] == "done")
+    assert told == sorted(wanted)
+    assert sorted(listed.read_text().split("\0")[:-1]) == sorted(wanted)
+
+
+@pytest.mark.parametrize(("launcher", "which", "options"), [(TWO, 0, ("-n", "--no-checkpoint"))])
 def test_killed_worker(
     launcher: Launcher,
     which: int,

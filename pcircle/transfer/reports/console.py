@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
-from pcircle.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
+from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
+from pcircle.outliving.job import lost_in
+from pcircle.outliving.told import Told
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
@@ -48,6 +50,8 @@ class Console(base.Console[Done]):
 
     With `may_go_on` the loss of ranks is no end: `loss` then has what there is to go on with.
     """
+
+    acts = "copies"
 
     def __init__(
         self,
@@ -118,11 +122,11 @@ class Console(base.Console[Done]):
     # ---- the end ---------------------------------------------------------------
 
     def conclude(self, outcome: Outcome[Done]) -> int:
-        code, reasons = self.end(outcome)
         total = Counters.total(outcome.counts)
-        lost = [rank for why in outcome.reasons if (rank := RankLost.rank_in(why)) is not None]
-        if self.may_go_on and len(lost) == len(outcome.reasons) > 0:
-            return self._go_on(code, tuple(lost), outcome.reasons, total)
+        lost = lost_in(outcome)
+        if self.may_go_on and lost and (self._told is None or self._told.is_whole):
+            return self._go_on(outcome.code, lost, outcome.reasons, total)
+        code, reasons = self.end(outcome)
         missing = None if code else account(total, outcome.reports, self.failures)
         if missing is not None:
             code = Defect.exit_code
@@ -157,10 +161,16 @@ class Console(base.Console[Done]):
                 self.note(f"{self.tool}: {line}")
         return told
 
+    def follow(self, told: Told, former: base.Console[Done] | None) -> None:
+        """See `Console`. Of what the checkpoint has nothing is told again."""
+        super().follow(told, former)
+        self._unlisted = 0 if former is None else former._unlisted
+
     def _go_on(
         self, code: int, lost: tuple[int, ...], reasons: Sequence[str], total: Counters
     ) -> int:
         """The job is not over: it goes on without the ranks that were lost."""
+        self._progress.close()
         for reason in reasons:
             self.note(f"{self.tool}: {reason}; going on without it")
         self.quiet = True  # of the checkpoint, which nobody need care for
