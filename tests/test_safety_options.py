@@ -10,9 +10,14 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pcircle.errors import UsageError
+from pcircle.fchmod import change
+from pcircle.ffind import find
+from pcircle.fls import listing
 from pcircle.frm import remove
 from pcircle.fs.directories import HOLDER
 from pcircle.fs.metadata import Keep
@@ -35,6 +40,7 @@ TOOLS: dict[str, tuple[list[str], int]] = {
     "fsum": (["OPERAND"], 0),
     "fprof": (["OPERAND"], 0),
 }
+FUNCTIONS: dict[str, Any] = {"frm": remove, "ffind": find, "fls": listing, "fchmod": change}
 NO_SUCH = (
     ("ffind", "--files-from"),
     ("fdiff", "--list-out"),
@@ -275,6 +281,72 @@ def test_more_files_of_options_along_any_link(top: Path, words: list[str]) -> No
     done = run([*command, "--insecure-links"])
     assert done.returncode == 0, done.stderr
     assert (top / "real" / "new").exists() is any("/new" in word for word in words)
+
+
+PLANTED: list[tuple[str, dict[str, Any]]] = [
+    ("frm", {"plan": "WAY/new", "recursive": True}),
+    ("frm", {"apply": "WAY/plan"}),
+    ("frm", {"json_lines": "WAY/new", "recursive": True}),
+    ("frm", {"exclude_from": "WAY/rules", "recursive": True}),
+    ("frm", {"trash": "WAY", "recursive": True}),
+    ("frm", {"empty_trash": "WAY"}),
+    ("ffind", {"plan": "WAY/new", "words": ["-delete"]}),
+    ("ffind", {"json_lines": "WAY/new", "words": ["-delete"]}),
+    ("ffind", {"words": ["-fprint", "WAY/new"]}),
+    ("ffind", {"words": ["-fprintf", "WAY/new", "%p"]}),
+    ("ffind", {"words": ["-fls", "WAY/new"]}),
+    ("ffind", {"words": ["-files0-from", "WAY/names"]}),
+    ("fls", {"csv": "WAY/new"}),
+    ("fls", {"parquet": "WAY/new"}),
+    ("fls", {"json_lines": "WAY/new"}),
+    ("fchmod", {"mode": "0600", "undo": "WAY/new", "recursive": True}),
+    ("fchmod", {"apply": "WAY/undo"}),
+    ("fchmod", {"mode": "0600", "json_lines": "WAY/new", "recursive": True}),
+]
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    PLANTED,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value.items()))[0],
+)
+def test_functions_open_files_of_options_along_no_planted_link(
+    top: Path, tool: str, options: dict[str, Any]
+) -> None:
+    """As the commands do; and if that is allowed, each works, but for a trash, which is no file."""
+    if options.keys() & {"parquet"}:
+        pytest.importorskip("pyarrow")
+    (top / "real").mkdir()
+    remove(str(top / "pair"), recursive=True, plan=str(top / "real" / "plan"), jobs=1)
+    undo = str(top / "real" / "undo")
+    change(str(top / "pair"), mode="0600", recursive=True, undo=undo, jobs=1)
+    (top / "real" / "rules").write_text("nothing\n")
+    (top / "real" / "names").write_text(f"{top}/tree\0")
+    way = _planted(top / "shared" / "way", top / "real")
+    given: dict[str, Any] = {
+        name: [word.replace("WAY", way) for word in value]
+        if name == "words"
+        else value.replace("WAY", way)
+        if isinstance(value, str)
+        else value
+        for name, value in options.items()
+    }
+    words = given.pop("words", [])
+    has_none = options.keys() & {"apply", "empty_trash"} or "-files0-from" in words
+    operands = [] if has_none else [str(top / "tree" / "inner")]
+    before = {path: path.read_bytes() for path in (top / "real").iterdir()}
+    why = "is a symbolic link that another user could have created"
+    with pytest.raises(UsageError, match=why):
+        FUNCTIONS[tool](*operands, *words, **given, jobs=1)
+    assert {path: path.read_bytes() for path in (top / "real").iterdir()} == before
+    assert _is_untouched(top)
+    if options.keys() & {"trash", "empty_trash"}:
+        with pytest.raises(UsageError, match="is a symbolic link"):
+            FUNCTIONS[tool](*operands, **given, insecure_links=True, jobs=1)
+        return
+    result = FUNCTIONS[tool](*operands, *words, **given, insecure_links=True, jobs=1)
+    assert getattr(result, "report", result).exit_code == 0
 
 
 @as_root

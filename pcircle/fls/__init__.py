@@ -11,8 +11,9 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
     """List as the command does, and print nothing; what `--json` would write, with `entries`.
 
     `options` are those of the command line, by name: ``listing("/scratch", recursive=True,
-    sort="-size", jobs=4)``. All entries are in memory then. Entries that could not be listed are
-    in the result. Under MPI all ranks call it, and only the first has a result.
+    sort="-size", jobs=4)``. All entries are in memory then, but with `json`, `csv` or `parquet`,
+    whose file has them in place of the result. Entries that could not be listed are in the result.
+    Under MPI all ranks call it, and only the first has a result.
 
     UsageError if it is refused.
     """
@@ -24,4 +25,4 @@ def listing(*paths: str | bytes, **options: object) -> ListReport | None:
     operands = [path if isinstance(path, str) else text_of(path) for path in paths]
     typed = parser().parse([*words_of(options), "--", *operands], BARE)
     typed.verbose = 0  # nothing is printed
-    return program_of(typed).collected()
+    return program_of(typed, collects=True).collected()

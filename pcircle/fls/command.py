@@ -221,8 +221,7 @@ class ListProgram(TreeProgram):
         return super().observer(plan)
 
     def collected(self) -> export.ListReport | None:
-        """As `call`, with the entries."""
-        self.collects = True
+        """As `call`, with the entries, unless they are written to a file."""
         report: TreeReport | None = self.call()
         if report is None:
             return None
@@ -265,13 +264,17 @@ def _keys_of(typed: argparse.Namespace) -> tuple[tuple[str, bool], ...]:
     return tuple(keys)
 
 
-def program_of(typed: argparse.Namespace) -> ListProgram:
-    """What a parsed command line asks for. UsageError if it makes no sense."""
+def program_of(typed: argparse.Namespace, *, collects: bool = False) -> ListProgram:
+    """What a parsed command line asks for, or a call, which `collects`. UsageError if it makes no
+    sense.
+    """
     given = [f"--{name}" for name in _FILES if getattr(typed, name) is not None]
     given += ["--total"] * typed.total
     if len(given) > 1:
         raise UsageError(f"{given[0]} cannot be combined with {given[1]}")
-    if typed.sum and (not given or typed.total):
+    if typed.total and collects:
+        raise UsageError("--total is for the command; entries have what a program adds up")
+    if typed.sum and (typed.total or not (given or collects)):
         raise UsageError("--sum requires --json, --csv or --parquet")
     if typed.total and typed.by is not None:
         raise UsageError("--total cannot be combined with an order; it is that of names")
@@ -288,7 +291,9 @@ def program_of(typed: argparse.Namespace) -> ListProgram:
     for option in ("total", "files_from"):
         if typed.directory and getattr(typed, option):
             raise UsageError(f"-d cannot be combined with --{option.replace('_', '-')}")
-    return ListProgram(typed)
+    program = ListProgram(typed)
+    program.collects = collects and not given  # else they are in a file, in constant memory
+    return program
 
 
 def list_typed(typed: argparse.Namespace) -> int:

@@ -20,19 +20,20 @@ def words_of(options: Mapping[str, object]) -> list[str]:
     """Options that a program gives by name, as they would be typed.
 
     True is an option without a value, False and None are none, and a list is given again for each.
-    A name that is a word of Python has a `_` behind it.
+    A name that is a word of Python has a `_` behind it; one of a single letter has one dash.
     UsageError for what only a command line may ask for.
     """
     words = []
     for name, value in options.items():
-        option = "--" + name.removesuffix("_").replace("_", "-")
-        if name in ("help", "version"):  # these end the process
+        is_short = len(name) == 1
+        option = f"-{name}" if is_short else "--" + name.removesuffix("_").replace("_", "-")
+        if name in ("help", "version", "h"):  # these end the process, or would in some tools
             raise UsageError(f"unknown option '{option}'")
         for each in value if isinstance(value, list | tuple) else [value]:
             if each is True:
                 words.append(option)
             elif each is not None and each is not False:
-                words.append(f"{option}={each}")
+                words.append(f"{option}{'' if is_short else '='}{each}")
     return words
 
 

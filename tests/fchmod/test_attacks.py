@@ -1,7 +1,7 @@
 """A user who swaps what root is changing for links gets nothing opened; see `attacks`.
 
-Some thousand swaps here, as many as one likes by ``tox -e attack-fchmod``. And a tool that follows
-links is caught by the same rounds, so they can tell.
+Some thousand swaps here, a million in a soak, as many as one likes by ``tox -e attack-fchmod``. And
+a tool that follows links is caught by the same rounds, so they can tell.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT, Run
+from tests.conftest import ROOT, SOAK, Run
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None,
     reason="only root is worth attacking, and may make a namespace",
 )
 ATTACKS = [sys.executable, "-m", "tests.fchmod.attacks"]
+SWAPS = 50_000
+PARTS = range(20) if SOAK else range(1)  # a million, and no test of many minutes
 
 
-def test_nothing_escapes(run: Run) -> None:
-    done = run([*ATTACKS, "--swaps", "50000"], cwd=ROOT)
+@pytest.mark.parametrize("part", PARTS)
+def test_nothing_escapes(run: Run, part: int) -> None:
+    seed = str(1000 * part)
+    done = run([*ATTACKS, "--swaps", str(SWAPS), "--seed", seed], cwd=ROOT)
     assert done.returncode == 0, done.stdout
     assert re.search(rb"\d+ rounds, \d{4,} swaps, 0 escapes", done.stdout)
 

@@ -139,6 +139,17 @@ def test_owners_of_links(place: bytes) -> None:
 
 
 @root_only
+def test_owners_are_those_of_another_file(place: bytes) -> None:
+    """As of chown and chgrp, each with what is its own."""
+    grow(place, [*TREE, "model"])
+    os.chown(place + b"/model", 21, 22)
+    for tool, expected in (("fchgrp", (0, 22)), ("fchown", (21, 22))):
+        changed(tool, ONE, "-R", "--reference", place + b"/model", place + b"/d")
+        owners = {(entry.uid, entry.gid) for entry in snapshot(place + b"/d").values()}
+        assert owners == {expected}
+
+
+@root_only
 def test_only_of_some_owners(place: bytes) -> None:
     grow(place, TREE)
     os.chown(place + b"/d/a", 5, 6)
@@ -352,6 +363,10 @@ def test_a_program_changes(place: bytes, capfd: pytest.CaptureFixture[str]) -> N
     result = change(top + b"/d/b", top + b"/d/a", files="0", jobs=1)
     assert result is not None
     assert (result.counts["files"], mode(top + b"/d/a")) == (2, 0)
+    os.symlink("../b", top + b"/d/e/link")
+    result = change(top + b"/d/e", mode="0711", recursive=True, L=True, jobs=1)
+    assert result is not None
+    assert (result.counts["changed"], mode(top + b"/d/b")) == (3, 0o711)
     with pytest.raises(UsageError, match="cannot access"):
         change(top + b"/missing", mode="0", jobs=1)
     with pytest.raises(UsageError, match="one of mode, owner"):

@@ -25,6 +25,9 @@ _FOLDED = st.sampled_from(
     [b"*A*", b"abc.TXT", b"B", b"?B*", b"[A-C]*", b"*.TxT", b"[a-c]*", b"*\xc9*"]
 )
 _SIGN = st.sampled_from([b"", b"+", b"-"])
+_TIMES = st.sampled_from(
+    [ours + theirs for ours in (b"a", b"c", b"m") for theirs in (b"a", b"c", b"m")]
+)
 _REGEXES = {
     b"": [
         b".*", b".*/a.*", b".*\\(a\\|b\\)", b".*[a-c]+", b".*b?", b".*a*$", b"^.*d", b".*/[^/]*",
@@ -76,13 +79,15 @@ def _one(name: bytes, argument: st.SearchStrategy[bytes]) -> st.SearchStrategy[W
 
 def _of_names() -> list[st.SearchStrategy[Words]]:
     regexes = st.sampled_from(sorted(_REGEXES)).flatmap(
-        lambda kind: st.sampled_from(_REGEXES[kind]).map(
-            lambda text: ((b"-regextype", kind) if kind else ()) + (b"-regex", text)
+        lambda kind: st.builds(
+            lambda name, text: ((b"-regextype", kind) if kind else ()) + (name, text),
+            st.sampled_from([b"-regex", b"-regex", b"-iregex"]),
+            st.sampled_from(_REGEXES[kind]),
         )
     )
     return [
         *(_one(name, _PATTERNS) for name in (b"-name", b"-path", b"-wholename", b"-lname")),
-        *(_one(name, _FOLDED) for name in (b"-iname", b"-ipath", b"-ilname")),
+        *(_one(name, _FOLDED) for name in (b"-iname", b"-ipath", b"-iwholename", b"-ilname")),
         regexes,
         regexes,
         regexes,
@@ -141,6 +146,9 @@ def _tests() -> list[st.SearchStrategy[Words]]:
             for name in (b"-ctime", b"-used")
         ),
         _one(b"-mmin", minutes),
+        # Files were used whole and half days ago, and changed when the tree was made.
+        _one(b"-amin", st.sampled_from([b"+500", b"-900", b"+900", b"-3000", b"+100000"])),
+        _one(b"-cmin", st.sampled_from([b"+700", b"-700"])),
         _one(b"-used", days),
         _one(b"-type", kinds),
         _one(b"-type", kinds),
@@ -153,6 +161,8 @@ def _tests() -> list[st.SearchStrategy[Words]]:
         _one(b"-samefile", files),
         _one(b"-newer", files),
         _one(b"-anewer", files),
+        _one(b"-cnewer", files),
+        st.builds(lambda times, file: (b"-newer" + times, file), _TIMES, files),
         _one(
             b"-newermt",
             st.sampled_from([b"2020-01-01", b"@1000000000", b"3 days ago", b"yesterday"]),
@@ -221,8 +231,9 @@ _OPTIONS = st.lists(
     st.sampled_from(
         [
             (b"-maxdepth", b"0"), (b"-maxdepth", b"1"), (b"-maxdepth", b"2"), (b"-mindepth", b"1"),
-            (b"-mindepth", b"2"), (b"-depth",), (b"-xdev",), (b"-daystart",), (b"-mount",),
-            (b"-noleaf",), (b"-ignore_readdir_race",),
+            (b"-mindepth", b"2"), (b"-depth",), (b"-d",), (b"-follow",), (b"-xdev",),
+            (b"-daystart",), (b"-mount",),
+            (b"-noleaf",), (b"-ignore_readdir_race",), (b"-nowarn",), (b"-warn",),
         ]
     ),
     max_size=2,

@@ -141,6 +141,20 @@ def test_commands_run_as_of_find(tree: bytes, launcher: Launcher) -> None:
         assert found(*words, launcher=launcher, cwd=tree) == by_find(*words, cwd=tree), words
 
 
+def test_commands_get_as_many_names_as_they_may(tmp_path: Path) -> None:
+    """A thousand at most, and no more bytes than that; each once."""
+    for name in (*map(str, range(2500)), *(f"{number:0200d}" for number in range(900))):
+        (tmp_path / name).touch()
+    script = 'echo "$#"; printf "%s\\n" "$@"'
+    words = (".", "-type", "f", "-exec", "sh", "-c", script, "x", "{}", "+")
+    lines = found(*words, launcher=TWO, cwd=bytes(tmp_path))
+    numbers = [int(line) for line in lines if not line.startswith(b"./")]
+    assert (sum(numbers), len(lines)) == (3400, 3400 + len(numbers))
+    assert len(set(lines) - {b"%d" % number for number in numbers}) == 3400
+    assert 4 <= len(numbers) < 60
+    assert max(numbers) <= 1000
+
+
 def test_commands_that_fail(tmp_path: Path) -> None:
     top = bytes(grow(tmp_path / "tree"))
     assert run_ffind(TWO, ".", "-exec", "false", ";", cwd=top).code == 0
@@ -285,6 +299,10 @@ def test_tests_that_find_does_not_have(tree: bytes) -> None:
     )
     deep = found(".", "-exclude", "-name", "d", "-depth", cwd=tree)
     assert deep == by_find(".", "-name", "d", "-prune", "-o", "-print", cwd=tree)
+    inode = os.stat(tree + b"/plain").st_ino
+    for form in ("{}", "+{}", "-{}"):
+        same(("-inum", form.format(inode)), ("-inum", form.format(inode)))
+    same(("--stat=never", "-name", "*a*", "-type", "f"), ("-name", "*a*", "-type", "f"))
     blocks = found(".", "-blocks", "+8", "-printf", "%b\\n", cwd=tree)
     assert blocks
     assert min(map(int, blocks)) > 8

@@ -42,6 +42,7 @@ WRONG = [
     (". -exec echo {} {} +", "takes one {}", "-exec echo {} {} +"),
     (". -execdir {} ;", "the command itself cannot have {}", "-execdir {} ;"),
     (". -ok rm {} ;", "-ok: nothing is asked; use -exec", "-ok rm {} ;"),
+    (". -okdir rm {} ;", "-okdir: nothing is asked; use -execdir", "-okdir rm {} ;"),
     (". -maxdepth x", "-maxdepth: must be a number of levels", "-maxdepth x"),
     (". -name x -limit 3", "-limit requires an action", "-limit 3"),
     (". -limit 0 -print", "must be a positive integer", "-limit 0"),

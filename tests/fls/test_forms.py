@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from decimal import Decimal
 from functools import cmp_to_key
 from operator import itemgetter
 from typing import Any
@@ -150,6 +151,10 @@ def test_sums_are_those_of_du(odd: bytes, launcher: Launcher) -> None:
     *_, top = [line for line in lines if line.endswith(b"\t" + odd)]
     count = len(subprocess.run(["find", odd, "-printf", "x"], stdout=-1, check=True).stdout)
     assert int(top.split(b"\t")[0]) == count
+    words = ["find", odd, "-printf", "%T@ %TY-%Tm-%Td %TT\n"]
+    times = subprocess.run(words, stdout=-1, check=True).stdout.splitlines()
+    newest = max(times, key=lambda line: Decimal(line.split()[0].decode())).split(b" ", 1)[1]
+    assert top.split(b"\t")[3].startswith(newest[: len("2026-11-30 12:00:00.123456789")])
     for option, column in (("-b", 1), ("-k", 2)):
         du = subprocess.run(["du", "-l0", option, odd], stdout=-1, check=True).stdout
         for line in du.split(b"\0")[:-1]:

@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher
 
-from .running import every_launcher, listed, rows, run_fls
+from .running import every_launcher, listed, ls, rows, run_fls
 from .test_listing import odd
 
 __all__ = ["odd"]
@@ -159,6 +159,8 @@ def test_attributes_and_access_lists_are_told(tmp_path: Path) -> None:
     assert found["listed"]["acl"] == "user::rw-,user:1234:r--,group::r--,mask::rw-,other::r--"
     assert "acl" not in found["plain"]
     text = listed(ONE, "-l", "--acl", "--xattr", str(tmp_path)).decode().splitlines()
+    plain = ls("-l", "--time-style=full-iso", str(tmp_path), cwd=b"/").decode().splitlines()
+    assert [line for line in text if not line.startswith("    ")] == plain
     shown = {line.split()[-1]: line for line in text if line[:1] in "d-"}
     assert shown["listed"].startswith("-rw-rw-r--+ ")
     assert shown["plain"].startswith("-rw-r--r--  ")
@@ -192,6 +194,23 @@ def test_a_program_has_the_rows(odd: bytes, capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr() == ("", "")
     with pytest.raises(UsageError, match="cannot list '"):
         listing(odd + b"/missing", jobs=1)
+
+
+def test_a_program_has_the_rows_in_a_file_if_it_names_one(place: bytes) -> None:
+    """And not in memory; of other ways to show them there is none for programs."""
+    top = trees.make_directory(place, b"top")
+    trees.write_file(top + b"/file", b"content")
+    signed = listing(top, sum=True, S=True, jobs=1)
+    assert signed is not None
+    assert [row.signature is not None for row in signed.entries] == [True]
+    for option in ("csv", "json"):
+        written = os.fsdecode(place) + f"/rows.{option}"
+        result = listing(top, jobs=1, **{option: written})
+        assert result is not None
+        assert (result.exit_code, result.counts["files"], result.entries) == (0, 1, ())
+        assert "/top/file" in Path(written).read_text()
+    with pytest.raises(UsageError, match="--total is for the command"):
+        listing(top, total=True, jobs=1)
 
 
 REFUSED = [

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
+from pcircle.frm import remove
+from pcircle.fs import scan
 from tests.fcp import trees
 from tests.fcp.running import ONE, TWO, Launcher
 
@@ -146,3 +149,33 @@ def test_each_family_alone(place: bytes, name: str) -> None:
     ALL[name](place + b"/tree")
     remove_one(place + b"/tree")
     assert os.listdir(place) == []
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_a_directory_is_read_to_its_end_first_unless_its_system_is_known(
+    place: bytes, monkeypatch: pytest.MonkeyPatch, is_steady: bool
+) -> None:
+    """As on NFS, whose listing might skip names behind those that have gone."""
+    for number in range(3000):
+        os.mknod(place + b"/%d" % number)
+    done = []
+    add, unlink = scan._add, os.unlink
+
+    def read(block: scan.Block, entries: Sequence[Any]) -> None:
+        done.append("read")
+        add(block, entries)
+
+    def gone(name: bytes, *, dir_fd: int) -> None:
+        done.append("gone")
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(scan, "_STEADY", frozenset({b"tmpfs"} if is_steady else ()))
+    monkeypatch.setattr(scan, "BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr(scan, "_add", read)
+    monkeypatch.setattr(os, "unlink", gone)
+    result = remove(place, recursive=True, keep_root=True, jobs=1)
+    monkeypatch.undo()
+    assert result is not None
+    assert (result.counts["files"], os.listdir(place)) == (3000, [])
+    assert (done.count("read") > 1, done.count("gone")) == (True, 3000)
+    assert (done == sorted(done, reverse=True)) is not is_steady

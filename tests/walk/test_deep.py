@@ -1,0 +1,62 @@
+"""Trees of 3,000 levels, which no path reaches: found, listed and changed as by find and chmod.
+
+That they are removed is held by `tests.frm.test_removal`, and copies by the tests of fcp.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.fcp.running import Launcher, Run, launchers
+
+LEVELS = 3000
+every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
+
+
+def grow(top: bytes) -> bytes:
+    """Directories in each other, with a file and a link in each hundredth."""
+    os.mkdir(top)
+    here = os.open(top, os.O_RDONLY)
+    for level in range(LEVELS):
+        if not level % 100:
+            os.mknod(b"file", 0o640, dir_fd=here)
+            os.symlink(b"file", b"link", dir_fd=here)
+        os.mkdir(b"d", 0o755, dir_fd=here)
+        below = os.open(b"d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    return top
+
+
+def found(top: bytes, form: str) -> list[bytes]:
+    """What find says of each entry."""
+    words: list[str | bytes] = ["find", top, "-printf", f"{form}\\0"]
+    return sorted(subprocess.run(words, check=True, stdout=-1).stdout.split(b"\0"))
+
+
+def run(tool: str, launcher: Launcher, *words: str | bytes) -> bytes:
+    with Run(launcher, *words, program=(f"pcircle.{tool}",)) as started:
+        done = started.finish()
+    assert done.code == 0, done.said[-500:]
+    return done.out
+
+
+@every_launcher
+def test_the_deepest_entry_is_reached(place: bytes, launcher: Launcher) -> None:
+    ours, theirs = grow(place + b"/ours"), grow(place + b"/theirs")
+    told = run("ffind", launcher, ours, "-size", "-9", "-printf", "%d %y %m %s %f\\0")
+    assert sorted(told.split(b"\0")) == [
+        line.replace(b" theirs", b" ours") for line in found(theirs, "%d %y %m %s %f")
+    ]
+    listed = set()
+    for part in run("fls", launcher, "-1R", ours).split(b"\n\n"):
+        holder, *names = part.rstrip(b"\n").split(b"\n")
+        listed |= {holder[:-1] + b"/" + name for name in names}
+    assert listed == set(found(ours, "%p")) - {b"", ours}
+    run("fchmod", launcher, "-q", "-R", "u-w,g=u,o=", ours)
+    subprocess.run(["chmod", "-R", "u-w,g=u,o=", theirs], check=True)
+    assert found(ours, "%d %y %m %P") == found(theirs, "%d %y %m %P")

@@ -1,0 +1,183 @@
+"""What removes, finds, lists and changes is a function as well, with the result that --json writes.
+
+Also in a process that has threads, whose other ranks are interpreters of their own. And a dry run
+says what it would do as a run says what it does.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcircle.errors import UsageError
+from pcircle.fchmod import change
+from pcircle.fchmod.cli import FCHMOD
+from pcircle.ffind import find
+from pcircle.ffind.cli import parser as ffind_parser
+from pcircle.fls import listing
+from pcircle.fls.cli import parser as fls_parser
+from pcircle.frm import remove
+from pcircle.frm.cli import parser as frm_parser
+from pcircle.ui.arguments import Parser
+from tests.conftest import Run
+from tests.fcp.running import TWO, Launcher
+from tests.fcp.running import Run as Started
+from tests.frm.running import grow, paths
+
+TREE = [f"tree/{number % 7}/{number}/{name}" for number in range(60) for name in ("a.o", "b")]
+# How each is asked by a program and by a command, on trees that are the same.
+CALLS = {
+    "ffind": ("find(top, '-name', '*.o', '-printf', '%P %s\\\\n', jobs=2).report",
+              ["TOP", "-name", "*.o", "-printf", "%P %s\\n"]),
+    "fls": ("listing(top, recursive=True, sort='-size,name', jobs=2)",
+            ["-R", "--sort=-size,name", "TOP"]),
+    "fchmod": ("change(top, mode='o-r', recursive=True, exclude='a.o', jobs=2)",
+               ["-R", "--mode", "o-r", "--exclude", "a.o", "TOP"]),
+    "frm": ("remove(top, recursive=True, exclude='*.o', jobs=2)",
+            ["-r", "--exclude", "*.o", "TOP"]),
+}  # fmt: skip
+CALLER = """
+import os, sys, threading
+from pcircle.fchmod import change
+from pcircle.ffind import find
+from pcircle.fls import listing
+from pcircle.frm import remove
+from pcircle.ui.jsonout import encode
+if __name__ == "__main__":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    top = "tree"
+"""
+# What two runs differ in, and what a listing has of the reading of directories.
+VARIES = {"elapsed_s", "ranks"}
+
+
+def _settled(text: bytes) -> tuple[set[str], dict[str, Any]]:
+    """A document: its keys, and all of it that two runs have alike."""
+    document = json.loads(text)
+    for entry in document.get("entries", ()):
+        for key in [key for key in entry if key in ("inode", "device") or "time" in key]:
+            entry[key] = type(entry[key]).__name__
+    kept = {key: value for key, value in document.items() if key not in VARIES}
+    return set(document), kept
+
+
+def test_a_function_returns_what_the_command_writes(run: Run, place: bytes, tmp_path: Path) -> None:
+    """One process with a thread calls all four, one after the other."""
+    program = CALLER
+    for tool, (call, _) in CALLS.items():
+        program += f"    open({tool!r}, 'wb').write(encode({call}))\n"
+    (tmp_path / "caller.py").write_text(program)
+    for name in (b"called", b"commanded"):
+        os.mkdir(place + b"/" + name)
+        grow(place + b"/" + name, TREE)
+    done = run([sys.executable, tmp_path / "caller.py"], cwd=os.fsdecode(place) + "/called")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    for tool, (_, words) in CALLS.items():
+        typed = ["tree" if word == "TOP" else word for word in words]
+        options = ["--json", f"../{tool}", *(() if tool == "fls" else ("-q",))]
+        with Started(
+            TWO, *options, *typed, cwd=place + b"/commanded", program=(f"pcircle.{tool}",)
+        ) as started:
+            ended = started.finish()
+        assert ended.code == 0, ended.said
+        documents = []
+        for path in (place + b"/called/", place + b"/"):
+            with open(path + os.fsencode(tool), "rb") as file:
+                documents.append(_settled(file.read()))
+        assert documents[0] == documents[1], tool
+        assert documents[0][1]["tool"] == tool
+    assert paths(place + b"/called/tree") == paths(place + b"/commanded/tree")
+
+
+# A value for each option that takes one; those without are left out, as they are other commands.
+VALUES = {
+    "json": "out/json", "error_log": "out/log", "list_out": "out/listed", "json_lines": "out/lines",
+    "csv": "out/csv", "plan": "out/plan", "undo": "out/undo", "trash": "out/trash",
+    "exclude": "none", "include": "none", "exclude_from": "out/names", "include_from": "out/names",
+    "files_from": "out/names", "newer_than": "1d", "older_than": "1d", "by_time": "mtime",
+    "min_size": "1", "max_size": "9", "owner": "0", "group": "0", "of_owner": "0", "of_group": "0",
+    "kind": "f", "match": "a", "transport": "local", "threads": "2", "ops_limit": "10000",
+    "polite": "100%", "stop_after": "1h", "stop_at": "2199-01-01", "progress": "never",
+    "interval": "5", "time": "mtime", "time_style": "iso", "color": "always",
+    "hyperlink": "always", "sort": "name", "mode": "0755", "files": "0640", "dirs": "0750",
+    "from_": "0:0", "usermap": "0:0", "groupmap": "0:0", "acl": "u:5:r", "acl_remove": True,
+    "default_acl": "u:5:r", "top": "3", "by": "size", "stat": "never", "max_delete": "100",
+}  # fmt: skip
+ELSEWHERE = {"help", "version", "apply", "empty_trash", "in", "jobs", "parquet", "reference"}
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[], Parser], list[str], dict[str, Any]]] = {
+    "frm": (remove, frm_parser, ["tree"], {"recursive": True}),
+    "ffind": (find, ffind_parser, ["tree", "-name", "b"], {}),
+    "fls": (listing, fls_parser, ["tree"], {}),
+    "fchmod": (change, FCHMOD.parser, ["tree"], {"mode": "0700"}),
+}
+
+
+@pytest.mark.parametrize("tool", FUNCTIONS)
+def test_each_option_gives_a_result_or_is_refused(
+    place: bytes, tool: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Alone, and by the names that it has: what comes is a result, or says what it lacks."""
+    function, parser, words, base = FUNCTIONS[tool]
+    done = 0
+    for action in parser()._actions:
+        for spelled in action.option_strings:
+            name = spelled.lstrip("-").replace("-", "_")
+            name += "_" * keyword.iskeyword(name)
+            if name in ELSEWHERE or (name == "h" and "--help" in action.option_strings):
+                continue
+            here = place + b"/%d" % done
+            monkeypatch.chdir(os.fsdecode(grow(here, ["tree/a/b", "out/trash/"])))
+            Path("out/names").write_text("a\n")
+            value = True if action.nargs == 0 else VALUES.get(name, "1")
+            try:
+                result = function(*words, **(base | {name: value, "jobs": 1}))
+            except UsageError:
+                continue
+            finally:
+                done += 1
+            assert result is not None, name
+            assert getattr(result, "report", result).exit_code == 0, name
+    assert done > 30
+    assert capfd.readouterr() == ("", "")
+
+
+DRY = {
+    "frm": (["-r", "--exclude", "b", "TOP"], "delete"),
+    "ffind": (["TOP", "-name", "*.o", "-delete"], "delete"),
+    "fchmod": (["-R", "--kind=f", "--match", "o$", "0600", "TOP"], "chmod"),
+}
+
+
+@pytest.mark.parametrize("launcher", [Launcher(jobs=1), TWO], ids=str)
+@pytest.mark.parametrize("tool", DRY)
+def test_a_dry_run_has_the_lines_of_a_run(place: bytes, tool: str, launcher: Launcher) -> None:
+    """Of the same entries, each planned; and nothing changes."""
+    words, action = DRY[tool]
+    grow(place, TREE)
+    before = {path: os.lstat(place + b"/" + path).st_ctime_ns for path in paths(place)}
+    told = {}
+    for state, options in (("planned", ["--dry-run"]), ("done", [])):
+        lines = place + b"/" + state.encode()
+        typed = [place + b"/tree" if word == "TOP" else word for word in words]
+        given = ["-q", *options, "--json-lines", lines, *typed]
+        with Started(launcher, *given, program=(f"pcircle.{tool}",)) as started:
+            ended = started.finish()
+        assert ended.code == 0, ended.said
+        with open(lines, "rb") as file:
+            found = [json.loads(line) for line in file]
+        assert {(each["tool"], each["action"], each["state"]) for each in found} == {
+            (tool, action, state)
+        }
+        told[state] = sorted(each["path"] for each in found)
+        if options:
+            now = {path: os.lstat(place + b"/" + path).st_ctime_ns for path in before}
+            assert now == before
+    assert told["planned"] == told["done"]
+    assert len(told["done"]) >= 60
