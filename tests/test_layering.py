@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
 import sys
 import tokenize
@@ -191,6 +192,8 @@ MAX_FUNCTION_LINES = 60
 SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
 MAX_ROOM_FILES = 16
 MAX_ROOM_FLOORS = 7
+# Of the smallest of the tools that walk: what else it takes belongs to the floor below it.
+MAX_ROOM_LINES = {"frm": 300}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -460,6 +463,26 @@ def _too_long(path: Path) -> list[str]:
 
 def test_files_and_functions_are_short() -> None:
     assert _against(_sources(*PROJECT), _too_long) == {}
+
+
+@pytest.mark.parametrize("room", MAX_ROOM_LINES)
+def test_a_small_tool_is_small(room: str) -> None:
+    """In lines of code: blank lines, comments and docstrings are none."""
+    lines = sum(map(_code_lines, (PACKAGE / room).rglob("*.py")))
+    assert 100 < lines <= MAX_ROOM_LINES[room]
+
+
+def _code_lines(path: Path) -> int:
+    text = path.read_bytes()
+    code = (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
+    found = set[int]()
+    for token in tokenize.tokenize(io.BytesIO(text).readline):
+        if token.type in code:
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(found)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
