@@ -7,6 +7,7 @@ import os
 import shlex
 import stat
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,15 @@ def test_lists_in_and_out(place: bytes, tmp_path: Path, launcher: Launcher) -> N
     assert changed("fchmod", launcher, *options, "0700", top)["changed"] == 2
     assert {path for path, bits in modes(top).items() if bits == 0o700} == {b"d/e", b"d/f/g/h"}
     assert changed("fchmod", launcher, "-R", *options, "0755", top)["changed"] == 3
+
+
+def test_changes_are_limited(place: bytes) -> None:
+    """So the clock moves: four hundred at a thousand a second."""
+    top = grow(place + b"/tree", [f"{number}/x" for number in range(200)])
+    began_s = time.monotonic()
+    counts = changed("fchmod", ONE, "-R", "--ops-limit", "1000", "0711", top)
+    assert time.monotonic() - began_s >= (400 - 100) / 1000
+    assert counts["changed"] == 401
 
 
 @root_only

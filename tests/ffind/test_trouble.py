@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +78,31 @@ def test_other_file_systems(place: bytes, mount_tmpfs: Callable[[str], bytes]) -
         expected = by_find(*words, cwd=place)
         for launcher in (ONE, TWO):
             assert found(*words, launcher=launcher, cwd=place) == expected, words
+
+
+def test_a_time_limit_stops_in_good_order(fuse: Mount) -> None:
+    """What was found by then is written, in whole lines."""
+    mounted = fuse()
+    for number in range(60):
+        os.makedirs(mounted.backing + b"/%d" % number)
+        os.mknod(mounted.backing + b"/%d/file" % number)
+    mounted.rules(Rule(ops=("lookup", "getattr"), path="*/file", delay_s=0.05))
+    words = (".", "-type", "f", "-size", "-9", "--threads", "1", "--stop-after", "0.5")
+    stopped = run_ffind(ONE, *words, cwd=mounted.path)
+    assert stopped.code == 4, stopped.said
+    assert "ffind: time limit reached (--stop-after 0.5" in stopped.said
+    assert set(stopped.out.splitlines()) < {b"./%d/file" % number for number in range(60)}
+
+
+def test_removals_are_limited(place: bytes) -> None:
+    """So the clock moves: four hundred at a thousand a second."""
+    for number in range(400):
+        os.makedirs(place + b"/tree/%d" % number)
+    began_s = time.monotonic()
+    words = ("tree", "-mindepth", "1", "-delete", "--ops-limit", "1000")
+    assert run_ffind(ONE, *words, cwd=place).code == 0
+    assert time.monotonic() - began_s >= (400 - 100) / 1000
+    assert os.listdir(place + b"/tree") == []
 
 
 def test_in_a_process_with_threads(place: bytes) -> None:

@@ -151,7 +151,7 @@ def test_sums_are_those_of_du(odd: bytes, launcher: Launcher) -> None:
     *_, top = [line for line in lines if line.endswith(b"\t" + odd)]
     count = len(subprocess.run(["find", odd, "-printf", "x"], stdout=-1, check=True).stdout)
     assert int(top.split(b"\t")[0]) == count
-    words = ["find", odd, "-printf", "%T@ %TY-%Tm-%Td %TT\n"]
+    words: list[str | bytes] = ["find", odd, "-printf", "%T@ %TY-%Tm-%Td %TT\n"]
     times = subprocess.run(words, stdout=-1, check=True).stdout.splitlines()
     newest = max(times, key=lambda line: Decimal(line.split()[0].decode())).split(b" ", 1)[1]
     assert top.split(b"\t")[3].startswith(newest[: len("2026-11-30 12:00:00.123456789")])

@@ -27,9 +27,11 @@ sys.exit(main())
 """
 
 
-def ran(run: Run, tool: str, *words: str | bytes, apart: bool = True) -> dict[str, Any]:
+def ran(
+    run: Run, tool: str, *words: str | bytes, apart: bool = True, hook: str = ""
+) -> dict[str, Any]:
     """The report of a run by two ranks."""
-    program = f"APART = {apart}\n" + APART.format(tool=tool)
+    program = f"{hook}\nAPART = {apart}\n" + APART.format(tool=tool)
     told = run([sys.executable, "-c", program, "-j2", "-q", "--json", "-", *words])
     assert told.returncode == 0, told.stderr
     document = json.loads(told.stdout)
@@ -62,16 +64,40 @@ def test_plans_are_carried_out(run: Run, place: bytes) -> None:
     assert paths(place + b"/other") == [b"b.c"]
 
 
-def test_hard_linked_files_are_changed_once(run: Run, place: bytes) -> None:
-    top = grow(place + b"/tree", [f"{number}/only" for number in range(50)])
+# The first rank waits at each directory until another one has come to some, so that both have
+# names of the same files.
+TOGETHER = """
+import os, time
+first, others, opened = os.getpid(), FLAG, os.open
+def opening(name, flags, mode=0o777, *, dir_fd=None):
+    if dir_fd is not None and not os.path.exists(others):
+        if os.getpid() == first:
+            time.sleep(0.01)
+        elif opening.count == 3:
+            os.mknod(others)
+        opening.count += 1
+    return opened(name, flags, mode, dir_fd=dir_fd)
+opening.count = 0
+os.open = opening
+"""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_hard_linked_files_are_changed_once(run: Run, place: bytes, apart: bool) -> None:
+    """Whichever rank finds which of their names: twice, and the mode would be another one."""
+    top = grow(place + b"/tree", [f"{number}/only" for number in range(400)])
     for number in range(20):
         first = grow(top, [f"{number}/first"]) + b"/%d/first" % number
         os.chmod(first, 0o721)
-        for other in range(0, 50, 7):
+        for other in range(0, 400, 7):
             os.link(first, top + b"/%d/%d" % (other, number))
-    undo = place + b"/undo"
-    counts = ran(run, "fchmod", "-R", "--undo", undo, "--mode", "f:u=g,g=o d:755", top)["counts"]
-    assert (counts["files"], counts["linked"]) == (50 + 20, 20 * 8)
-    assert {os.stat(top + b"/%d/first" % number).st_mode & 0o777 for number in range(20)} == {0o211}
-    ran(run, "fchmod", "--apply", undo)
-    assert {os.stat(top + b"/%d/first" % number).st_mode & 0o777 for number in range(20)} == {0o721}
+    undo, flag = place + b"/undo", place + b"/flag"
+    words = ("-R", "--threads=1", "--undo", undo, "--mode", "f:u=g,g=o d:755", top)
+    hook = f"FLAG = {flag!r}\n{TOGETHER}"
+    report = ran(run, "fchmod", *words, apart=apart, hook=hook)
+    counts = report["counts"]
+    assert (counts["files"], counts["linked"]) == (400 + 20, 20 * 58)
+    files = [top + b"/%d/first" % number for number in range(20)]
+    assert {os.stat(file).st_mode & 0o777 for file in files} == {0o211}
+    ran(run, "fchmod", "--apply", undo, apart=apart)
+    assert {os.stat(file).st_mode & 0o777 for file in files} == {0o721}
