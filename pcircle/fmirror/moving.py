@@ -22,7 +22,7 @@ from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fmirror.options import QUIET, UNTOLD, MirrorOptions
 from pcircle.fmirror.removal import Console, Found, Removal
 from pcircle.fmirror.report import MirrorConsole
-from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed
+from pcircle.fmirror.work.alike import Candidates, Moved, Pair, Renamed, ordered
 from pcircle.fmirror.work.moving import MovePlan, MoveTask, item_of
 from pcircle.fs.directories import working_directory
 from pcircle.runtime import Observer, Outcome, Task
@@ -99,9 +99,9 @@ class _Listener(Observer[tuple[int, int]]):
                 self._results.text([value.said])
 
     def renamed(self) -> Renamed:
-        """What would be renamed, in a dry run."""
-        some = self._renamed
-        return Renamed(b"".join(each.new for each in some), b"".join(each.old for each in some))
+        """What would be renamed, in a dry run; once."""
+        some, self._renamed = self._renamed, []
+        return Renamed(ordered(each.new for each in some), ordered(each.old for each in some))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
         self.result = outcome.result or (0, 0)

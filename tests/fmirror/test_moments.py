@@ -44,6 +44,7 @@ _HOOK = """
 import os, sys, threading
 from pcircle.fs import naming
 made, lock = [0], threading.Lock()
+NEW = os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY
 def change(said=""):
     with lock:
         made[0] += 1
@@ -57,7 +58,8 @@ def change(said=""):
         os.kill(os.getpid(), 9)
         threading.Event().wait()
 def audited(event, arguments):
-    if event in EVENTS:
+    opens = event == "open" and arguments[2] and arguments[2] & NEW and arguments[0] != LOG
+    if opens or event in EVENTS:
         change(event)
 rename = naming._rename
 def renamed(*arguments):
@@ -73,6 +75,7 @@ _EVENTS = (
 
 pytestmark = [as_root, needs_rsync, needs_strace]
 _DRAWN = 10
+_DIRECTORIES, _EACH = 9, 20
 _MORE = tuple(range(100, 108)) if SOAK else ()  # seeds of more nights
 DURING = "--delete=during"
 Content = tuple[int, bytes]
@@ -95,10 +98,40 @@ def held(top: bytes) -> dict[bytes, Content]:
     return found
 
 
+def _spread(top: bytes) -> None:
+    """Files in some directories, so that the tree has two hundred entries."""
+    for number in range(_DIRECTORIES):
+        os.makedirs(top + b"/wide %d" % number)
+        for name in range(_EACH):
+            with open(top + b"/wide %d/%d" % (number, name), "xb") as stream:
+                stream.write(b"%d of %d" % (name, number))
+
+
+def _become(path: bytes, random: Random) -> None:
+    """A file changes, goes, or has another kind or another name, if anything."""
+    what = random.randrange(20)
+    if what == 0:
+        os.chmod(path, 0o4700)
+    elif what == 1:
+        os.rename(path, path + b" renamed")
+    elif what == 2:
+        os.link(path, path + b" linked")
+    elif what < 6:
+        os.unlink(path)
+    if what == 3:
+        os.symlink("elsewhere", path)
+    elif what == 4:
+        os.makedirs(path + b"/inner")
+    elif what in (6, 7):
+        with open(path, "ab") as stream:
+            stream.write(b" has grown")
+
+
 def night(place: bytes, seed: int) -> tuple[bytes, bytes]:
     """A tree that was mirrored yesterday and was edited since, with some files of each kind."""
     source, target = cleared(place)
     tree = Tree(source, seed)
+    _spread(source)
     for number in range(6):
         with open(source + b"/kept %d" % number, "xb") as stream:
             stream.write(b"old" * 1000)
@@ -115,6 +148,9 @@ def night(place: bytes, seed: int) -> tuple[bytes, bytes]:
     remove_tree(source + b"/gone")
     with open(source + b"/gone", "xb") as stream:
         stream.write(b"a file now")
+    for index in range(_DIRECTORIES * _EACH):
+        number, inner = divmod(index, _EACH)
+        _become(source + b"/wide %d/%d" % (number, inner), tree.random)
     for _ in range(12):
         tree.edit()
     return source, target

@@ -6,7 +6,7 @@ import os
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from pcircle.ui.errorlog import LogFile
 
 _OURS = b".fcp-"
 _BYTES = 8
+_PARTS = 1 << 8
 _AT_ONCE = 1 << 20
 
 
@@ -39,7 +40,7 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 class Renamed(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """What would be renamed: by the paths that files would have, and by those that they have.
 
-    Of each path eight bytes, see `Paths`.
+    Of each path eight bytes, as of `packed`; see `ordered` and `Paths`.
     """
 
     new: bytes = b""
@@ -51,12 +52,25 @@ def packed(path: bytes) -> bytes:
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
+def ordered(some: Iterable[bytes]) -> bytes:
+    """Paths as of `packed`, in order. Millions would take much memory as a list, so parts do."""
+    parts = [array("Q") for _ in range(_PARTS)]
+    for each in some:
+        for number in memoryview(each).cast("Q"):
+            parts[number * _PARTS >> 8 * _BYTES].append(number)
+    found = bytearray()
+    for place, part in enumerate(parts):
+        found += array("Q", sorted(part))
+        parts[place] = array("Q")
+    return bytes(found)
+
+
 class Paths:
     """Millions of paths, each in eight bytes: for what a dry run says, as one may be another's."""
 
     def __init__(self, some: bytes) -> None:
-        """`some` are as of `packed`, in any order."""
-        self._numbers = array("Q", sorted(memoryview(some).cast("Q")))
+        """`some` are as of `ordered`, and not copied."""
+        self._numbers = memoryview(some).cast("Q")
 
     def __len__(self) -> int:
         return len(self._numbers)
