@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import LAUNCH, Parser, add_transport, add_version
+from pcircle.ui.arguments import LAUNCH, Parser, add_syslog, add_transport, add_version
 
 USAGE = "fbcast [OPTION]... SRC... DST"
 
@@ -65,6 +65,7 @@ def _add(p: Parser) -> None:
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("-v", "--verbose", action="store_true", help="report each node")
     add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
+    add_syslog(add)
     add_version(output, p.prog)
 
 

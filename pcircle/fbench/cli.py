@@ -6,7 +6,7 @@ import argparse
 
 from pcircle.fbench.plan import BACKENDS, CASES, PAPER_CASES
 from pcircle.tool.shell import Shell
-from pcircle.ui.arguments import Parser, add_transport, add_version
+from pcircle.ui.arguments import Parser, add_syslog, add_transport, add_version
 
 USAGE = """\
 fbench [OPTION]... DIR
@@ -80,6 +80,7 @@ def _add(p: Parser) -> None:
     add("-q", "--quiet", action="store_true", help="report failures only")
     add("--json", metavar="FILE", help="write the figures as JSON (-: standard output)")
     add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
+    add_syslog(add)
     add_version(output, p.prog)
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from pcircle.ffind.language.words import split
+from pcircle.tool.shell import logging
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import (
     POLITE,
@@ -126,4 +127,5 @@ def _carry_out(typed: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Of many ranks the first one speaks."""
     speaks = not detect(os.environ).rank
-    return run(parser, arguments, _BARE, _carry_out, speaks=speaks)
+    carry_out = logging("ffind", _carry_out, speaks=speaks)
+    return run(parser, arguments, _BARE, carry_out, speaks=speaks)

@@ -120,6 +120,7 @@ class Task(RemoveTask):
 class Console(ChangeConsole):
     """Tells the user of the deletions; the result is told with that of the copy."""
 
+    account = "removed"
     _program: Removal
 
     def notice(self, source: int, values: Sequence[Any]) -> None:

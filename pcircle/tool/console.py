@@ -32,6 +32,7 @@ from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.pace import Known, Pace
 from pcircle.ui.report import (
+    ACCOUNTS,
     FAILURES_KEPT,
     FailedEntry,
     Figure,
@@ -81,6 +82,8 @@ class Console(Observer[R]):
     """What lines of actions are to `Told`."""
     has_bytes = True
     """Whether bytes are any part of the work."""
+    account: str = "entries"
+    """What the entries of the job are called in the system's log; empty: it is not told of."""
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class Console(Observer[R]):
         self._unwritable: set[str] = set()  # of the logs
         self._log = log
         self._actions = actions
+        self._is_silent = options.silent
         stream = None if options.silent else sys.stderr
         self._capped = Capped(self.tool, stream, options.error_log)
         self._listed = listed
@@ -278,12 +282,25 @@ class Console(Observer[R]):
             count = sum(getattr(each, name, 0) for each in counted)
             if count and not self.quiet:
                 self.note(f"{self.tool}: {plural(count, 'offline file', 'offline files')} {what}")
+        if self.account and not self._is_silent:
+            self._note_account(counted)
         code, reasons = outcome.code, list(outcome.reasons)
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))
             reasons.append(f"not heard from at the end: rank {names} and its subtree")
         return code, reasons
+
+    def _note_account(self, counted: Sequence[Any]) -> None:
+        """Note what was done, if the command is logged."""
+        accounts = ACCOUNTS.get()
+        if accounts is not None:
+            shown = [(self.bytes_shown(each), each) for each in counted]
+            size = sum(each.bytes_done if known is None else known for known, each in shown)
+            entries, failed = (
+                sum(getattr(each, name) for each in counted) for name in ("completed", "troubles")
+            )
+            accounts(self.account, entries, size, failed)
 
     def shares(self, outcome: Outcome[R]) -> tuple[RankShare, ...]:
         """What each rank did."""

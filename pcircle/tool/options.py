@@ -27,7 +27,7 @@ _ALL = 100
 _OF_DIFF = frozenset(
     (
         *("diff", "json", "quiet", "verbose", "progress", "interval", "jobs", "transport", "words"),
-        "insecure_links",
+        *("insecure_links", "syslog"),
     )
 )
 

@@ -15,6 +15,8 @@ from pcircle.errors import UsageError
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import Parser, run
 
+_WHILE_LOGGED_S = 0.1
+
 
 def words_of(options: Mapping[str, object]) -> list[str]:
     """Options that a program gives by name, as they would be typed.
@@ -35,6 +37,33 @@ def words_of(options: Mapping[str, object]) -> list[str]:
             elif each is not None and each is not False:
                 words.append(f"{option}{'' if is_short else '='}{each}")
     return words
+
+
+def logging(
+    name: str, carry_out: Callable[[argparse.Namespace], int], *, speaks: bool
+) -> Callable[[argparse.Namespace], int]:
+    """`carry_out`, with a line in the system's log at its end if that was asked for.
+
+    Of many ranks the one that `speaks` writes it. The others give it the time to do so where the
+    command fails: a launcher that is told so by the first of them may end all.
+    """
+
+    def run(typed: argparse.Namespace) -> int:
+        if "syslog" not in typed or not typed.syslog:  # not every command has it
+            return carry_out(typed)
+        if speaks:
+            from pcircle.tool.again import command
+            from pcircle.ui.syslog import logged
+
+            return logged(name, command(name, typed.words), lambda: carry_out(typed))
+        code = carry_out(typed)
+        if code:
+            import time
+
+            time.sleep(_WHILE_LOGGED_S)
+        return code
+
+    return run
 
 
 class Shell(NamedTuple):
@@ -64,6 +93,5 @@ class Shell(NamedTuple):
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command; returns the exit code. Of many ranks the first one speaks."""
         speaks = not detect(os.environ).rank
-        return run(
-            self.parser, arguments, self.bare, self.carry_out, speaks=speaks, joined=self.joined
-        )
+        carry_out = logging(self.name, self.carry_out, speaks=speaks)
+        return run(self.parser, arguments, self.bare, carry_out, speaks=speaks, joined=self.joined)

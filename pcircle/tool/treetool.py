@@ -35,6 +35,7 @@ from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import Common, refuse_idle_null
 from pcircle.tool.options import common as common_of
 from pcircle.tool.program import ToolProgram, run_tool
+from pcircle.tool.shell import logging
 from pcircle.tool.trees import TreePlan, TreeTask, resolve
 from pcircle.transport.launch import detect
 from pcircle.trusted import any_link
@@ -82,7 +83,13 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
 def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace], int]) -> int:
     """Be a command, from its arguments to the end of the process; or returns its exit code."""
     speaks = not detect(os.environ).rank
-    return enter(lambda: run(parser, None, {}, carry_out, speaks=speaks))
+
+    def command() -> int:
+        built = parser()
+        logged = logging(built.prog, carry_out, speaks=speaks)
+        return run(lambda: built, None, {}, logged, speaks=speaks)
+
+    return enter(command)
 
 
 class TreeReport(Document, frozen=True, kw_only=True):

@@ -343,8 +343,14 @@ def add_output(p: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     add("--interval", metavar="T", default="10", help="time between progress lines (default: 10 s)")
     add("--json", metavar="FILE", help="write the result as JSON (-: standard output)")
     add("--error-log", metavar="FILE", help="write a line of JSON for each failed entry")
+    add_syslog(add)
     add_version(group, p.prog)
     return group
+
+
+def add_syslog(add: Callable[..., object]) -> None:
+    """Whether the system's log is told how the command ended."""
+    add("--syslog", action="store_true", help="log a line to syslog at the end")
 
 
 def add_version(group: argparse._ArgumentGroup, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,6 +14,12 @@ from pcircle.units import format_count, format_size
 
 FAILURES_KEPT = 1000
 """Failures that the report lists; how many more there were it says in `failures_omitted`."""
+
+ACCOUNTS: ContextVar[Callable[[str, int, int, int], None] | None] = ContextVar(
+    "ACCOUNTS", default=None
+)
+"""Who is told what a job has done, where the command is logged: its name, and entries, bytes and
+failures."""
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -32,4 +32,5 @@ complete -c fbcast -l bwlimit -d 'bytes per second that a node sends' -x
 complete -c fbcast -s q -l quiet -d 'report failures only'
 complete -c fbcast -s v -l verbose -d 'report each node'
 complete -c fbcast -l json -d 'write the result as JSON (-: standard output)' -r -F
+complete -c fbcast -l syslog -d 'log a line to syslog at the end'
 complete -c fbcast -l version -d 'show the version'

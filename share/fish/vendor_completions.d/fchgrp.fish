@@ -70,6 +70,7 @@ complete -c fchgrp -l progress -d 'show progress (default: auto)' -x -a 'auto al
 complete -c fchgrp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchgrp -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fchgrp -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fchgrp -l syslog -d 'log a line to syslog at the end'
 complete -c fchgrp -l version -d 'show the version'
 complete -c fchgrp -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
 complete -c fchgrp -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

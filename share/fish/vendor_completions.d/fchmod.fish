@@ -75,6 +75,7 @@ complete -c fchmod -l progress -d 'show progress (default: auto)' -x -a 'auto al
 complete -c fchmod -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchmod -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fchmod -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fchmod -l syslog -d 'log a line to syslog at the end'
 complete -c fchmod -l version -d 'show the version'
 complete -c fchmod -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
 complete -c fchmod -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

@@ -70,6 +70,7 @@ complete -c fchown -l progress -d 'show progress (default: auto)' -x -a 'auto al
 complete -c fchown -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fchown -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fchown -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fchown -l syslog -d 'log a line to syslog at the end'
 complete -c fchown -l version -d 'show the version'
 complete -c fchown -l list-out -d 'list the changed entries, as --files-from reads them' -r -F
 complete -c fchown -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

@@ -77,6 +77,7 @@ complete -c fcp -l progress -d 'show progress (default: auto)' -x -a 'auto alway
 complete -c fcp -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fcp -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fcp -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fcp -l syslog -d 'log a line to syslog at the end'
 complete -c fcp -l version -d 'show the version'
 complete -c fcp -l list-out -d 'list the copied entries, as --files-from reads them' -r -F
 complete -c fcp -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

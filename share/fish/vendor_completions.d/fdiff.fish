@@ -62,6 +62,7 @@ complete -c fdiff -l progress -d 'show progress (default: auto)' -x -a 'auto alw
 complete -c fdiff -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fdiff -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fdiff -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fdiff -l syslog -d 'log a line to syslog at the end'
 complete -c fdiff -l version -d 'show the version'
 complete -c fdiff -s i -l itemize -l itemize-changes -d 'list each entry of directories of one side'
 complete -c fdiff -l format -d 'lines (default), or the counts that dcmp prints' -x -a 'rsync dcmp'

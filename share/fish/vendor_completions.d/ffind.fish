@@ -49,6 +49,7 @@ complete -c ffind -l progress -d 'show progress (default: auto)' -x -a 'auto alw
 complete -c ffind -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c ffind -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c ffind -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c ffind -l syslog -d 'log a line to syslog at the end'
 complete -c ffind -l version -d 'show the version'
 complete -c ffind -l list-out -d 'list what is found, for the other tools' -r -F
 complete -c ffind -l json-lines -d 'write a line of JSON for each removal' -r -F

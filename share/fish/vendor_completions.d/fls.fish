@@ -81,6 +81,7 @@ complete -c fls -l progress -d 'show progress (default: auto)' -x -a 'auto alway
 complete -c fls -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fls -l json -d 'write a row an entry as JSON (-: standard output)' -r -F
 complete -c fls -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fls -l syslog -d 'log a line to syslog at the end'
 complete -c fls -l version -d 'show the version'
 complete -c fls -l list-out -d 'list the listed entries, as --files-from reads them' -r -F
 complete -c fls -l json-lines -d 'write a line of JSON for each action, as it happens' -r -F

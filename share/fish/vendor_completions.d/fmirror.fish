@@ -101,6 +101,7 @@ complete -c fmirror -l progress -d 'show progress (default: auto)' -x -a 'auto a
 complete -c fmirror -l interval -d 'time between progress lines (default: 10 s)' -x
 complete -c fmirror -l json -d 'write the result as JSON (-: standard output)' -r -F
 complete -c fmirror -l error-log -d 'write a line of JSON for each failed entry' -r -F
+complete -c fmirror -l syslog -d 'log a line to syslog at the end'
 complete -c fmirror -l version -d 'show the version'
 complete -c fmirror -l dry-run -d 'show what would be done (-v: list entries)'
 complete -c fmirror -l plan -d 'change nothing, but write a plan for --apply' -r -F

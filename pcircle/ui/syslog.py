@@ -1,0 +1,117 @@
+"""`--syslog`: one line in the system's log when a command ends, as logger(1) writes it.
+
+A command may be several jobs, as fmirror's, and a job may run in a child process (`--op-timeout`):
+so what jobs have done is noted in memory that children share, and told where the command ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from pcircle.errors import Defect, EntriesFailed, PcircleError, worst
+from pcircle.ui.names import show
+from pcircle.ui.output import Output
+from pcircle.ui.report import ACCOUNTS
+
+SOCKET = "/dev/log"
+_USER = 1 << 3  # the facility, as of syslog(3)
+_WARNING, _INFO = 4, 6
+# In any locale.
+_MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
+_MAX_BYTES = 2048  # what all receivers should take, RFC 5424
+_PATIENCE_S = 2.0  # a logger that hangs must not keep the command from ending
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What a job has done."""
+
+    entries: int
+    bytes: int
+    failed: int
+
+
+class Ledger:
+    """The accounts of a command's jobs, by name: the last one of each."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, mmap.PAGESIZE)
+
+    def note(self, name: str, entries: int, size: int, failed: int) -> None:
+        """Note what a job has done."""
+        account = Account(entries, size, failed)
+        text = msgspec.json.encode(self.accounts() | {name: account})
+        self._shared[: len(text) + 1] = text + b"\0"
+
+    def accounts(self) -> dict[str, Account]:
+        """What was noted so far."""
+        text = self._shared[:].partition(b"\0")[0]
+        return msgspec.json.decode(text, type=dict[str, Account]) if text else {}
+
+
+def logged(tool: str, command: str, run: Callable[[], int]) -> int:
+    """Run a command and log how it ended; its exit code, 1 at least if that can't be logged."""
+    ledger = Ledger()
+    token = ACCOUNTS.set(ledger.note)
+    began_s = time.monotonic()
+    code = Defect.exit_code
+    try:
+        code = run()
+    except PcircleError as error:
+        code = error.exit_code
+        raise
+    finally:
+        ACCOUNTS.reset(token)
+        told = _told(code, ledger.accounts(), time.monotonic() - began_s)
+        text = f"{told} command: {command}"
+        try:
+            _send(tool, text, _WARNING if code else _INFO)
+        except OSError as error:
+            text = f"--syslog: cannot write to {SOCKET}: {error.strerror or error}"
+            Output(sys.stderr).line(f"{tool}: {text}")
+            code = worst((code, EntriesFailed.exit_code))
+    return code
+
+
+def _told(code: int, accounts: dict[str, Account], elapsed_s: float) -> str:
+    """The fields of the line."""
+    fields: dict[str, object] = {"exit": code}
+    for name, account in accounts.items():
+        fields[name] = account.entries
+        if name == "entries":
+            fields["bytes"] = account.bytes
+    if accounts:
+        fields["failed"] = sum(account.failed for account in accounts.values())
+    fields |= {"elapsed_s": f"{elapsed_s:.2f}", "uid": os.getuid()}
+    try:
+        fields["cwd"] = show(os.getcwdb())
+    except OSError:  # it was removed
+        fields["cwd"] = "?"
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def _send(tool: str, text: str, priority: int) -> None:
+    """Hand a line to the system's logger, by a datagram or, where that wants it, a stream."""
+    now = time.localtime()
+    stamp = f"{_MONTHS[now.tm_mon - 1]} {now.tm_mday:2} {time.strftime('%H:%M:%S', now)}"
+    line = f"<{_USER | priority}>{stamp} {tool}[{os.getpid()}]: {text}".encode()
+    if len(line) > _MAX_BYTES:
+        line = line[: _MAX_BYTES - 3].decode(errors="ignore").encode() + b"..."
+    for kind, end in ((socket.SOCK_DGRAM, b""), (socket.SOCK_STREAM, b"\0")):
+        with socket.socket(socket.AF_UNIX, kind) as log:
+            log.settimeout(_PATIENCE_S)
+            try:
+                log.connect(SOCKET)
+            except OSError as error:
+                if error.errno == errno.EPROTOTYPE and kind == socket.SOCK_DGRAM:
+                    continue
+                raise
+            log.sendall(line + end)
+            return
