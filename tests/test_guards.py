@@ -53,8 +53,8 @@ READERS = {
     "walk/segments.py",
 }
 # Who makes such memory for anything else: names of attributes, the kernel's records of files, and
-# what ranks share.
-OTHERS = {"encoding.py", "fs/status.py", "removing/intents.py"}
+# what ranks share, what a child process notes for the line in the system's log.
+OTHERS = {"encoding.py", "fs/status.py", "removing/intents.py", "ui/syslog.py"}
 LARGE_BYTES = 64 << 10
 
 

@@ -68,8 +68,19 @@ _OF_MIRRORS = (
 )
 
 
+_MIRROR = "fmirror makes one directory what another is"
+_ELSEWHERE = {
+    "-i": "-n keeps what exists; nothing is asked",
+    "-z": "nothing is sent over a network that could be compressed",
+    "-l": "as of cp: fmirror --link-dest links what is the same",
+    "--partial": "--resume continues after an interruption",
+    "--bufsize": "as of dcp: --chunksize is how much is copied at once",
+}
+"""What those type who come from cp, rsync and dcp."""
+
+
 def _add(p: Parser) -> None:
-    p.elsewhere = dict.fromkeys(_OF_MIRRORS, "fmirror makes one directory what another is")
+    p.elsewhere = _ELSEWHERE | dict.fromkeys(_OF_MIRRORS, _MIRROR)
     _add_what(p)
     add_filters(p, "SRC")
     add_safety(p)

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
-from pcircle.ffind.language.words import split
+from pcircle.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
 from pcircle.tool.shell import logging
 from pcircle.transport.launch import detect
 from pcircle.ui.arguments import (
@@ -66,6 +66,13 @@ class FindParser(Parser):
         typed.tokens = found.tokens
         typed.words = tuple(arguments)
         return typed
+
+    def hint(self, unknown: str) -> str:
+        """As of `Parser`; primaries are no options."""
+        name = unknown.removeprefix("--")
+        if name in (TESTS | ACTIONS | dict.fromkeys(COMMANDS, 0)):
+            return f"primaries have one dash: -{name}"
+        return super().hint(unknown)
 
     def _takes_value(self, word: str) -> bool:
         action = self._option_string_actions.get(word)

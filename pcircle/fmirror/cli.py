@@ -48,7 +48,20 @@ Examples:
 )
 
 
+_ELSEWHERE = {
+    "-n": "--dry-run shows what would be done",
+    "-z": "nothing is sent over a network that could be compressed",
+    "-D": "as of dsync: --delete",
+    "-P": "on a terminal progress is shown, and --resume continues",
+    "--partial": "--resume continues after an interruption",
+    "--stats": "-v has statistics, --json all counts",
+    "--bufsize": "as of dsync: --chunksize is how much is copied at once",
+}
+"""What those type who come from rsync and dsync."""
+
+
 def _add(p: Parser) -> None:
+    p.elsewhere = _ELSEWHERE
     _add_what(p)
     _add_owners(p)
     _add_deletions(p)

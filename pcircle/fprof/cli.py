@@ -89,6 +89,12 @@ def _add(p: Parser) -> None:
     add("--save", metavar="FILE", help="save the profile for --merge and --diff")
     add("--entries", action="store_true", help="with --save, an index of all entries as well")
     add("--html", metavar="FILE", help="write a self-contained page with charts and a treemap")
+    add(
+        "--list-out",
+        action="append",
+        metavar="KIND:FILE",
+        help="list files that are sparse, stripe, compress, special",
+    )
     add("--plot", metavar="FILE", help="write a .png, .svg or .pdf (requires matplotlib)")
     add("--csv", metavar="DIR", help="write the tables as CSV files into DIR")
     add = p.add_argument_group("Saved profiles").add_argument

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,7 @@ from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import common, refuse_idle_null
 from pcircle.tool.program import ToolProgram, called, run_tool
 from pcircle.trusted import any_link
+from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.values import invalid, number, positive
 from pcircle.units import parse_size
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_TOP = 10_000
 _MAX_PIECES = 1_000_000
+_PIECES = "1024"  # as of --compress alone
 _DEPTH_DIGITS = 9
 KEPT_TOP = 100
 """How long the lists of the best are in a profile that is kept."""
@@ -52,6 +54,7 @@ class ProfileProgram(ToolProgram):
         self._options = options
         self._lists: Lists | None = None  # on rank 0
         self._parts: bytes | None = None  # the file that an index grows from
+        self._listed: dict[str, LogFile] = {}  # by kind, on rank 0
 
     def withdraw(self) -> None:
         if self._parts is not None:
@@ -83,12 +86,16 @@ class ProfileProgram(ToolProgram):
             wanted=options.wanted,
             now_ns=now_ns(),
             ranks=len(nodes),
+            lists=tuple(kind for kind, _ in options.lists),
+            list_end=b"\0" if options.null else b"\n",
         )
         if options.entries:
             from pcircle.fprof.entries import place_for
 
             self._parts = place_for(str(options.save), plan)
             plan = msgspec.structs.replace(plan, index=self._parts)
+        if options.lists:
+            self._begin_lists(plan.list_end)
         self.begin_log(options.error_log)
         return msgspec.msgpack.encode(plan)
 
@@ -99,6 +106,18 @@ class ProfileProgram(ToolProgram):
 
             remove(self._parts, msgspec.msgpack.decode(plan, type=Plan).ranks)
         return super().prepare_again(plan, ranks)
+
+    def _begin_lists(self, end: bytes) -> None:
+        """Open the lists of files. UsageError."""
+        from pcircle.fprof.filelists import heading
+
+        for kind, name in self._options.lists:
+            log = self._listed[kind] = LogFile(open_log(name, "--list-out"))
+            try:
+                log.append(heading(kind, end))
+            except OSError as error:
+                shown = show(os.fsencode(name))
+                raise UsageError(f"--list-out: cannot write '{shown}': {error.strerror}") from None
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
         lists = self._lists if rank == 0 else None
@@ -115,6 +134,7 @@ class ProfileProgram(ToolProgram):
             self.log,
             options.wishes,
             options.outputs(),
+            self._listed,
         )
 
 
@@ -132,10 +152,16 @@ def profile_typed(typed: argparse.Namespace) -> int:
     refuse_idle_null(typed)
     if typed.entries and (typed.save is None or typed.merge):
         raise UsageError("--entries requires --save, and cannot be combined with --merge")
+    lists: Mapping[str, str] = {}
+    if typed.list_out is not None:
+        from pcircle.fprof.filelists import lists_of as file_lists
+
+        lists = file_lists(typed.list_out)
     options = Options(
         **common(typed),
         paths=tuple(map(os.fsencode, typed.operands)),
-        wishes=_wishes(typed),
+        wishes=_wishes(typed, lists),
+        lists=tuple(lists.items()),
         csv=typed.csv,
         save=typed.save,
         entries=typed.entries,
@@ -154,8 +180,8 @@ def profile_typed(typed: argparse.Namespace) -> int:
     return _run(options)
 
 
-def _wishes(typed: argparse.Namespace) -> Wishes:
-    """What is to be told."""
+def _wishes(typed: argparse.Namespace, lists: Collection[str]) -> Wishes:
+    """What is to be told; a list asks for the look that finds what is in it."""
     by = [word for text in typed.by or () for word in text.split(",")]
     for word in by:
         if word not in DIMENSIONS:
@@ -164,14 +190,16 @@ def _wishes(typed: argparse.Namespace) -> Wishes:
             )
     kind, edges = _bins(typed.bins)
     inode, pieces = typed.data_in_inode, typed.compress
+    if pieces is None and "compress" in lists:
+        pieces = _PIECES
     depth = None if typed.depth is None else _depth(typed.depth)
     # On a terminal the first answer is which directories are the largest.
     shown = depth is None and not typed.quiet and _is_read(typed)
     return Wishes(
         depth=depth,
         tree=shown,
-        sparse=typed.sparse,
-        stripe=typed.stripe,
+        sparse=typed.sparse or "sparse" in lists,
+        stripe=typed.stripe or "stripe" in lists,
         pieces=0 if pieces is None else positive("--compress", pieces, _MAX_PIECES),
         everything=any((typed.save, typed.html, typed.plot)),
         blocks=() if typed.blocks is None else _blocks(typed.blocks),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from pcircle.errors import Defect, EntriesFailed, worst
 from pcircle.fprof.counters import Totals, add_up, totals
+from pcircle.fprof.filelists import Listed
 from pcircle.fprof.items import Done
 from pcircle.fprof.plan import Plan, index_of
 from pcircle.fprof.profile.model import Profile
@@ -27,15 +30,38 @@ class Console(base.Console[Done]):
     tool = "fprof"
 
     def __init__(
-        self, plan: Plan, options: Common, log: LogFile | None, wishes: Wishes, outputs: Outputs
+        self,
+        plan: Plan,
+        options: Common,
+        log: LogFile | None,
+        wishes: Wishes,
+        outputs: Outputs,
+        lists: Mapping[str, LogFile] = {},
     ) -> None:
         super().__init__(options, log)
+        self._lists = lists
         self._plan = plan
         self._wishes = wishes
         self._outputs = outputs
 
     def counted(self, counts: tuple[int, ...]) -> Totals:
         return totals(counts)
+
+    def remark(self, notice: Any) -> Iterable[str]:
+        if isinstance(notice, Listed):
+            where = f"list, {notice.kind}"
+            lines = self._fresh(where, notice.lines, self._plan.list_end)
+            self._write(self._lists[notice.kind], lines, where)
+            self._unlisted += notice.unlisted
+        return ()
+
+    def end(self, outcome: Outcome[Done]) -> tuple[int, list[str]]:
+        for kind, log in self._lists.items():
+            try:
+                log.close()
+            except OSError as error:
+                self._fail_log(f"list, {kind}", error)
+        return super().end(outcome)
 
     def bytes_shown(self, now: Totals) -> int:
         return now.bytes

@@ -28,12 +28,13 @@ def tell_kept(options: Options) -> int:
     `paths` of the options are the files. Returns the exit code; UsageError for what is refused.
     """
     filtered = bool(options.filters) or options.wanted != ANY
-    others = (options.one_file_system, options.error_log is not None, filtered)
+    others = (options.one_file_system, options.error_log is not None, filtered, bool(options.lists))
     if options.strict_operands:
         raise UsageError("--strict-operands cannot be combined with --merge")
     if any(others) or options.files_from is not None or options.threads is not None:
         raise UsageError(
-            "--merge cannot be combined with filters, -x, --files-from, --threads or --error-log"
+            "--merge cannot be combined with filters, -x, --files-from, --threads, --list-out or "
+            "--error-log"
         )
     if detect(os.environ).rank:
         return 0

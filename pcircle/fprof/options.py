@@ -17,7 +17,7 @@ from pcircle.ui.names import show
 
 
 class Options(Common, frozen=True, kw_only=True):
-    """What is to be profiled and told."""
+    """What is to be profiled and told. `lists` are those of single files: kinds and names."""
 
     paths: tuple[bytes, ...]
     wishes: Wishes = Wishes()
@@ -26,6 +26,7 @@ class Options(Common, frozen=True, kw_only=True):
     entries: bool = False
     html: str | None = None
     plot: str | None = None
+    lists: tuple[tuple[str, str], ...] = ()
 
     def outputs(self) -> Outputs:
         """What is to be written."""
@@ -49,6 +50,7 @@ def check_outputs(options: Options) -> None:
 def _check_files(options: Options) -> None:
     files = {"json": options.json, "save": options.save, "html": options.html}
     files |= {"plot": options.plot, "error-log": options.error_log}
+    files |= {f"list-out={kind}": name for kind, name in options.lists}
     if options.save is not None and options.entries:
         files["entries"] = index_of(options.save)
     told: dict[str, str] = {}
@@ -58,7 +60,7 @@ def _check_files(options: Options) -> None:
         shown = show(os.fsencode(where))
         if where == "-":
             raise UsageError(f"--{option}: '-' is not supported: the text is on standard output")
-        if option != "error-log":  # that is opened at once
+        if not option.startswith(("error-log", "list-out")):  # these are opened at once
             jsonout.check(where)
         other = told.setdefault(os.path.realpath(where), option)
         if other != option and not where.startswith("/dev/"):

@@ -25,7 +25,7 @@ class Plan(msgspec.Struct, frozen=True):
     operations of a rank may be under way at once, None: adaptive; `pieces` how many pieces
     of files are to be compressed. `wanted` is what entries must be, with times counted from
     `now_ns`. `index` is where each of so many `ranks` writes its part of an index, its number to be
-    added.
+    added. `lists` are the kinds of files of which each has a line, with this end.
     """
 
     roots: tuple[Root, ...]
@@ -42,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True):
     wanted: Attributes = ANY
     now_ns: int = 0
     index: bytes | None = None
+    lists: tuple[str, ...] = ()
+    list_end: bytes = b"\n"
     ranks: int = 1
 
 

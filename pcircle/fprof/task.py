@@ -13,6 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pcircle.fprof.counters import Counters
+from pcircle.fprof.filelists import FileLists, Listed
 from pcircle.fprof.items import Claims, Done, Item, Lines, Mixed, added, narrow, wide
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile.collect import Collector
@@ -42,7 +43,7 @@ _LIST_BYTES = 1 << 20  # of a list, that are divided at once
 class ProfileTask(PartedTask[Item, Done]):
     """One rank's part of a profile; with `first`, the part of it that another worker has."""
 
-    notice_type = Failure | Recalled
+    notice_type = Failure | Recalled | Listed
 
     def __init__(
         self,
@@ -63,11 +64,15 @@ class ProfileTask(PartedTask[Item, Done]):
         self._size = size
         inodes: Inodes | None = None if first is None else first._collector.inodes
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
+        self._lists_of_files: FileLists | None = None
+        if plan.lists:
+            self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):
             from pcircle.fprof.profile.looks import Looks  # most runs need none
 
-            self._looks = Looks(plan.facets, plan.pieces, self.counters)
+            tell = None if self._lists_of_files is None else self._lists_of_files.add
+            self._looks = Looks(plan.facets, plan.pieces, self.counters, tell)
         self._stats = Stats(division.helped_of(number))
         identify = device_and_inode if plan.one_node else inode_alone
         self._directories = open_roots(plan.roots, plan.directory, identify, is_first=first is None)
@@ -78,7 +83,7 @@ class ProfileTask(PartedTask[Item, Done]):
             kept: Entries | None = None if first is None else first._entries
             self._entries = Entries(plan, rank, kept)
         added = (self.counters, self._collector, self._stats, self._directories)
-        means = Means(*added, self._looks, self._entries)
+        means = Means(*added, self._looks, self._entries, self._lists_of_files)
         self._visitor = ProfileVisitor(plan, rank, size, means)
         # Of a mount point the visitor says whether it is entered.
         self._walker: Walker[Sum] = Walker(
@@ -154,6 +159,8 @@ class ProfileTask(PartedTask[Item, Done]):
         for home, claims in self._visitor.claims.items():
             context.post(home, [Claims(b"".join(map(Claim.pack, claims)))])
         self._visitor.claims.clear()
+        if self._lists_of_files is not None:
+            self._lists_of_files.tell(context)
         self.counters.work_s += time.perf_counter() - began_s
         return own
 

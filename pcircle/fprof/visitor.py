@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pcircle.fprof.counters import Counters
 from pcircle.fprof.items import Mixed, Sum, added
 from pcircle.fprof.plan import Plan
-from pcircle.fprof.profile.collect import Collector, Files
+from pcircle.fprof.profile.collect import SPECIALS, Collector, Files
 from pcircle.fprof.profile.inodes import Claim, home_of
 from pcircle.fprof.profile.model import DirectoryRow
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
@@ -32,6 +32,7 @@ from pcircle.walk.visitor import Names, Visitor, Where
 
 if TYPE_CHECKING:
     from pcircle.fprof.entries import Entries
+    from pcircle.fprof.filelists import FileLists
     from pcircle.fprof.profile.looks import Looks
 
 NOTHING: Sum = (0, 0, 0)
@@ -42,7 +43,10 @@ _BATCH_S = 0.1
 
 
 class Means(NamedTuple):
-    """What a worker looks names up with, and where it adds them up, and keeps all `entries`."""
+    """What a worker looks names up with, and where it adds them up, and keeps all `entries`.
+
+    `lists` are those of single files.
+    """
 
     counters: Counters
     collector: Collector
@@ -50,6 +54,7 @@ class Means(NamedTuple):
     directories: Directories
     looks: Looks | None
     entries: Entries | None
+    lists: FileLists | None
 
 
 class ProfileVisitor(Visitor[Sum]):
@@ -64,7 +69,7 @@ class ProfileVisitor(Visitor[Sum]):
         self._rank = rank
         self._size = size
         self._counters, self._collector, self._stats, self._directories = means[:4]
-        self._looks, self._entries = means.looks, means.entries
+        self._looks, self._entries, self._lists = means[4:]
         self._bytes = 0  # of names that were looked at
         self._listings = Listings()
         self._device = -1  # of the directory entered last
@@ -225,7 +230,7 @@ class ProfileVisitor(Visitor[Sum]):
             for start in range(0, len(others), CAPACITY):
                 some = self._looked_up(where, others[start : start + CAPACITY], fd, context)
                 if some:
-                    total += self._others(kind, range(len(some)))
+                    total += self._others(kind, range(len(some)), where, some)
         self._bytes += total
 
     def taken(self) -> Sum:
@@ -267,18 +272,20 @@ class ProfileVisitor(Visitor[Sum]):
             places[_KINDS.get(stat.S_IFMT(mode), "special")].append(place)
         below = places["directory"]
         if below and isinstance(where, Mixed):
-            self._others("directory", below)
+            self._others("directory", below, where, names)
             below = []
         total = 0
         if files := places["file"]:
             total += self._add_files(where, [names[place] for place in files], files, fd)
         for kind in ("link", "special"):
             if places[kind]:
-                total += self._others(kind, places[kind])
+                total += self._others(kind, places[kind], where, names)
         return total, [names[place] for place in below]
 
-    def _others(self, kind: str, places: Sequence[int]) -> int:
-        """Add what is no file, of one kind, that was looked up; its bytes."""
+    def _others(
+        self, kind: str, places: Sequence[int], where: Where, names: Sequence[bytes]
+    ) -> int:
+        """Add what is no file, of one kind, at these places of what was looked up; its bytes."""
         sizes, taken = (
             [column[place] for place in places]
             for column in (self._stats.column(name, 0, places[-1] + 1) for name in _SPACE)
@@ -291,8 +298,19 @@ class ProfileVisitor(Visitor[Sum]):
         elif kind == "link":
             self._counters.links += len(places)
         else:
-            self._counters.special += len(places)
+            self._specials(places, where, names)
         return total
+
+    def _specials(self, places: Sequence[int], where: Where, names: Sequence[bytes]) -> None:
+        """Count special files by what they are."""
+        self._counters.special += len(places)
+        column = self._stats.column("mode", 0, places[-1] + 1)
+        modes = [column[place] for place in places]
+        self._collector.specials(modes)
+        if self._lists is not None:
+            for place, mode in zip(places, modes, strict=True):
+                word = SPECIALS.get(stat.S_IFMT(mode), "others").removesuffix("s")
+                self._lists.add("special", where.root, where.path, names[place], word)
 
     def _add_files(
         self, where: Where, names: Sequence[bytes], places: Sequence[int] | None, fd: int

@@ -102,6 +102,12 @@ class Parser(argparse.ArgumentParser):
         self._actions[0].help = "show this help"
         self._words: Sequence[str] = ()
 
+    def hint(self, unknown: str) -> str:
+        """What to type in place of an option that is unknown here; empty if nothing is known."""
+        if unknown == "--progress":
+            return "on a terminal progress is shown without it"
+        return self.elsewhere.get(unknown, "")
+
     def error(self, message: str) -> NoReturn:
         """What argparse has found wrong, in our words."""
         negative = self._negative(message)
@@ -454,13 +460,24 @@ def _is_value_of(action: argparse.Action, text: str) -> bool:
     return all(part in known for part in text.split(","))
 
 
+def _unknown(message: str) -> str:
+    """The option that a message says is unknown; empty if it is about something else."""
+    _, begin, rest = message.partition("unknown option '")
+    if begin:
+        return rest.partition("'")[0]
+    # Those of other programs that have no value, or another one.
+    return "--progress" if message.startswith("--progress: invalid value") else ""
+
+
 def _explain(error: UsageError, arguments: Sequence[str], parser: Parser) -> str:
     """The message, with the options that were probably meant."""
+    unknown = _unknown(str(error))
+    hint = parser.hint(unknown) if unknown else ""
+    if hint:
+        return f"{error}; {hint}"
     for word in arguments:
         name = word.split("=")[0]
         if word.startswith("--") and len(name) > 2 and str(error) == f"unknown option {name!a}":
-            if name in parser.elsewhere:
-                return f"{error}; {parser.elsewhere[name]}"
             near = _near(name, sorted(parser._option_string_actions))
             return f"{error}; did you mean {' or '.join(near)}?" if near else str(error)
     return str(error)

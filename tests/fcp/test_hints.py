@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .running import run_fcp
+import pytest
+
+from .running import Run, run_fcp
 
 
 def test_who_asks_for_deletions_is_told_of_the_tool_that_has_them() -> None:
@@ -10,3 +12,27 @@ def test_who_asks_for_deletions_is_told_of_the_tool_that_has_them() -> None:
         finished = run_fcp(None, option, "a", "b")
         assert finished.code == 2
         assert finished.said.count("fmirror makes one directory what another is") == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("fmirror -avn a b", "unknown option '-n' in '-avn'; --dry-run shows"),
+        ("fmirror -n a b", "unknown option '-n'; --dry-run shows"),
+        ("fmirror -avz a b", "unknown option '-z' in '-avz'; nothing is sent"),
+        ("fmirror -D a b", "unknown option '-D'; as of dsync: --delete"),
+        ("fmirror -a --progress a/ b", "always, never; on a terminal progress is shown without it"),
+        ("fcp -i a b", "unknown option '-i'; -n keeps what exists"),
+        ("fcp --bufsize 4M a b", "unknown option '--bufsize'; as of dcp: --chunksize"),
+        ("fcp -f -al a b", "unknown option '-l' in '-al'; as of cp"),
+        ("ffind . --name x", "unknown option '--name'; primaries have one dash: -name"),
+        ("ffind . --delete", "unknown option '--delete'; primaries have one dash: -delete"),
+        ("fcp --verfy a b", "unknown option '--verfy'; did you mean --verify?"),
+    ],
+)
+def test_who_types_as_for_another_program_is_told_what_to_type_here(typed: str, said: str) -> None:
+    tool, *words = typed.split()
+    with Run(None, *words, program=(f"pcircle.{tool}",)) as run:
+        finished = run.finish()
+    assert finished.code == 2
+    assert said in finished.said

@@ -9,8 +9,9 @@ Hard-linked files are added like all others, and then taken back as far as they 
 
 from __future__ import annotations
 
+import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -38,11 +39,21 @@ FACETS = ("age", "blocks", "dirsize", "depth", "ext", "group", "owner", "top", "
 """What is added up only if it is asked for."""
 
 SECTOR_BYTES = 512
+SPECIALS = {
+    stat.S_IFIFO: "pipes",
+    stat.S_IFSOCK: "sockets",
+    stat.S_IFCHR: "character devices",
+    stat.S_IFBLK: "block devices",
+}
 DAY_S = 86_400
 LONGEST_PATH_BYTES = 1024  # of the thousands of directories that are kept as a tree
 _LONGEST_LISTED_BYTES = 4096  # of what is in a list of the best
 _MAX_DAYS = 16_384
 _FIRST_DAY, _LAST_DAY = -25_567, 73_049  # of 1900 and of 2170
+
+
+Tell = Callable[..., None]
+"""Told of a file: the kind of list, root, path of the directory, name, and what was found."""
 
 
 class Files:
@@ -77,6 +88,10 @@ class Files:
             return self.stats.column(name, 0, len(self.names))
         column = self.stats.column(name, 0, self.places[-1] + 1)
         return [column[place] for place in self.places]
+
+    def at(self, place: int) -> tuple[int, bytes, bytes]:
+        """Where one of them is: its root, the path of its directory, and its name."""
+        return self.root, self.path, self.names[place]
 
     def devices(self) -> list[int]:
         """The number of each one's device."""
@@ -317,6 +332,13 @@ class Collector:
         tally[0] += len(sizes)
         tally[1] += sum(sizes)
         tally[2] += SECTOR_BYTES * sum(blocks)
+
+    def specials(self, modes: Iterable[int]) -> None:
+        """Count special files, which were added, by what they are."""
+        counted = self.profile.specials
+        for mode in modes:
+            kind = SPECIALS.get(stat.S_IFMT(mode), "other")
+            counted[kind] = [counted.get(kind, [0])[0] + 1]
 
     def entered(self, size: int, blocks: int) -> None:
         """Add a directory."""

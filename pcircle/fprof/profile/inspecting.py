@@ -13,7 +13,7 @@ import os
 
 import msgspec
 
-from pcircle.fprof.profile.collect import SECTOR_BYTES, Files
+from pcircle.fprof.profile.collect import SECTOR_BYTES, Files, Tell
 from pcircle.fprof.profile.model import MAX_LAYOUTS, Profile
 from pcircle.fprof.profile.tables import Sums, by_length
 from pcircle.fs.lustre import ATTRIBUTE, DATA_ON_METADATA, Layout, Stripes, parse
@@ -39,7 +39,7 @@ class Sparse(msgspec.Struct, frozen=True):
     unknown: int
 
 
-def find_holes(directory_fd: int, files: Files, profile: Profile) -> None:
+def find_holes(directory_fd: int, files: Files, profile: Profile, tell: Tell) -> None:
     """Add the sparse ones among files to a profile."""
     sums = profile.sparse
     links = files.column("links")
@@ -56,9 +56,12 @@ def find_holes(directory_fd: int, files: Files, profile: Profile) -> None:
             data = _data_bytes(directory_fd, files.names[place], size)
         except OSError:
             sums[5] += 1
+            tell("sparse", *files.at(place), size, allocated, "?", "?")
             continue
         sums[3] += (size - data) // parts
         sums[4] += max(0, data - allocated) // parts
+        found = size, allocated, size - data, max(0, data - allocated)
+        tell("sparse", *files.at(place), *found)
 
 
 def _data_bytes(directory_fd: int, name: bytes, size: int) -> int:
@@ -88,7 +91,7 @@ class Layouts:
         self.found: Sums[str] = Sums(MAX_LAYOUTS, by_length)
         self._without: set[int] = set()  # file systems that are not Lustre
 
-    def look(self, directory_fd: int, files: Files) -> None:
+    def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
         """Add the layouts of files."""
         links = files.column("links")
         device = files.devices()[0]
@@ -99,6 +102,7 @@ class Layouts:
                 label = self._label(b"/proc/self/fd/%d/%b" % (directory_fd, name), device)
             parts = max(1, links[place])
             self.found.add(label, 1, size // parts, blocks * SECTOR_BYTES // parts)
+            tell("stripe", *files.at(place), size, label)
 
     def _label(self, path: bytes, device: int) -> str:
         try:
@@ -134,5 +138,8 @@ def _stripes(stripes: Stripes) -> str:
         return "on metadata target"
     number = "all" if stripes.count == 0xFFFF else str(stripes.count or "default")
     size = format_size(stripes.stripe_bytes) if stripes.stripe_bytes else "default"
-    pool = f" in {stripes.pool.decode('ascii', 'backslashreplace')}" if stripes.pool else ""
+    name = stripes.pool.decode("ascii", "backslashreplace")
+    if not name.isprintable():  # anybody may have written it
+        name = ascii(name)[1:-1]
+    pool = f" in {name}" if name else ""
     return f"{number} x {size}{pool}"

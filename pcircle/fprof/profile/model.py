@@ -68,7 +68,8 @@ class Profile(msgspec.Struct, kw_only=True):
     """What is known of the trees below `roots`. Bytes are apparent sizes unless said otherwise.
 
     Tallies are [number, bytes, allocated bytes]; those of `sizes` [names, bytes, files].
-    `kinds`: by kind of entry. `sizes`: by bin of size; `unit_counts`: in `UNITS`, how many would
+    `kinds`: by kind of entry; `specials`: [number] of special files by what they are.
+    `sizes`: by bin of size; `unit_counts`: in `UNITS`, how many would
     hold all files. `ages`: by the day of modification since 1970; `age_sizes`: by 64 times the week
     plus the octave of the size. `directory_sizes`: by bin of the number of entries, [directories,
     entries]. `weights` and `crowds` are the directories that hold most, all below included, in
@@ -84,6 +85,7 @@ class Profile(msgspec.Struct, kw_only=True):
     roots: tuple[bytes, ...]
     top: int = 1
     kinds: dict[str, list[int]] = {}
+    specials: dict[str, list[int]] = {}
     names: list[int] = msgspec.field(default_factory=lambda: [0, 0])
     unreadable: int = 0
     failed: int = 0
@@ -116,7 +118,7 @@ class Profile(msgspec.Struct, kw_only=True):
     sample: list[Piece] = []
 
 
-_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds")
+_SUMMED_TABLES = ("ages", "age_sizes", "depths", "directory_sizes", "sizes", "kinds", "specials")
 _SUMMED_LISTS = ("names", "sparse", "unit_counts")
 _BOUNDED: tuple[tuple[str, int, Callable[[Any], Any]], ...] = (
     ("owners", MAX_OWNERS, by_number),

@@ -26,7 +26,7 @@ import msgspec
 import xxhash
 
 from pcircle.buffers import aligned
-from pcircle.fprof.profile.collect import Files
+from pcircle.fprof.profile.collect import Files, Tell
 from pcircle.fprof.profile.model import Piece, Profile
 from pcircle.fs.data import Recalls
 
@@ -64,7 +64,7 @@ class Sampler:
         self._bar = _LOTS
         self._piece = aligned(PIECE_BYTES)
 
-    def look(self, directory_fd: int, files: Files) -> None:
+    def look(self, directory_fd: int, files: Files, tell: Tell) -> None:
         """Draw lots for the pieces of files, and read those of the lowest."""
         if self._recalls is not None:
             self._recalls.place = files.root, files.path
@@ -74,6 +74,7 @@ class Sampler:
                 continue
             # By each of its names a file draws the same lots, which count once.
             seed = b"%d %d %d %d" % (size, *identity)
+            raw = packed = 0
             is_first = True
             for lot, piece in _drawn(seed, -(-size // PIECE_BYTES)):
                 if lot >= self._bar:
@@ -81,8 +82,12 @@ class Sampler:
                 if lot not in self._drawn:
                     name = files.names[place]
                     offset = piece * PIECE_BYTES
-                    self._add(lot, self._read(directory_fd, name, offset, lot, is_first=is_first))
+                    found = self._read(directory_fd, name, offset, lot, is_first=is_first)
+                    self._add(lot, found)
                     is_first = False
+                    raw, packed = raw + found.raw_bytes, packed + found.packed_bytes
+            if raw:
+                tell("compress", *files.at(place), size, raw, packed)
 
     def sample(self) -> list[Piece]:
         """The pieces of the lowest lots."""

@@ -18,6 +18,7 @@ import xxhash
 
 from pcircle.errors import UsageError
 from pcircle.fprof.profile.bins import BINS, edge_of
+from pcircle.fprof.profile.collect import SPECIALS
 from pcircle.fprof.profile.model import (
     DEEPEST,
     DIRECTORY_LISTS,
@@ -50,7 +51,7 @@ _KEYS = {
 }
 _WIDTHS = {
     "kinds": 3, "sizes": 3, "owners": 3, "groups": 3, "extensions": 3, "ages": 3, "age_sizes": 3,
-    "depths": 3, "directory_sizes": 2, "stripes": 3,
+    "depths": 3, "directory_sizes": 2, "stripes": 3, "specials": 1,
 }  # fmt: skip
 _LENGTHS = {
     "names": 2,
@@ -108,6 +109,8 @@ def _check(profile: Profile) -> None:
     """Hold against each other what types can't; ValueError if something is wrong."""
     if set(profile.kinds) != set(KINDS):
         raise ValueError("unknown kinds of entries")
+    if not set(profile.specials) <= {*SPECIALS.values(), "other"}:
+        raise ValueError("unknown kinds of special files")
     for name, length in _LENGTHS.items():
         _check_tally(name, getattr(profile, name), length)
     for name, width in _WIDTHS.items():

@@ -28,6 +28,13 @@ def check(directory: str) -> None:
         raise UsageError(f"--csv: '{show(os.fsencode(directory))}': {problem}")
 
 
+class Special(msgspec.Struct, frozen=True):
+    """How many special files are of one kind."""
+
+    kind: str
+    number: int
+
+
 def write(report: Report, directory: str) -> None:
     """Write a file for each table of the report. OSError if that can't be done."""
     for name, rows in tables(report):
@@ -50,7 +57,12 @@ def tables(report: Report) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     found += [(f"by-{dimension}", groups) for dimension, groups in (report.by or {}).items()]
     if report.top is not None:
         found += [(f"top-{name}", getattr(report.top, name)) for name in _names(report.top)]
-    found += [("blocks", report.blocks or ()), ("stripes", report.stripes or ())]
+    specials = [Special(kind, number) for kind, number in report.counts.specials.items()]
+    found += [
+        ("specials", specials),
+        ("blocks", report.blocks or ()),
+        ("stripes", report.stripes or ()),
+    ]
     single = ("data_in_inode", "sparse", "compression")
     found += [(name, (row,)) for name in single if (row := getattr(report, name)) is not None]
     found += [("failures", report.failures)]

@@ -47,6 +47,7 @@ class Amount(msgspec.Struct, frozen=True):
 class Counts(msgspec.Struct, frozen=True):
     """The entries by kind.
 
+    `specials` are the numbers of special files by what they are.
     `hard_linked_names` are names of `hard_linked_files` files, whose bytes count once.
     `unreadable` directories are among the directories; `failed` entries are of no kind.
     """
@@ -56,6 +57,7 @@ class Counts(msgspec.Struct, frozen=True):
     directories: Amount
     links: Amount
     special: Amount
+    specials: dict[str, int]
     total: Amount
     hard_linked_names: int
     hard_linked_files: int
@@ -152,6 +154,7 @@ def counts_of(profile: Profile) -> Counts:
         directories=amounts["directory"],
         links=amounts["link"],
         special=amounts["special"],
+        specials={name: row[0] for name, row in sorted(profile.specials.items())},
         total=total,
         hard_linked_names=profile.names[0],
         hard_linked_files=profile.names[1],

@@ -94,6 +94,7 @@ def _counts(report: Report) -> str:
         _amount("directories", counts.directories),
         _amount("symbolic links", counts.links),
         _amount("special files", counts.special),
+        *([f"  {kind}", format_count(number), "", ""] for kind, number in counts.specials.items()),
         _amount("all", counts.total),
     ]
     return table.render(rows, align="lrrr", header=("", "number", "size", "on disk"))

@@ -49,6 +49,7 @@ complete -c fprof -l insecure-links -d 'open FILEs of options along any link'
 complete -c fprof -l save -d 'save the profile for --merge and --diff' -r -F
 complete -c fprof -l entries -d 'with --save, an index of all entries as well'
 complete -c fprof -l html -d 'write a self-contained page with charts and a treemap' -r -F
+complete -c fprof -l list-out -d 'list files that are sparse, stripe, compress, special' -x
 complete -c fprof -l plot -d 'write a .png, .svg or .pdf (requires matplotlib)' -r -F
 complete -c fprof -l csv -d 'write the tables as CSV files into DIR' -x -a '(__fish_complete_directories)'
 complete -c fprof -l merge -d 'report on saved profiles together'
