@@ -157,6 +157,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors",
         "fs",
         "guards",
+        "outliving",
         "runtime",
         "signature",
         "tool",

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from pcircle.errors import EntriesFailed, StoppedEarly, UsageError, worst
+from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.frm.operands import opened, root_of
-from pcircle.guards import require
 from pcircle.removing import trash
-from pcircle.removing.intents import Intents
-from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.again import OutlivingRemoval
+from pcircle.removing.plan import Counters
 from pcircle.removing.remover import RemoveTask
 from pcircle.runtime import Outcome
-from pcircle.tool.changing import ChangeConsole, ChangeProgram, refuse_twice
+from pcircle.tool.changing import ChangeConsole, refuse_twice
 from pcircle.tool.trees import resolve
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.units import format_size
-from pcircle.walk.attributes import ANY
 from pcircle.walk.roots import Root
 
-_NOT_AGAIN = ("bytes", "trash", "empty_trash", "files_from", "apply", "empty_dirs", "keep_times")
-_UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it again"
 _ALONE = ("files_from", "plan", "apply", "max_delete", "keep_root", "empty_dirs", "keep_times")
 
 
@@ -57,11 +50,7 @@ class Console(ChangeConsole):
 
     def total(self, outcome: Outcome[dict[int, int]]) -> Any:
         """See `TreeConsole`: with what had gone when ranks were lost."""
-        total = super().total(outcome)
-        for name, count in self._program.before.items():
-            setattr(total, name, getattr(total, name) + count)
-            total.found += count
-        return total
+        return self._program.with_former(super().total(outcome))
 
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`."""
@@ -72,11 +61,11 @@ class Console(ChangeConsole):
         return worst((code, EntriesFailed.exit_code)) if untold else code, reasons
 
 
-class RemoveProgram(ChangeProgram):
+class RemoveProgram(OutlivingRemoval):
     """frm, for the runtime."""
 
     name, said = "frm", "removed"
-    plan_type, task_type, console_type = RemovalPlan, Task, Console
+    task_type, console_type = Task, Console
 
     def __init__(self, typed: argparse.Namespace, paths: Sequence[bytes], **more: Any) -> None:
         super().__init__(typed, paths, **more)
@@ -85,45 +74,6 @@ class RemoveProgram(ChangeProgram):
         if typed.trash is not None:
             self.said = "moved"
         self._known: tuple[tuple[int, int], ...] = ()
-        self._intents: Intents | None = None
-        self._former: Intents | None = None  # of the run that lost ranks
-        self.before: Counter[str] = Counter()  # what has gone in runs that lost ranks
-
-    def outlives(self) -> bool:
-        """See `ToolProgram`: if what was done need but be counted, and not be known by name."""
-        typed, plain = self.typed, self.options.wanted == ANY
-        named = typed.verbose or typed.json_lines is not None or typed.list_out is not None
-        given = [name for name in _NOT_AGAIN if getattr(typed, name)]
-        return super().outlives() or (plain and not (named or given))
-
-    def share(self, ranks: int) -> None:
-        """See `ToolProgram`."""
-        self._former, self._intents = self._intents, Intents(ranks)
-
-    def task(self, plan: bytes, rank: int, size: int) -> Any:
-        """See `Program`."""
-        task: Any = super().task(plan, rank, size)
-        task.intents = self._intents if self.outlives() else None
-        return task
-
-    def prepare_again(self, plan: bytes, ranks: int) -> bytes:
-        """See `ToolProgram`."""
-        decided = msgspec.msgpack.decode(super().prepare_again(plan, ranks), type=RemovalPlan)
-        try:
-            removed = require(self._former).removed(decided.roots, decided.directory)
-        except OSError as error:
-            raise StoppedEarly(f"{_UNKNOWN}: {error.strerror}") from error
-        if removed is None:
-            raise StoppedEarly(_UNKNOWN)
-        self.before.update(removed)
-        gone = [
-            number
-            for number, root in enumerate(decided.roots)
-            if not os.path.lexists(
-                os.path.join(decided.directory, root.holder, root.name or root.within)
-            )
-        ]
-        return msgspec.msgpack.encode(msgspec.structs.replace(decided, gone=tuple(gone)))
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`."""
@@ -145,8 +95,7 @@ class RemoveProgram(ChangeProgram):
     def _root(self, path: bytes) -> tuple[Root, tuple[int, int]] | None:
         typed = self.typed
         try:
-            deep = typed.recursive or typed.dir
-            found = root_of(path, keep_root=typed.keep_root, recursive=deep)
+            found = root_of(path, keep_root=typed.keep_root, recursive=typed.recursive or typed.dir)
             if found is None and not typed.force:
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
@@ -207,9 +156,7 @@ def program_of(typed: argparse.Namespace) -> RemoveProgram:
     is_listed = typed.files_from is not None
     if typed.empty_dirs:
         typed.kind = "d"
-    paths = list(map(os.fsencode, typed.operands))
-    if not paths and is_listed:
-        paths = [b"."]
+    paths = list(map(os.fsencode, typed.operands)) or [b"."] * is_listed
     if typed.empty_trash is not None:
         paths = [os.fsencode(typed.empty_trash)]
     return RemoveProgram(
@@ -245,8 +192,9 @@ def _refuse(typed: argparse.Namespace) -> None:
         raise UsageError(f"{text}: what is in directories of no permission can't be counted")
     for option in ("trash", "empty_trash"):
         if typed.strict_operands and getattr(typed, option) is not None:
-            name = option.replace("_", "-")
-            raise UsageError(f"--strict-operands cannot be combined with --{name}")
+            raise UsageError(
+                f"--strict-operands cannot be combined with --{option.replace('_', '-')}"
+            )
     if typed.trash is not None:
         from pcircle.tool.filters import attributes_of
         from pcircle.walk.attributes import ANY

@@ -196,8 +196,15 @@ class CopyProgram(ToolProgram):
                 self._given = self._lists
         else:
             self._lists = self.listing(roots)
+        return self._finished(self._decide(nodes, roots, rules, here))
+
+    def _decide(
+        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
+    ) -> Plan:
+        """The plan, but for its checkpoint. UsageError."""
+        options = self._options
         kept = demand(options.stripe, options.keep)
-        plan = self.plan_type(
+        plan: Plan = self.plan_type(
             roots=roots,
             tool=options.tool,
             keep=kept,
@@ -228,6 +235,10 @@ class CopyProgram(ToolProgram):
             strict=options.strict_operands,
             **self.decided(roots),
         )
+        return plan
+
+    def _finished(self, plan: Plan) -> bytes:
+        """A plan with its checkpoint, ready to be sent."""
         plan = self._with_checkpoint(plan)
         self._open_logs()  # last of all: a refused run leaves the old ones alone
         return msgspec.msgpack.encode(plan)

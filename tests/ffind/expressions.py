@@ -128,15 +128,7 @@ def _tests() -> list[st.SearchStrategy[Words]]:
         [b"plain", b"sparse", b"d", b"links/to file", b"links/nowhere", b"every/a"]
     )
 
-    bare = [
-        b"-empty",
-        b"-nouser",
-        b"-nogroup",
-        b"-readable",
-        b"-writable",
-        b"-executable",
-        b"-true",
-    ]
+    bare = b"-empty -nouser -nogroup -readable -writable -executable -true".split()
     return [
         *_of_names(),
         *_of_status(),

@@ -32,16 +32,16 @@ def test_nothing_is_left_out(tool: str, fuse: Mount, place: bytes) -> None:
     wanted = names_below(tree)
     assert len(wanted) == FOLDERS * len(NAMES)
     copied = mount.path + b"/copy"
-    words: list[bytes] = {
+    all_words: dict[str, list[bytes]] = {
         "fcp": [tree, copied],
         "ffind": [tree, b"-type", b"f", b"-count"],
         "fls": [b"-R", tree],
         "fmirror": [b"--delete", tree, copied],
         "frm": [b"-r", tree],
-    }[tool]
+    }
     if tool == "fmirror":
         os.mkdir(copied)
-    with Run(Launcher(jobs=1), *words, program=(f"pcircle.{tool}",)) as started:
+    with Run(Launcher(jobs=1), *all_words[tool], program=(f"pcircle.{tool}",)) as started:
         done = started.finish()
     assert done.code == 0, done.said
     if tool in ("fcp", "fmirror"):
@@ -65,9 +65,11 @@ def test_a_long_name_that_is_surplus_goes(fuse: Mount) -> None:
             with open(os.path.join(top, name), "xb") as file:
                 file.write(b"content")
             os.utime(os.path.join(top, name), ns=(1, 1))
-    for more in ([], ["--delete-excluded", "--exclude=before"]):
-        words = ["--delete", *more, source, target]
-        with Run(Launcher(jobs=1), *words, program=("pcircle.fmirror",)) as started:
+    given: tuple[list[str], ...] = ([], ["--delete-excluded", "--exclude=before"])
+    for more in given:
+        with Run(
+            Launcher(jobs=1), "--delete", *more, source, target, program=("pcircle.fmirror",)
+        ) as started:
             done = started.finish()
         assert done.code == 0, done.said
         assert names_below(target) == sorted(b"/" + name for name in NAMES[(2 if more else 0) :: 2])
