@@ -78,11 +78,14 @@ def test_the_root_is_kept_if_asked(place: bytes) -> None:
 
 
 def test_a_path_twice_and_one_in_the_other(place: bytes) -> None:
-    """Who comes second finds nothing, which is what was wished for."""
+    """Who comes second finds nothing, which is what was wished for.
+
+    Where `a` goes before both others list its directory they don't know that it was there.
+    """
     grow(place, [f"tree/a/{number}/file" for number in range(50)])
     tree = place + b"/tree"
     counts = removed(TWO, "-r", tree, tree, tree + b"/a")["counts"]
-    assert counts["vanished"] >= 2
+    assert counts["vanished"] >= 1
     assert counts["failed"] == 0
     assert os.listdir(place) == []
 
