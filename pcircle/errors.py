@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "EXIT_OK",
@@ -108,6 +108,12 @@ class RankLost(StoppedEarly):
         number, _, how = rest.partition(" ")
         told = word == "rank" and number.isdigit() and how.startswith("was lost")
         return int(number) if told else None
+
+    @classmethod
+    def only(cls, reasons: Sequence[str]) -> tuple[int, ...]:
+        """The ranks that were lost, if a job has ended for nothing else."""
+        lost = [rank for why in reasons if (rank := cls.rank_in(why)) is not None]
+        return tuple(lost) if len(lost) == len(reasons) else ()
 
 
 class Defect(PcircleError):

@@ -77,8 +77,13 @@ class Terminal:
         """Press keys; a word that is no key's name is typed."""
         self._ask("send-keys", *keys)
 
-    def screen(self, *, joined: bool = False, colored: bool = False) -> str:
-        """What is to be seen; `joined`: with all that has left it, and lines that were broken."""
+    def screen(self, *, joined: bool = False, colored: bool = False, after: str = "") -> str:
+        """What is to be seen; `joined`: with all that has left it, and lines that were broken.
+
+        It may be asked for `after` one more key.
+        """
+        if after:
+            self.type(after)
         options = ["-J", "-S", "-"] if joined else []
         return self._ask("capture-pane", "-p", *options, *(["-e"] if colored else []))
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from pcircle.errors import Defect, EntriesFailed, worst
 from pcircle.fprof.counters import Totals, add_up, totals
-from pcircle.fprof.filelists import Listed
-from pcircle.fprof.items import Done
+from pcircle.fprof.items import Done, FileLines
 from pcircle.fprof.plan import Plan, index_of
 from pcircle.fprof.profile.model import Profile
 from pcircle.fprof.profile.packing import unpack
@@ -48,7 +47,7 @@ class Console(base.Console[Done]):
         return totals(counts)
 
     def remark(self, notice: Any) -> Iterable[str]:
-        if isinstance(notice, Listed):
+        if isinstance(notice, FileLines):
             where = f"list, {notice.kind}"
             lines = self._fresh(where, notice.lines, self._plan.list_end)
             self._write(self._lists[notice.kind], lines, where)

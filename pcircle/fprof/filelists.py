@@ -10,9 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from pcircle.errors import UsageError
+from pcircle.fprof.items import FileLines
 from pcircle.fs.directories import join_path
 from pcircle.runtime import Context
 from pcircle.ui.names import show
@@ -27,14 +26,6 @@ COLUMNS = {
 """The kinds of lists, and what stands before the path in each."""
 
 _FEW_BYTES = 1 << 15  # of lines in a notice
-
-
-class Listed(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
-    """Lines of a list, and how many are missing since their paths have an end of line in them."""
-
-    kind: str
-    lines: bytes
-    unlisted: int
 
 
 class FileLists:
@@ -70,9 +61,9 @@ class FileLists:
                 some.append(line)
                 size += len(line)
                 if size >= _FEW_BYTES:
-                    told.append(Listed(kind, b"".join(some), 0))
+                    told.append(FileLines(kind, b"".join(some), 0))
                     some, size = [], 0
-            context.note([*told, Listed(kind, b"".join(some), unlisted)])
+            context.note([*told, FileLines(kind, b"".join(some), unlisted)])
             lines.clear()
 
 

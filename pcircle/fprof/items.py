@@ -76,6 +76,14 @@ class Done(msgspec.Struct, frozen=True, array_like=True):
     profile: bytes = b""
 
 
+class FileLines(msgspec.Struct, frozen=True, array_like=True, tag="listed"):
+    """Lines of a list of files of a kind; `unlisted` paths are left out, as they have line ends."""
+
+    kind: str
+    lines: bytes
+    unlisted: int
+
+
 def added(a: Sum, b: Sum) -> Sum:
     """Two sums as one."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]

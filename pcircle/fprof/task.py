@@ -13,8 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pcircle.fprof.counters import Counters
-from pcircle.fprof.filelists import FileLists, Listed
-from pcircle.fprof.items import Claims, Done, Item, Lines, Mixed, added, narrow, wide
+from pcircle.fprof.items import Claims, Done, FileLines, Item, Lines, Mixed, added, narrow, wide
 from pcircle.fprof.plan import Plan
 from pcircle.fprof.profile.collect import Collector
 from pcircle.fprof.profile.inodes import Claim, Inodes, unpack
@@ -33,6 +32,7 @@ from pcircle.walk.walker import Scope, Walker
 
 if TYPE_CHECKING:
     from pcircle.fprof.entries import Entries
+    from pcircle.fprof.filelists import FileLists
     from pcircle.fprof.items import Sum
     from pcircle.fprof.profile.looks import Looks
     from pcircle.fs.lists import Lists
@@ -43,7 +43,7 @@ _LIST_BYTES = 1 << 20  # of a list, that are divided at once
 class ProfileTask(PartedTask[Item, Done]):
     """One rank's part of a profile; with `first`, the part of it that another worker has."""
 
-    notice_type = Failure | Recalled | Listed
+    notice_type = Failure | Recalled | FileLines
 
     def __init__(
         self,
@@ -66,6 +66,8 @@ class ProfileTask(PartedTask[Item, Done]):
         self._collector: Collector = Collector(plan.facets, plan.top, plan.edges, inodes)
         self._lists_of_files: FileLists | None = None
         if plan.lists:
+            from pcircle.fprof.filelists import FileLists
+
             self._lists_of_files = FileLists(plan.lists, plan.list_end, plan.roots)
         self._looks: Looks | None = None
         if {"sparse", "stripe", "compress"}.intersection(plan.facets):

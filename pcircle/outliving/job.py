@@ -54,12 +54,6 @@ class Outlived(Protocol):
     def settings(self, observer: Observer[Any] | None, task: Task[Any, Any]) -> Settings: ...
 
 
-def lost_in(outcome: Outcome[Any]) -> tuple[int, ...]:
-    """The ranks that were lost, if a job has ended for nothing else."""
-    lost = [rank for why in outcome.reasons if (rank := RankLost.rank_in(why)) is not None]
-    return tuple(lost) if len(lost) == len(outcome.reasons) else ()
-
-
 class _Ear(Observer[Any]):
     """Rank 0's: all is the console's, but that the loss of ranks is no end."""
 
@@ -78,7 +72,7 @@ class _Ear(Observer[Any]):
     notice: Any
 
     def conclude(self, outcome: Outcome[Any]) -> int:
-        lost = lost_in(outcome)
+        lost = RankLost.only(outcome.reasons)
         if lost and self._job.told.is_whole:
             self._job.lost = lost
             self._console.leave(outcome.reasons)

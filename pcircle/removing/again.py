@@ -10,16 +10,18 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pcircle.errors import StoppedEarly
 from pcircle.guards import require
-from pcircle.removing.intents import Intents
 from pcircle.removing.plan import RemovalPlan
 from pcircle.tool.changing import ChangeProgram
 from pcircle.walk.attributes import ANY
+
+if TYPE_CHECKING:
+    from pcircle.removing.intents import Intents
 
 _NOT_AGAIN = ("bytes", "trash", "empty_trash", "files_from", "apply", "empty_dirs", "keep_times")
 _UNKNOWN = "a rank was lost, and what it has removed cannot be counted; run it again"
@@ -45,6 +47,8 @@ class OutlivingRemoval(ChangeProgram):
 
     def share(self, ranks: int) -> None:
         """See `ToolProgram`."""
+        from pcircle.removing.intents import Intents
+
         self._former, self._intents = self._intents, Intents(ranks)
 
     def task(self, plan: bytes, rank: int, size: int) -> Any:

@@ -21,12 +21,11 @@ from itertools import count
 from typing import Any
 
 from pcircle.fs.directories import HOLDER
+from pcircle.removing.plan import WHOLE
 from pcircle.walk.roots import Root
 
 COUNTED = ("files", "directories", "links", "special")
 _FIELDS = dict(zip("fdls", COUNTED, strict=True))
-WHOLE = "w"
-"""Of an intent: all of a directory's files, and then itself."""
 _THREADS = 64  # of a rank
 _PLACE_BYTES = 128 << 10
 _SLOT_BYTES = 2 * _PLACE_BYTES + mmap.PAGESIZE

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pcircle.tool.changing import ChangeCounters, ChangePlan
 
+WHOLE = "w"
+"""Of what is about to be removed (`Intents`): all of a directory's files, and then itself."""
+
 
 class RemovalPlan(ChangePlan, frozen=True, kw_only=True):
     """With `recursive` what is in directories goes, too. `enter_mounts`: also on other mounts.

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcircle.encoding import text_of
 from pcircle.fs.beneath import let_owner, opener
@@ -22,8 +22,7 @@ from pcircle.fs.directories import join_path as joined
 from pcircle.fs.scan import Block, Steadiness, blocks, encoded, few, files_of, listed_first, rewound
 from pcircle.fs.trouble import BUSY, Changed, Trouble
 from pcircle.guards import require
-from pcircle.removing.intents import WHOLE, Intents, Notes
-from pcircle.removing.plan import Counters, RemovalPlan
+from pcircle.removing.plan import WHOLE, Counters, RemovalPlan
 from pcircle.removing.trash import move
 from pcircle.runtime import Context
 from pcircle.tool.changing import ChangeTask
@@ -35,6 +34,9 @@ from pcircle.walk.items import Batch, Tree
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import open_roots
 from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.removing.intents import Intents, Notes
 
 _TOGETHER = 256  # names between two looks at whether to stop
 _TRIES = 3

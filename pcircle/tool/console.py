@@ -18,7 +18,6 @@ from msgspec import UNSET, UnsetType
 
 from pcircle.circle import Sums
 from pcircle.errors import Defect, StoppedEarly, worst
-from pcircle.outliving.told import Told
 from pcircle.runtime import Observer, Outcome, RankReport
 from pcircle.runtime.defect import write_report
 from pcircle.tool.actions import Lines
@@ -44,7 +43,8 @@ from pcircle.ui.report import (
     shares,
 )
 
-if TYPE_CHECKING:  # only jobs of very many ranks have one
+if TYPE_CHECKING:  # most jobs have neither
+    from pcircle.outliving.told import Told
     from pcircle.runtime.summary import Summary
 
 R = TypeVar("R")

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from pcircle.errors import UsageError
-from pcircle.outliving.job import may_outlive, outlive
 from pcircle.runtime import Program, run_program
 from pcircle.transport.launch import TransportOption, choose
 from pcircle.ui.errorlog import LogFile, open_log
@@ -80,11 +79,6 @@ def local_ranks(ranks: Ranks) -> int:
     return choice.size if choice.kind == "local" else 0
 
 
-def is_local(ranks: Ranks) -> bool:
-    """Whether the ranks are children of this process, and no launcher's."""
-    return local_ranks(ranks) > 0
-
-
 def run_tool(program: ToolProgram, ranks: Ranks) -> int:
     """Run a tool on its ranks; returns its exit code."""
     limit_s = getattr(ranks, "op_timeout_s", None)
@@ -97,8 +91,11 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
 
 def _run(program: ToolProgram, ranks: Ranks) -> int:
     try:
-        if (size := local_ranks(ranks)) and may_outlive():
-            return outlive(program, size)
+        if (size := local_ranks(ranks)) > 1:
+            from pcircle.outliving.job import may_outlive, outlive
+
+            if may_outlive():
+                return outlive(program, size)
         return run_program(program, ranks.jobs, ranks.transport)
     finally:
         # A worker that is stuck may go on some day, and must not find descriptors used anew.

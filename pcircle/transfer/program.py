@@ -17,13 +17,12 @@ from pcircle.fs.data import When
 from pcircle.fs.directories import working_directory
 from pcircle.fs.metadata import Keep
 from pcircle.guards import require
-from pcircle.outliving.told import Told
 from pcircle.runtime import Observer, Task
 from pcircle.tool.actions import Wanted
 from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import read_paths, refuse_elsewhere, refuse_loose, rules_of
 from pcircle.tool.options import Common
-from pcircle.tool.program import ToolProgram, is_local, run_tool
+from pcircle.tool.program import ToolProgram, local_ranks, run_tool
 from pcircle.tool.times import Stop, limit_of
 from pcircle.transfer.destination import resolve
 from pcircle.transfer.layouts import demand, striping_of
@@ -52,6 +51,7 @@ from pcircle.walk.attributes import Attributes
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.outliving.told import Told
     from pcircle.transfer.dry import DryTask
     from pcircle.transfer.reports.errorlog import Failed
 
@@ -120,7 +120,7 @@ class CopyProgram(ToolProgram):
         self._given: Lists | None = None  # of standard input
         self.limit = limit_of(options.stop)
         self.console: Console | None = None  # on rank 0
-        self.told = Told()
+        self.told: Told | None = None  # where it may go on
         self._former: Console | None = None
         self.began_s: float | None = None  # where it is not the first run
         self._size = 1
@@ -149,7 +149,7 @@ class CopyProgram(ToolProgram):
         self.log, self._actions, self._list = former.log, former._actions, former._list
         self.told, self._former, self._given = former.told, former.console, former._given
         try:
-            self.told.begin_again()
+            require(self.told).begin_again()
         except OSError as error:
             raise StoppedEarly(f"cannot read temporary files: {error.strerror}") from error
 
@@ -167,7 +167,7 @@ class CopyProgram(ToolProgram):
             return False
         if self._kept is None and options.existing != Existing():
             return False  # what it has made would count as existing
-        return is_local(options)
+        return self._former is not None or local_ranks(options) > 1
 
     def prepare(self, nodes: Sequence[int]) -> bytes:
         options = self._options
@@ -405,6 +405,10 @@ class CopyProgram(ToolProgram):
         )
         self.console.may_go_on = self._may_go_on()
         if self.console.may_go_on:
+            if self.told is None:
+                from pcircle.outliving.told import Told
+
+                self.told = Told()
             self.console.follow(self.told, self._former)
         self.began_s = self.console.began_s = self.began_s or self.console.began_s
         return self.console

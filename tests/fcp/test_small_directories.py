@@ -277,8 +277,8 @@ def test_a_small_directory_is_not_walked(place: bytes) -> None:
         min(_functions_called(source, b"%b copy %d" % (source, run)) for run in range(5))
         for source in sources
     )
-    # 76 when this was written; by all steps of the walk 119.
-    assert (many - few) / 200 <= 80
+    # 76 to 79 on a machine with nothing else to do, 82 on a busy one; by the walk's steps 119.
+    assert (many - few) / 200 <= 90
 
 
 def _functions_called(source: bytes, target: bytes) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pcircle.removing.intents import WHOLE, Intents
-from pcircle.removing.plan import Counters
+from pcircle.removing.intents import Intents
+from pcircle.removing.plan import WHOLE, Counters
 from pcircle.walk.roots import Root
 
 

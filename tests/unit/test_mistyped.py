@@ -30,7 +30,11 @@ from pcircle.transfer.arguments import BARE
         ),
         ("--links", "unknown option '--links'"),
         ("--v", "unknown option '--v'"),
-        ("-pz=3", "unknown option '-z' in '-pz=3'"),
+        (
+            "-pz=3",
+            "unknown option '-z' in '-pz=3'; "
+            "nothing is sent over a network that could be compressed",
+        ),
         ("-pv=3", "--verbose takes no value"),
         ("-vs=md4", "--signature: unknown algorithm 'md4'; choose from xxh128, sha256, "
          "sha512, blake2b, blake3"),

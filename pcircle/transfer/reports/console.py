@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle import __version__
 from pcircle.checkpoint.resume import Kept
-from pcircle.errors import Defect, EntriesFailed, IntegrityError, StoppedEarly, worst
-from pcircle.outliving.job import lost_in
-from pcircle.outliving.told import Told
+from pcircle.errors import Defect, EntriesFailed, IntegrityError, RankLost, StoppedEarly, worst
 from pcircle.runtime import Outcome
 from pcircle.tool import console as base
 from pcircle.tool.failures import Failure
@@ -35,6 +33,7 @@ from pcircle.ui.output import Output
 from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
+    from pcircle.outliving.told import Told
     from pcircle.transfer.reports.signing import Signatures
 
 
@@ -123,7 +122,7 @@ class Console(base.Console[Done]):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         total = Counters.total(outcome.counts)
-        lost = lost_in(outcome)
+        lost = RankLost.only(outcome.reasons)
         if self.may_go_on and lost and (self._told is None or self._told.is_whole):
             return self._go_on(outcome.code, lost, outcome.reasons, total)
         code, reasons = self.end(outcome)
