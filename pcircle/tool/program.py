@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +86,9 @@ def run_tool(program: ToolProgram, ranks: Ranks) -> int:
     if limit_s is not None:
         from pcircle.runtime.supervised import supervised
 
+        # A call on a file with a limit starts a thread, so none may come before ranks are forked:
+        # those that are begun anew, as by a process that has threads, have no limit.
+        importlib.import_module("pcircle.outliving.job")
         return supervised(program.name, limit_s, partial(_run, program, ranks))
     return _run(program, ranks)
 
