@@ -1,9 +1,6 @@
-"""Rounds of the tree of ranks: how a job that has no more work finds its end, and what it takes.
+"""What a round of the tree of ranks takes when all are idle: the measure of a job's end.
 
-When the result of the whole is known on rank 0, a wave of counters drains the
-network, one round gathers what every rank has to tell, and half a round says
-stop: see `pcircle.circle.termination`. All ranks are idle by then, so the time is
-that of messages alone, worked out level by level.
+The time is that of messages alone, worked out level by level.
 """
 
 from __future__ import annotations
@@ -12,9 +9,6 @@ import numpy as np
 
 from pcircle.scale.machine import Machine
 from pcircle.scale.tree import Floats, Ints
-
-DRAIN_WAVES = 1
-ROUNDS = DRAIN_WAVES + 1 + 0.5
 
 
 class Rounds:
@@ -29,15 +23,6 @@ class Rounds:
         while begin < ranks:
             self._levels.append((begin, min(end, ranks)))
             begin, end = end, arity * end + 1
-
-    def down_s(self) -> float:
-        """From the root to the last leaf."""
-        times = np.zeros(1)
-        for begin, end in self._levels[1:]:
-            children = np.arange(begin, end)
-            parents = (children - 1) // self._arity
-            times = times[parents - parents[0]] + self._travel_s(children, parents)
-        return float(times.max())
 
     def round_s(self) -> float:
         """Down to all and up from all."""
@@ -69,8 +54,3 @@ class Rounds:
         latency = np.where(near, machine.near_s, machine.far_s)
         times: Floats = latency * (1 + machine.jitter * self._rng.exponential(size=len(a)))
         return times + machine.message_s if handled else times
-
-
-def end_messages(ranks: int) -> int:
-    """Messages of the rounds at the end: those of the drain, the accounts and the stop."""
-    return (2 * DRAIN_WAVES + 2 + 1) * (ranks - 1)

@@ -7,7 +7,7 @@ from math import log2
 import msgspec
 import numpy as np
 
-from pcircle.scale.ending import ROUNDS, Rounds, end_messages
+from pcircle.scale.ending import Rounds
 from pcircle.scale.ideal import ideal_s
 from pcircle.scale.machine import Machine, Policy
 from pcircle.scale.model import Simulation
@@ -95,12 +95,10 @@ def play_tree(
     best_s, best_half_s = ideal_s(tree, ranks)
     rounds = Rounds(ranks, policy.arity, machine, np.random.default_rng(seed))
     round_s = rounds.round_s()
-    result_s = counts.root_s - counts.last_work_s
-    ending_s = max(0.0, counts.quiet_s - counts.root_s) + ROUNDS * round_s
+    stop_s = counts.stopped_s - counts.last_work_s
     entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch
-    sent = sum(counts.messages)
-    messages = sent + counts.wave_messages + end_messages(ranks)
-    time_s = counts.root_s + ending_s
+    messages = sum(counts.messages)
+    time_s = counts.stopped_s
     late_s = None
     if counts.half_busy_s is not None and best_half_s >= 0:
         late_s = max(0.0, counts.half_busy_s - best_half_s)
@@ -125,8 +123,8 @@ def play_tree(
         half_busy_latencies=None
         if late_s is None
         else late_s / (machine.far_s + machine.message_s) / max(1.0, log2(ranks)),
-        stop_s=result_s + ending_s,
-        stop_rounds=(result_s + ending_s) / round_s if round_s else 0.0,
-        result_s=result_s,
+        stop_s=stop_s,
+        stop_rounds=stop_s / round_s if round_s else 0.0,
+        result_s=counts.root_s - counts.last_work_s,
         round_s=round_s,
     )

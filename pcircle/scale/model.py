@@ -1,51 +1,57 @@
 """The protocol, abstracted: who runs dry asks, then waits; what is given comes back as one result.
 
-What costs an event is a message, a rank that runs dry, and a slot whose last
-item ends. A rank that works through its own items costs none for each: where it
-stands is worked out when somebody asks, from the sums of durations by place.
-Only a rank that has waiters and nothing to give them is looked at after each
-item.
+What costs an event is a message, a rank that runs dry, and what
+`pcircle.scale.working` can't work out from sums. Only a rank that has waiters and
+nothing to give them is looked at after each item.
 """
 
 from __future__ import annotations
 
 import gc
-from bisect import bisect_right
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import ceil
 from random import Random
 from typing import Any
 
 from pcircle.guards import require
+from pcircle.scale.kinds import (
+    ANSWER,
+    ASK,
+    DRAIN,
+    LAST_LOOSE,
+    PUSH,
+    QUIESCE,
+    REFUSE,
+    RETURNS,
+    STOP,
+    WAIT,
+)
 from pcircle.scale.machine import Machine, Policy
-from pcircle.scale.rank import NONE, SPAWNED, Counts, Rank
-from pcircle.scale.shares import Bundle, Run, Slot, cut
+from pcircle.scale.rank import NONE, Bundle, Counts, Rank, Run, Slot, cut
 from pcircle.scale.tree import Tree
-from pcircle.scale.waves import Waves
+from pcircle.scale.waves import WORKING, Waves
+from pcircle.scale.working import Working
 
-ASK, REFUSE, ANSWER, PUSH, WAIT, RETURNS = range(6)
-_STEP, _RUN, _COMBINE, _PAUSE = range(6, 10)
-_SLACK_S = 1e-9  # two ways to add up the same durations differ by less
+_STEP, RUN, _COMBINE, _PAUSE, _WAKE = range(STOP + 1, STOP + 6)
+_BASIC = (ANSWER, PUSH, RETURNS)
 
 
-class Simulation:
+class Simulation(Working):
     """One job."""
 
     def __init__(
         self, tree: Tree, ranks: int, machine: Machine, policy: Policy, seed: int = 0
     ) -> None:
-        self.tree, self.machine, self.policy = tree, machine, policy
+        super().__init__(tree, policy.ahead_from if policy.ahead and ranks > 1 else 0)
+        self.machine, self.policy = machine, policy
         self.size = ranks
         self.dims = max(1, (ranks - 1).bit_length())
         self.ranks = [Rank(number) for number in range(ranks)]
-        self.counts = Counts([0] * 6)
         self.rng = Random(seed)
         self.events: list[tuple[float, int, int, int, int, Any]] = []
         self.serial = 0  # of events
         self.sent = 0
         self.busy = 0
-        self.now_s = 0.0
-        self.done = False
         shared = 1 < machine.ranks_per_node < ranks
         self.nearest = shared and policy.victims in ("nearest", "auto")
         others = ranks - 1 - self._lines(0).bit_count()
@@ -53,12 +59,13 @@ class Simulation:
         least = max(policy.share_least, policy.enough * ranks // policy.share_messages)
         self.share_limit = min(policy.share_limit, least)
         self.most = max(self.share_limit, policy.enough * ranks)
-        self.late = 1 - tree.spawn_at  # the share of an item after it has made its children
-        self.waves = Waves(ranks, policy.arity, self._is_passive)
+        self.waves = Waves(
+            ranks, policy.arity, self._send, self._wake, self._is_passive, self._counted
+        )
         self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
 
     def run(self) -> Counts:
-        """Play it to the end of the work."""
+        """Play it until all have stopped."""
         collects = gc.isenabled()
         gc.disable()  # there are no cycles, and looking for them takes a third of the time
         try:
@@ -66,32 +73,34 @@ class Simulation:
         finally:
             if collects:
                 gc.enable()
-        left = [event[0] for event in self.events if event[2] < _STEP]
-        self.counts.wave_messages = self.waves.messages
-        self.counts.quiet_s = max([self.counts.root_s, *left])
+        self.counts.stopped_s = self.waves.stopped_s
         return self.counts
 
     def _play(self) -> None:
         self._begin()
-        events, counts = self.events, self.counts
-        while not self.done:
+        events, counts, waves = self.events, self.counts, self.waves
+        while waves.stopped < self.size:
             time_s, _, kind, number, other, body = heappop(events)
             counts.events += 1
             self.now_s = time_s
             rank = self.ranks[number]
             if kind < _STEP:
                 self._arrive(rank, kind, other, body)
-            elif kind == _RUN:
+            elif kind == RUN:
                 if rank.version == other:
                     self._ran(rank)
             elif kind == _STEP:
                 self._step(rank)
             elif kind == _PAUSE:
-                if rank.pause == other and rank.current == NONE and not rank.asking:
+                works = waves.phases[number] == WORKING
+                if works and rank.pause == other and rank.current == NONE and not rank.asking:
                     self._ask(rank, time_s)
+            elif kind == _WAKE:
+                waves.passive(0, time_s)
             else:
                 body.timed = False
                 self._return(rank, body, time_s)
+                waves.passive(number, time_s)
 
     def _begin(self) -> None:
         self._first_waits()
@@ -106,6 +115,7 @@ class Simulation:
         slot = Slot(None, None)
         slot.runs = 1
         root.stack.append((0, 1, slot))
+        root.queued = 1
         self._next(root, 0.0)
         self._serve(root, 0.0)
         self._schedule(root)
@@ -138,6 +148,21 @@ class Simulation:
             lines &= ~(high - 1) | high >> 1
         return lines
 
+    # ---- what the waves ask --------------------------------------------------------------------
+
+    def _is_passive(self, number: int) -> bool:
+        rank = self.ranks[number]
+        return rank.current == NONE and not rank.owing
+
+    def _counted(self, number: int, kind: int) -> tuple[int, int]:
+        rank = self.ranks[number]
+        if kind == QUIESCE:
+            return rank.basic_sent, rank.basic_got
+        return (rank.sent, rank.got) if kind == DRAIN else (0, 0)
+
+    def _wake(self, due_s: float) -> None:
+        self._push(due_s, _WAKE, 0, 0, None)
+
     # ---- time ----------------------------------------------------------------------------------
 
     def _push(self, time_s: float, kind: int, rank: int, other: int, body: Any) -> None:
@@ -147,13 +172,17 @@ class Simulation:
     def _send(self, source: int, dest: int, kind: int, body: Any, at_s: float) -> None:
         machine = self.machine
         self.counts.messages[kind] += 1
+        if kind <= LAST_LOOSE:
+            rank = self.ranks[source]
+            rank.sent += 1
+            if kind in _BASIC:
+                rank.basic_sent += 1
         self.sent = sent = self.sent + 1
         per_node = machine.ranks_per_node
         near = source // per_node == dest // per_node
         wait_s = (machine.near_s if near else machine.far_s) * self.jitter[sent % 8191]
         due_s = at_s + wait_s
         if kind == PUSH:  # parts of one share come in their order
-            rank = self.ranks[source]
             if rank.pushed_to == dest and due_s < rank.pushed_s:
                 due_s = rank.pushed_s
             rank.pushed_to, rank.pushed_s = dest, due_s
@@ -185,120 +214,19 @@ class Simulation:
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def _next(self, rank: Rank, from_s: float) -> None:
-        """Advance a rank that has nothing running since `from_s` to now."""
-        tree, stack, now_s = self.tree, rank.stack, self.now_s + _SLACK_S
-        place, size, until = tree.place, tree.size, tree.until_s
-        while stack:
-            first, last, slot = stack.pop()
-            begin = place[first]
-            end = place[last - 1] + size[last - 1]
-            base_s = until[begin]
-            if from_s + until[end] - base_s <= now_s:
-                from_s += until[end] - base_s
-                self.counts.items += end - begin
-                slot.runs -= 1
-                if not slot.runs and not slot.out:
-                    self._complete(rank, slot, from_s)
-                continue
-            at = bisect_right(until, base_s + max(0.0, now_s - from_s), begin, end) - 1
-            self.counts.items += at - begin
-            self._descend(rank, first, last, slot, at)
-            rank.until_s = until_s = from_s + until[at + 1] - base_s
-            rank.spawn_s = until_s - (until[at + 1] - until[at]) * self.late
-            if rank.spawn_s <= now_s:
-                self._spawn(rank)
-            return
-        if from_s > self.counts.last_work_s:
-            self.counts.last_work_s = from_s
-        rank.current = NONE
-
-    def _descend(self, rank: Rank, first: int, last: int, slot: Slot, at: int) -> None:
-        """Have the item at a place be the running one; what comes after it goes on the stack."""
-        tree, stack = self.tree, rank.stack
-        place = tree.place
-        while True:
-            item = bisect_right(place, at, first, last) - 1
-            if item + 1 < last:
-                stack.append((item + 1, last, slot))
-                slot.runs += 1
-            if place[item] == at:
-                rank.current = item
-                rank.slot = slot
-                return
-            first = tree.first_child[item]
-            last = first + tree.children[item]
-
-    def _spawn(self, rank: Rank) -> None:
-        """The running item makes its children."""
-        rank.spawn_s = SPAWNED
-        children = self.tree.children[rank.current]
-        if children:
-            first = self.tree.first_child[rank.current]
-            slot: Any = rank.slot
-            rank.stack.append((first, first + children, slot))
-            slot.runs += 1
-
-    def _sync(self, rank: Rank) -> None:
-        """Advance a rank to now."""
-        item = rank.current
-        now_s = self.now_s + _SLACK_S
-        if item == NONE or rank.spawn_s > now_s:
-            return
-        slot: Any = rank.slot
-        if rank.spawn_s >= 0:
-            self._spawn(rank)
-        if rank.until_s > now_s:
-            return
-        self.counts.items += 1
-        slot.runs -= 1
-        if not slot.runs and not slot.out:
-            self._complete(rank, slot, rank.until_s)
-        self._next(rank, rank.until_s)
-
-    def _stealable(self, rank: Rank) -> int:
-        """How many items could be given: all but the running one and that handed out ahead."""
-        waiting = 0
-        for first, last, _ in rank.stack:
-            waiting += last - first
-        if self.policy.ahead and waiting:
-            if waiting >= self.policy.ahead_from:
-                rank.ahead_of = rank.current
-            if rank.ahead_of == rank.current:
-                waiting -= 1
-        return waiting
-
     def _schedule(self, rank: Rank) -> None:
-        """The rank's next event: a slot ends, or, with waiters that get nothing, an item."""
+        """The rank's next event: a slot may end, or, with waiters that get nothing, an item."""
         rank.version += 1
         item = rank.current
         if item == NONE:
             return
-        due_s = rank.until_s
         if rank.waiters or rank.rest:
+            due_s = rank.until_s
             if rank.spawn_s >= 0 and self.tree.children[item]:
                 due_s = rank.spawn_s
         else:
-            due_s = self._slot_end_s(rank, item, due_s)
-        self._push(due_s, _RUN, rank.number, rank.version, None)
-
-    def _slot_end_s(self, rank: Rank, item: int, due_s: float) -> float:
-        tree = self.tree
-        place, size, until = tree.place, tree.size, tree.until_s
-        slot: Any = rank.slot
-        if rank.spawn_s >= 0:
-            begin = place[item]
-            due_s += until[begin + size[item]] - until[begin + 1]
-        if slot.runs == 1:
-            return due_s
-        seen = {slot: 1}
-        for first, last, slot in reversed(rank.stack):
-            due_s += until[place[last - 1] + size[last - 1]] - until[place[first]]
-            count = seen.get(slot, 0) + 1
-            if count == slot.runs:
-                return due_s
-            seen[slot] = count
-        return inf
+            due_s = self._may_complete_s(rank)
+        self._push(due_s, RUN, rank.number, rank.version, None)
 
     def _ran(self, rank: Rank) -> None:
         self._advance(rank)
@@ -314,20 +242,16 @@ class Simulation:
 
     # ---- demand --------------------------------------------------------------------------------
 
-    def _is_passive(self, number: int) -> bool:
-        return self.ranks[number].current == NONE
-
     def _dry(self, rank: Rank) -> None:
         self.busy -= 1
-        self.waves.passive(rank.number)
-        if not self.done:
-            self._seek(rank, self.now_s)
+        self._seek(rank, self.now_s)
+        self.waves.passive(rank.number, self.now_s)
 
     def _seek(self, rank: Rank, at_s: float) -> None:
         """Ask somebody, or, after some refusals, wait."""
         rank.announced.clear()
         rank.rest = 0
-        if rank.asking or self.size == 1:
+        if rank.asking or self.size == 1 or self.waves.phases[rank.number] != WORKING:
             return
         if rank.tries:
             self._ask(rank, at_s)
@@ -373,7 +297,14 @@ class Simulation:
         other = int(self.rng.random() * (self.size - (last - first)))
         return other if other < first else other + last - first
 
+    def _fed(self, rank: Rank) -> None:
+        rank.tries = self.tries
+        rank.tells = True
+        rank.pauses = 0
+        rank.pause += 1
+
     def _refused(self, rank: Rank, at_s: float) -> None:
+        self._advance(rank)
         rank.asking = False
         is_try = True
         if self.nearest:
@@ -408,7 +339,7 @@ class Simulation:
         policy, waiters = self.policy, rank.waiters
         if rank.current == NONE or not (waiters or rank.rest):
             return
-        stealable = self._stealable(rank)
+        stealable = rank.queued
         while stealable:
             whole = stealable + sum(rank.announced.values())
             rank.rest = min(rank.rest, whole)
@@ -429,6 +360,7 @@ class Simulation:
         if self.policy.mutual:
             rank.waits &= ~self._line(rank.number, dest)
         runs = cut(rank.stack, count, rank.number)
+        rank.queued -= count
         self.counts.parcels += count
         self.counts.slots += len(runs)
         rest = rank.rest if kind == PUSH else 0
@@ -443,11 +375,19 @@ class Simulation:
 
     def _handle(self, rank: Rank, kind: int, source: int, body: Any, at_s: float) -> None:
         """A message is handled; what it leads to leaves at `at_s`."""
+        if kind > LAST_LOOSE:
+            self.waves.handle(rank.number, kind, body, at_s)
+            return
+        rank.got += 1
+        if kind in _BASIC:
+            rank.basic_got += 1
         if kind == RETURNS:
             for slot in body:
                 slot.out -= 1
                 if not slot.runs and not slot.out:
                     self._complete(rank, slot, at_s)
+            if rank.current == NONE:
+                self.waves.passive(rank.number, at_s)
         elif kind == WAIT:
             rank.waiters.pop(source, None)
             rank.waiters[source] = None
@@ -465,15 +405,15 @@ class Simulation:
     def _asked(self, rank: Rank, ask: tuple[int, bool], at_s: float) -> None:
         thief, onward = ask
         self._advance(rank)
-        stealable = self._stealable(rank) if rank.current != NONE else 0
+        stealable = rank.queued
         if stealable:
             share = self.policy.answered
             count = ceil(stealable * share) if share else self.rng.randint(1, stealable)
             if stealable > self.policy.queue_high:
-                count = min(count, self.policy.queue_high // 2)  # the rest may be on disk
+                count = min(count, self.policy.queue_high // 4)  # the rest may be on disk
             self._give(rank, thief, ANSWER, min(count, self.share_limit), at_s)
             self._schedule(rank)
-        elif onward:
+        elif onward and self.waves.phases[rank.number] == WORKING:
             first = rank.number
             other = self._elsewhere(first, min(self.size, first + self.machine.ranks_per_node))
             self._send(first, other, ASK, (thief, False), at_s)
@@ -486,6 +426,7 @@ class Simulation:
         runs, rest = given
         if kind == ANSWER:
             rank.asking = False
+            rank.far = self.nearest and not self._has_local(rank.number)
         rank.waits &= ~self._line(rank.number, source)
         if self.policy.mutual:
             rank.waiters.pop(source, None)
@@ -493,18 +434,16 @@ class Simulation:
             rank.announced[source] = rest
         else:
             rank.announced.pop(source, None)
-        rank.tries = self.tries
-        rank.tells = True
-        rank.far = self.nearest and not self._has_local(rank.number)
-        rank.pauses = 0
-        rank.pause += 1
+        self._fed(rank)
         self._advance(rank)
         rank.stack.extend(runs)
+        rank.queued += sum([last - first for first, last, _ in runs])
         if rank.current == NONE:
             self.busy += 1
             if self.counts.half_busy_s is None and 2 * self.busy >= self.size:
                 self.counts.half_busy_s = self.now_s
             self._next(rank, self.now_s)
+        self._hand_out(rank)
         self._serve(rank, at_s)
         self._schedule(rank)
 
@@ -514,9 +453,10 @@ class Simulation:
         bundle = slot.bundle
         if bundle is None:
             self.counts.root_s = at_s
-            self.done = True
+            self.waves.complete(at_s)
             return
         bundle.open -= 1
+        rank.owing += not bundle.done
         bundle.done.append(require(slot.parent))
         if not bundle.open:
             self._return(rank, bundle, at_s)
@@ -529,3 +469,4 @@ class Simulation:
             self.counts.results += len(bundle.done)
             self._send(rank.number, bundle.victim, RETURNS, bundle.done, at_s)
             bundle.done = []
+            rank.owing -= 1

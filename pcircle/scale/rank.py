@@ -1,12 +1,14 @@
-"""What a simulated rank knows, and what a simulated job has come to."""
+"""What a simulated rank knows, holds and gives, and what a simulated job has come to.
+
+A run is (first, last, slot): the siblings `first` until `last`, whose results
+go to `slot`. What is given is a bundle, with one slot for each run in it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-
-from pcircle.scale.shares import Run, Slot
 
 NONE = -1
 """No item, or no rank."""
@@ -14,23 +16,84 @@ SPAWNED = -1.0
 """The time at which an item makes its children, when it has made them."""
 
 
+class Slot:
+    """The results of a run that was given away come together here, on the rank that got it."""
+
+    __slots__ = ("bundle", "out", "parent", "runs")
+
+    def __init__(self, bundle: Bundle | None, parent: Slot | None) -> None:
+        self.bundle = bundle  # None for the job's own
+        self.parent = parent  # the slot at the victim which this was a part of
+        self.runs = 0  # on the stack of the rank, the running item included
+        self.out = 0  # slots of bundles that were given on
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is waited for any more."""
+        return not self.runs and not self.out
+
+
+class Bundle:
+    """What was given at once, until all of its results have gone back."""
+
+    __slots__ = ("done", "open", "timed", "victim")
+
+    def __init__(self, victim: int) -> None:
+        self.victim = victim
+        self.open = 0  # slots that are not complete
+        self.done: list[Slot] = []  # parents of slots that are, and wait for the others
+        self.timed = False
+
+
+Run: TypeAlias = "tuple[int, int, Slot]"
+
+
+def cut(stack: list[Run], count: int, victim: int) -> list[Run]:
+    """Takes `count` items from the steal end of a stack, as runs of a new bundle."""
+    bundle = Bundle(victim)
+    given: list[Run] = []
+    while count:
+        first, last, parent = stack[0]
+        parent.out += 1
+        slot = Slot(bundle, parent)
+        slot.runs = 1
+        if last - first <= count:
+            del stack[0]
+            parent.runs -= 1
+            given.append((first, last, slot))
+            count -= last - first
+        else:
+            stack[0] = (first, last - count, parent)
+            given.append((last - count, last, slot))
+            count = 0
+    bundle.open = len(given)
+    return given
+
+
 class Rank:
     """One rank."""
 
     __slots__ = (
-        "ahead_of",
+        "ahead",
+        "ahead_slot",
         "announced",
         "asking",
+        "basic_got",
+        "basic_sent",
         "current",
         "far",
+        "got",
         "inbox",
         "number",
+        "owing",
         "pause",
         "pauses",
         "pushed_s",
         "pushed_to",
+        "queued",
         "ready_s",
         "rest",
+        "sent",
         "slot",
         "spawn_s",
         "stack",
@@ -47,11 +110,13 @@ class Rank:
     def __init__(self, number: int) -> None:
         self.number = number
         self.stack: list[Run] = []
+        self.queued = 0  # items of runs on the stack
         self.current = NONE  # the item that runs
         self.until_s = 0.0  # its end
         self.spawn_s = SPAWNED  # when it makes its children, if it has not
         self.slot: Slot | None = None  # and where its result goes
-        self.ahead_of = NONE  # the item during which the next one was handed out
+        self.ahead = NONE  # the item that is handed out and runs next
+        self.ahead_slot: Slot | None = None
         self.version = 0  # of the next event of its own
         self.waiters: dict[int, None] = {}  # the last one was the last to say so
         self.taker = 0  # who is being served
@@ -60,6 +125,9 @@ class Rank:
         self.pushed_s = 0.0  # and when that comes
         self.announced: dict[int, int] = {}  # items, by who is to send them
         self.waits = 0  # a bit for each dimension in which the neighbour knows that this one waits
+        self.owing = 0  # bundles of which some is done and not sent back
+        self.sent = self.got = 0  # messages that a drain counts
+        self.basic_sent = self.basic_got = 0  # those of work and results
         self.asking = False
         self.tries = 0  # left
         self.tells = False  # as soon as it waits; at the start only when it asks no more
@@ -72,7 +140,7 @@ class Rank:
 
 
 class Counts(msgspec.Struct):
-    """What a run came to."""
+    """What a run came to. `messages` are by kind, see `pcircle.scale.kinds`."""
 
     messages: list[int]
     items: int = 0
@@ -82,7 +150,6 @@ class Counts(msgspec.Struct):
     half_busy_s: float | None = None
     last_work_s: float = 0.0
     root_s: float = 0.0
-    quiet_s: float = 0.0
+    stopped_s: float = 0.0
     max_inbox: int = 0
-    wave_messages: int = 0
     events: int = 0

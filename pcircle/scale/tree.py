@@ -25,9 +25,10 @@ class Tree:
     `counts` has each item's number of children, `durations` the seconds that
     it takes, both by number. An item makes its children when the share
     `spawn_at` of its time is over. `first_child`, `children`, `place` and
-    `size` (of the subtree) are by number; `until_s[p]` is how long all places
-    before p take together. All are memoryviews, which are faster than arrays
-    to read one by one.
+    `size` (of the subtree) are by number, and so is `inner`, which is the next
+    item, from this one on, that has children; `until_s[p]` is how long all
+    places before p take together. All are memoryviews, which are faster than
+    arrays to read one by one.
     """
 
     def __init__(self, counts: Ints, durations: Floats, spawn_at: float = 0.5) -> None:
@@ -49,6 +50,7 @@ class Tree:
         self.span_s = _span(counts, durations, self.levels, spawn_at)
         self.first_child = _view(first.astype(np.int32))
         self.children = _view(counts.astype(np.int32))
+        self.inner = _view(_inner(counts).astype(np.int32))
         self.place = _view(place.astype(np.int32))
         self.size = _view(size.astype(np.int32))
         self.until_s = _view(until)
@@ -60,6 +62,13 @@ class Tree:
 
 def _view(array: npt.NDArray[Any]) -> Any:
     return memoryview(array)  # type: ignore[arg-type]
+
+
+def _inner(counts: Ints) -> Ints:
+    """For each item the first one from it on that has children, or the number of all."""
+    numbers = np.where(counts > 0, np.arange(len(counts)), len(counts))
+    nearest: Ints = np.minimum.accumulate(numbers[::-1])[::-1]
+    return nearest
 
 
 def _levels(counts: Ints) -> list[tuple[int, int]]:

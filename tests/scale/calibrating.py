@@ -2,43 +2,114 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import inf
+from statistics import mean
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from pcircle.circle import Settings
-from pcircle.scale.job import Task, play_tree
+from pcircle.circle.messages import Ask, Down, Refuse, Returns, Up, Wait, Work
+from pcircle.scale import kinds
+from pcircle.scale.job import Task
 from pcircle.scale.machine import Machine, Policy
+from pcircle.scale.model import Simulation
 from pcircle.scale.tree import Tree
-from pcircle.transport._sim import Conditions
+from pcircle.transport._sim import Conditions, Network
 from tests.sim.cases import Case
 from tests.sim.judge import Run
-from tests.sim.work import Forest, Item, unit
+from tests.sim.work import Forest, Item
 
 MACHINE = Machine(ranks_per_node=32, near_s=5e-6, far_s=3e-5, jitter=0.5, message_s=2e-5)
+KINDS = ("ask", "refuse", "answer", "push", "wait", "returns", "quiesce", "drain", "gather", "stop")
+_BY_TYPE: dict[Any, int] = {
+    Ask: kinds.ASK,
+    Refuse: kinds.REFUSE,
+    Wait: kinds.WAIT,
+    Returns: kinds.RETURNS,
+}
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a simulator says of a job."""
+    """What a simulator says of a job, or of several on average: `by_kind` are messages."""
 
     efficiency: float
-    messages: int
+    by_kind: tuple[float, ...]
+
+    @property
+    def messages(self) -> float:
+        """All of them."""
+        return sum(self.by_kind)
 
     def __str__(self) -> str:
-        return f"{100 * self.efficiency:.1f} %, {self.messages:,} messages"
+        some = ", ".join(
+            f"{name} {count:,.0f}" for name, count in zip(KINDS, self.by_kind, strict=True)
+        )
+        return f"{100 * self.efficiency:.1f} %, {self.messages:,.0f} messages: {some}"
 
 
-def duration_s(forest: Forest, item: Item) -> float:
-    """How long an item takes: half to one and a half of the mean.
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """The mean of several."""
+    columns = zip(*(outcome.by_kind for outcome in outcomes), strict=True)
+    return Outcome(mean(outcome.efficiency for outcome in outcomes), tuple(map(mean, columns)))
 
-    With the exponential times of `Forest` few long items decide when a short job ends.
+
+def grown(shape: str, items: int, seed: int) -> Tree:
+    """A tree of items of half to one and a half of 100 ms.
+
+    With exponential times few long items decide when a short job ends.
     """
-    return forest.item_s * (0.5 + unit(forest.salt + 31 * item[0] + 17))
+    return Task(shape, items=items, item_s=0.1).tree(seed)
 
 
-def real(ranks: int, forest: Forest, settings: Settings, seed: int = 0) -> Outcome:
+class Planted(Forest, frozen=True):
+    """The tree of the model for the engine: a range is an item's place and where its subtree ends.
+
+    The last one that is spawned is run first.
+    """
+
+    below: Callable[[Item], list[Item]] = lambda item: []
+
+    def children(self, item: Item) -> list[Item]:
+        return self.below(item)
+
+
+def planted(tree: Tree) -> Planted:
+    """As the model has it."""
+    numbers = {place: number for number, place in enumerate(tree.place)}
+
+    def below(item: Item) -> list[Item]:
+        number = numbers[item[0]]
+        first = tree.first_child[number]
+        children = range(first, first + tree.children[number])
+        return [(tree.place[each], tree.place[each] + tree.size[each]) for each in children[::-1]]
+
+    return Planted(size=tree.items, item_s=tree.work_s / tree.items, early=1.0, below=below)
+
+
+class _Counting(Network):
+    """A network that counts messages by kind."""
+
+    by_kind: Counter[int]
+
+    def send(self, source: int, dest: int, payload: Any) -> None:
+        self.by_kind[_kind(payload)] += 1
+        super().send(source, dest, payload)
+
+
+def _kind(message: Any) -> int:
+    if isinstance(message, Work):
+        return kinds.ANSWER if message.is_answer else kinds.PUSH
+    if isinstance(message, Down | Up):
+        return kinds.QUIESCE + message.kind - 1
+    return _BY_TYPE[type(message)]
+
+
+def real(ranks: int, tree: Tree, settings: Settings, seed: int = 0) -> Outcome:
     """The engine's."""
+    forest = planted(tree)
     case = Case(
         family="scale",
         seed=seed,
@@ -54,31 +125,22 @@ def real(ranks: int, forest: Forest, settings: Settings, seed: int = 0) -> Outco
         limit_s=inf,
     )
     run = Run(case, watch=False)
+    run.network.__class__ = _Counting
+    counted: Any = run.network
+    counted.by_kind = Counter()
+    until = tree.until_s
     for player in run.players:
-        player.duration_s = lambda item: duration_s(forest, item)
+        player.duration_s = lambda item: until[item[0] + 1] - until[item[0]]
     run.play()
-    assert run.record.concluded_s is not None
-    assert bytes(run.record.processed) == b"\1" * forest.size
-    work_s = sum(duration_s(forest, (number, number)) for number in range(forest.size))
-    return Outcome(work_s / ranks / run.record.concluded_s, run.network.messages)
+    assert bytes(run.record.processed) == b"\1" * tree.items
+    by_kind = tuple(float(counted.by_kind[kind]) for kind in range(kinds.STOP + 1))
+    assert sum(by_kind) == run.network.messages
+    stopped_s = max(outcome.at_s for outcome in run.outcomes if outcome is not None)
+    return Outcome(tree.work_s / ranks / stopped_s, by_kind)
 
 
-def grown(forest: Forest) -> Tree:
-    """The tree of a forest: level by level, the children of each in the order they are run in."""
-    counts, durations = [], []
-    level = forest.roots()
-    while level:
-        below: list[Item] = []
-        for item in level:
-            children = forest.children(item)[::-1]
-            counts.append(len(children))
-            durations.append(duration_s(forest, item))
-            below += children
-        level = below
-    return Tree(np.array(counts), np.array(durations))
-
-
-def model(ranks: int, forest: Forest, policy: Policy, seed: int = 0) -> Outcome:
+def model(ranks: int, tree: Tree, policy: Policy, seed: int = 0) -> Outcome:
     """The model's."""
-    figures = play_tree(grown(forest), Task(), ranks, MACHINE, policy, seed)
-    return Outcome(figures.efficiency, figures.messages)
+    counts = Simulation(tree, ranks, MACHINE, policy, seed).run()
+    efficiency = tree.work_s / ranks / counts.stopped_s
+    return Outcome(efficiency, tuple(map(float, counts.messages)))

@@ -10,13 +10,14 @@ import pytest
 
 from pcircle.circle import Settings, engine, stealing
 from pcircle.circle.topology import Tree as Ranks
-from pcircle.scale.ending import Rounds, end_messages
+from pcircle.scale.ending import Rounds
 from pcircle.scale.ideal import ideal_s
 from pcircle.scale.job import Figures, Task, play
+from pcircle.scale.kinds import DRAIN, GATHER, LAST_LOOSE, QUIESCE, STOP
 from pcircle.scale.machine import ETHERNET, INFINIBAND, Machine, Policy
-from pcircle.scale.model import Simulation
+from pcircle.scale.model import RUN, Simulation
 from pcircle.scale.rank import NONE, Counts, Rank
-from pcircle.scale.waves import Waves
+from pcircle.scale.waves import WORKING, Waves
 
 SHAPES = ("files", "balanced", "geometric", "flat")
 POLICIES = (
@@ -39,12 +40,20 @@ def task(shape: str, items: int) -> Task:
 class Watched(Simulation):
     """One whose ranks can be looked at when it has ended."""
 
+    @property
+    def under_way(self) -> list[int]:
+        """Messages that nobody has received."""
+        return [event[2] for event in self.events if event[2] <= STOP]
+
     def check(self, counts: Counts) -> None:
         """Everything was done, and nothing is left."""
         assert counts.items == self.tree.items
         for rank in self.ranks:
             assert rank.current == NONE
+            assert rank.ahead == NONE
             assert rank.stack == []
+            assert (rank.queued, rank.owing) == (0, 0)
+        assert not self.under_way
 
 
 class Stepwise(Watched):
@@ -54,7 +63,7 @@ class Stepwise(Watched):
         rank.version += 1
         if rank.current != NONE:
             due_s = rank.spawn_s if rank.spawn_s >= 0 else rank.until_s
-            self._push(due_s, 7, rank.number, rank.version, None)
+            self._push(due_s, RUN, rank.number, rank.version, None)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -67,7 +76,7 @@ def test_every_item_is_done_once(shape: str, policy: Policy, ranks: int) -> None
     counts = job.run()
     job.check(counts)
     assert tree.bound_s(ranks) <= counts.last_work_s * (1 + 1e-9)
-    assert counts.last_work_s <= counts.root_s <= counts.quiet_s
+    assert counts.last_work_s <= counts.root_s <= counts.stopped_s
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -109,39 +118,83 @@ def test_the_defaults_are_those_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
-def test_rounds_take_as_long_as_their_slowest_path(ranks: int) -> None:
+def test_a_round_takes_as_long_as_its_slowest_path(ranks: int) -> None:
     machine = Machine(ranks_per_node=1, jitter=0.0)
-    rounds = Rounds(ranks, 8, machine, np.random.default_rng(1))
+    slowest = Rounds(ranks, 8, machine, np.random.default_rng(1)).round_s()
     step_s = machine.far_s + machine.message_s
     height = Ranks(0, ranks, 8).height
-    assert rounds.down_s() == pytest.approx(height * step_s)
-    # Up it is as slow, and a rank that hears of several children at once has to hear them all.
-    slowest = rounds.round_s()
+    # Up it is as slow as down, and a rank that hears of several children has to hear them all.
     assert 2 * height * step_s <= slowest * (1 + 1e-9)
     assert slowest <= 2 * height * step_s + 7 * height * machine.message_s
 
 
-def test_the_end_costs_a_few_messages_a_rank() -> None:
-    assert end_messages(1) == 0
-    assert end_messages(1000) == 5 * 999
+class Waiting:
+    """Ranks that are passive or not, and messages that arrive at once."""
+
+    def __init__(self, ranks: int, arity: int) -> None:
+        self.passive = [True] * ranks
+        self.sums = [(0, 0)] * ranks
+        self.sent: list[int] = []
+        self.alarms: list[float] = []
+        self.waves = Waves(
+            ranks,
+            arity,
+            self.send,
+            self.alarms.append,
+            self.passive.__getitem__,
+            lambda rank, kind: self.sums[rank],
+        )
+
+    def send(
+        self, source: int, dest: int, kind: int, body: tuple[int, int] | None, at_s: float
+    ) -> None:
+        self.sent.append(kind)
+        self.waves.handle(dest, kind, body, at_s)
 
 
 def test_a_wave_stands_still_while_somebody_works() -> None:
-    passive = {0: True, 1: True, 2: False, 3: True}
-    waves = Waves(4, 2, passive.__getitem__)
-    waves.passive(0)
-    assert waves.messages == 3 + 2  # 3 has reported, so 1 has; 2 has not, so 0 has not
-    passive[0] = False
-    passive[2] = True
-    waves.passive(2)
-    assert waves.messages == 3 + 3
-    waves.passive(2)
-    assert waves.messages == 3 + 3
-    passive[0] = True
-    waves.passive(0)  # it closes the wave, and the next one begins when it was at work again
-    assert waves.messages == 3 + 3
-    waves.passive(0)
-    assert waves.messages == 2 * (3 + 3)
+    job = Waiting(4, 2)
+    job.passive[2] = False
+    job.sums[1] = (3, 2)
+    job.waves.passive(0, 0.0)
+    assert job.sent == [QUIESCE] * (3 + 2)  # 3 has reported, so 1 has; 2 has not, so 0 has not
+    job.passive[0], job.passive[2] = False, True
+    job.waves.passive(2, 0.0)
+    job.waves.passive(2, 0.0)
+    assert len(job.sent) == 3 + 3
+    job.passive[0] = True
+    job.waves.passive(0, 1.0)  # it closes the wave; something is on its way, so there will be more
+    assert len(job.sent) == 3 + 3
+    assert job.alarms == [pytest.approx(1.0005)]
+    job.waves.passive(0, 1.0001)
+    assert len(job.sent) == 3 + 3
+    job.waves.passive(0, 1.0006)
+    assert len(job.sent) == 2 * (3 + 3)
+    assert job.alarms[1] == pytest.approx(1.0016)
+    assert job.waves.phases == [WORKING] * 4
+
+
+def test_the_end_is_a_drain_that_balances_a_round_and_a_word() -> None:
+    job = Waiting(10, 8)
+    job.sums[3] = (5, 4)
+    job.waves.complete(2.0)
+    assert job.sent == [DRAIN] * 18
+    assert job.alarms == [pytest.approx(2.0005)]
+    job.sums[9] = (0, 1)
+    job.waves.passive(0, 2.0005)
+    assert [job.sent.count(kind) for kind in (DRAIN, GATHER, STOP)] == [36, 18, 9]
+    assert job.waves.stopped == 10
+
+
+def test_a_job_ends_with_some_messages_a_rank() -> None:
+    counts = Simulation(task("flat", 5000).tree(1), 500, ETHERNET, Policy(), 1).run()
+    loose = sum(counts.messages[: LAST_LOOSE + 1])
+    assert counts.messages[GATHER] == 2 * 499
+    assert counts.messages[STOP] == 499
+    for kind in (QUIESCE, DRAIN):
+        assert counts.messages[kind] % 998 == 0
+        assert 998 <= counts.messages[kind] <= 5 * 998
+    assert sum(counts.messages) - loose == sum(counts.messages[QUIESCE:])
 
 
 def test_a_late_look_costs_time() -> None:
