@@ -15,7 +15,8 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from pcircle.encoding import text_of
 from pcircle.fchmod.changing import Changing, restored
@@ -33,7 +34,7 @@ from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.registry import Key, home_of
-from pcircle.fs.scan import Block, encoded
+from pcircle.fs.scan import Block, Together, encoded
 from pcircle.fs.trouble import Changed
 from pcircle.guards import require
 from pcircle.tool.planned import mark_in, parted, sorted_out
@@ -51,7 +52,6 @@ _QUICK_S = 0.002
 _SMALL = 256  # files in a directory that is done at once
 _PARTS = 4  # that what is left of a slow directory is handed back in
 _BATCH_S = 0.1
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WAITED_FOR_S = 0.01  # of a batch, where somebody waits for work
 _ENTER = 5  # to list and to search a directory
 _FIELDS = {"f": "files", "d": "directories", "l": "links"}
@@ -72,6 +72,15 @@ class _Due:
         self.new = new
         self.done = False
         self.error: OSError | None = None
+
+
+class _Plain(NamedTuple):
+    """An open directory in which there are files and nothing else."""
+
+    name: bytes
+    fd: int
+    files: list[bytes]
+    status: os.stat_result
 
 
 class Changer(Changing):
@@ -200,68 +209,95 @@ class Changer(Changing):
         self, above: Open[int], names: list[bytes], directory_fd: int, context: Gathering[int]
     ) -> list[bytes]:
         """See `Visitor`: of some files. What is anything else is walked."""
-        rest = []
+        rest: list[bytes] = []
         device = os.fstat(directory_fd).st_dev
-        for name in names:
-            try:
-                fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
-            except OSError:
-                rest.append(name)
-                continue
-            try:
-                if not self._bare(above, name, fd, device, context):
-                    rest.append(name)
-            except OSError:  # before anything was changed
-                rest.append(name)
-            finally:
-                os.close(fd)
+        self._quick.enter(device)
+        while names:
+            with Together(directory_fd, names, _SMALL, CAPACITY) as some:
+                names, rest = list(some.later), rest + some.rest
+                rest += self._together(above, some, device, context)
         return rest
 
-    def _bare(
-        self, above: Open[int], name: bytes, fd: int, device: int, context: Gathering[int]
-    ) -> bool:
-        """Do an open directory of a few plain files; whether it was one. OSError.
+    def _together(
+        self, above: Open[int], some: Together, device: int, context: Gathering[int]
+    ) -> list[bytes]:
+        """Do open directories of plain files; those that are not done.
 
         What is on another `device` than the directory above may be no files at all.
         """
-        status = os.fstat(fd)
-        if status.st_dev != device:
+        rest: list[bytes] = []
+        meant: list[_Plain] = []
+        for name, fd, files in zip(some.names, some.fds, some.files, strict=True):
+            with suppress(OSError):
+                status = os.fstat(fd)
+                if status.st_dev == device and self._keeps_access(status):
+                    meant.append(_Plain(name, fd, files, status))
+                    continue
+            rest.append(name)
+        held = [each for each in meant if self._exchangeable(each.status)]
+        for each in held:
+            changed, failed = self._quick.change_held(each.fd, each.files)
+            self._bare_done(above, each, changed, failed, context)
+        alike = [each for each in meant if each not in held] if held else meant
+        if not self._at_once(above, alike, context):
+            for each in alike:  # one of them has something else in it
+                if not self._at_once(above, [each], context):
+                    rest.append(each.name)
+        return rest
+
+    def _keeps_access(self, status: os.stat_result) -> bool:
+        """Whether a directory can be changed when all that is in it has been."""
+        if self._enters_all:
+            return True
+        if self._gives:
             return False
-        mode = status.st_mode
-        new = self._wisher.mode(mode)
-        if self._gives and not self._enters_all:
+        now, then = status.st_mode, self._wisher.mode(status.st_mode)
+        owners = status.st_uid, status.st_gid
+        return access_of(*owners, now) == access_of(*owners, then)
+
+    def _at_once(self, above: Open[int], some: Sequence[_Plain], context: Gathering[int]) -> bool:
+        """Change what is in directories, and then these; whether there was nothing but files."""
+        names = [name for each in some for name in each.files]
+        fds = [each.fd for each in some for _ in each.files]
+        if names and not self._quick.look(fds, names):
             return False
-        if not self._enters_all:
-            old = access_of(status.st_uid, status.st_gid, mode)
-            if old != access_of(status.st_uid, status.st_gid, new):
-                return False
-        files = self._quick.names(fd, status, _SMALL)
-        if files is None:
-            return False
-        if self._exchangeable(status):
-            changed, failed = self._quick.change_held(fd, files)
-        elif files and not self._quick.look(fd, files):
-            return False
-        else:
-            changed, failed = self._quick.change(fd, files) if files else (0, [])
-        counters = self.counters
-        done = len(files) - len(failed)
-        counters.found += len(files)
+        changed, failed = self._quick.change(fds, names) if names else (0, [])
+        lost: dict[int, list[bytes]] = {}
+        for place in failed:
+            lost.setdefault(fds[place], []).append(names[place])
+        for each in some:
+            self._bare_done(above, each, changed, lost.get(each.fd, []), context)
+            changed = 0
+        return True
+
+    def _bare_done(
+        self,
+        above: Open[int],
+        plain: _Plain,
+        changed: int,
+        failed: list[bytes],
+        context: Gathering[int],
+    ) -> None:
+        """Count what was changed in a directory, do what could not be, and change it as well."""
+        counters, count = self.counters, len(plain.files)
+        done = count - len(failed)
+        counters.found += count
         counters.files += done
         counters.sized += done + 1
         counters.changed += changed
         counters.scans_done += 1
         counters.weight += above.weight
-        path = joined(above.path, name)
+        status = plain.status
         if failed:
-            where: Open[int] = Open(above.root, path, 0, None, 0)
-            self._each(where, failed, fd, context)
+            where: Open[int] = Open(above.root, joined(above.path, plain.name), 0, None, 0)
+            self._each(where, failed, plain.fd, context)
         try:
-            counters.changed += self._bare_itself(fd, status, new)
+            counters.changed += self._bare_itself(
+                plain.fd, status, self._wisher.mode(status.st_mode)
+            )
             counters.directories += 1
         except OSError as error:
-            self._refused(above.root, path, error, status, context)
-        return True
+            self._refused(above.root, joined(above.path, plain.name), error, status, context)
 
     def _bare_itself(self, fd: int, status: os.stat_result, mode: int) -> bool:
         """Change a directory whose files are done; whether there was something to. OSError."""
@@ -407,7 +443,8 @@ class Changer(Changing):
         if not self._quick.look(fd, names):
             self._each(where, names, fd, context)
             return
-        self._count(where, names, *self._quick.change(fd, names), fd, context)
+        changed, failed = self._quick.change(fd, names)
+        self._count(where, names, changed, [names[place] for place in failed], fd, context)
 
     def _carefully(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]

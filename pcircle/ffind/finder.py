@@ -117,7 +117,7 @@ class Finder(SmallDirectories):
         opened.place = Place(source.identity)
         status = source.opened.status
         opened.own = own = _Own(status)
-        self._on(status)
+        self._on(status.st_dev)
         if self._follows:
             self._refuse_loop(opened, holder, source)
         if holder is None or self._enters:

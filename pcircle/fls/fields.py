@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -63,7 +63,7 @@ class Fields:
         self._times = Times(form.style, now_ns)
         self._time_width = len(self._times.text(now_ns))
         self._decor = Decor(form)
-        self._templates: dict[tuple[int, ...], bytes] = {}
+        self._templates: dict[tuple[object, ...], bytes] = {}
         owner, group = (form.long and shown for shown in (form.owner, form.group))
         left = "right" if form.numeric else "left"
         columns = (
@@ -86,18 +86,76 @@ class Fields:
 
     def of(self, looked: Looked) -> tuple[list[tuple[bytes, ...]], Widths]:
         """The columns of entries as rows, with the name as the last, and widths of the others."""
-        widths = Widths([])
         if looked.stats is None:
-            return [(name,) for name in self._decor.plain(looked.typed)], widths
+            return [(name,) for name in self._decor.plain(looked.typed)], Widths([])
+        made, names, widths = self._made(looked)
+        widths.columns = [max(map(len, column), default=0) for column in made]
+        if self._form.has_total:
+            widths.blocks = sum(known(looked.column("blocks"), looked.failed))
+        return list(zip(*made, names, strict=True)), widths
+
+    def lines_of(
+        self, looked: Looked, ranges: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[list[bytes], int]]:
+        """The lines of regular files that were looked up, of which each range is a listing of its
+        own, and the blocks of these.
+
+        Most of several directories have the same modes, links and owners: a column of one text
+        is made a part of what the lines are formatted by.
+        """
+        made, names, widths = self._made(looked)
+        blocks = looked.column("blocks") if self._form.has_total else []
+        if widths.numbers:
+            rows = list(zip(*made, names, strict=True))
+            for at, end in ranges:
+                widths.columns = [max(map(len, column[at:end]), default=0) for column in made]
+                yield self.lines(rows[at:end], widths), sum(blocks[at:end])
+            return
+        texts = [
+            None if column.count(column[0]) < len(column) else column[0].replace(b"%", b"%%")
+            for column in made
+        ]
+        varied = [number for number, text in enumerate(texts) if text is None]
+        rows = list(zip(*(made[number] for number in varied), names, strict=True))
+        wide = [0] * len(varied)
+        unlike: list[tuple[int, list[int]]] = []  # those that are not as wide everywhere
+        for place, number in enumerate(varied):
+            if not self._aligns[number]:
+                continue
+            lengths = list(map(len, made[number]))
+            wide[place] = lengths[0]
+            if lengths.count(lengths[0]) < len(lengths):
+                unlike.append((place, lengths))
+        template = self._template_of(texts, wide)
+        for at, end in ranges:
+            for place, lengths in unlike:
+                wide[place] = max(lengths[at:end], default=0)
+            if unlike:
+                template = self._template_of(texts, wide)
+            yield list(map(template.__mod__, rows[at:end])), sum(blocks[at:end])
+
+    def _template_of(self, texts: Sequence[bytes | None], wide: Sequence[int]) -> bytes:
+        """What lines are formatted by, with the text of some columns, and widths of the others."""
+        key = (*texts, *wide)
+        found = self._templates.get(key)
+        if found is None:
+            widths = iter(wide)
+            parts = [
+                _part(align, next(widths)) if text is None else text
+                for align, text in zip(self._aligns, texts, strict=True)
+            ]
+            found = self._remember(key, parts)
+        return found
+
+    def _made(self, looked: Looked) -> tuple[list[list[bytes]], list[bytes], Widths]:
+        """The columns of entries, their names, and widths, but not of the columns."""
+        widths = Widths([])
         modes = looked.column("mode")
         extra = self._decor.extra(looked, modes)
         made = [make(looked, modes, extra, widths) for make in self._makers]
         for place in looked.failed:
             self._put_unknown(made, place, looked.kinds.get(looked.names[place], _UNKNOWN))
-        widths.columns = [max(map(len, column), default=0) for column in made]
-        if self._form.has_total:
-            widths.blocks = sum(known(looked.column("blocks"), looked.failed))
-        return list(zip(*made, self._decor.names(looked, modes, extra), strict=True)), widths
+        return made, self._decor.names(looked, modes, extra), widths
 
     def _inode(self, looked: Looked, *_: Any) -> list[bytes]:
         return list(map(b"%d".__mod__, looked.column("inode")))
@@ -178,14 +236,12 @@ class Fields:
         return list(map(template.__mod__, map(tuple, rows)))
 
     def _template(self, wide: tuple[int, ...]) -> bytes:
-        parts = {"left": "%%-%db", "right": "%%%db"}
-        formats = [
-            parts[align] % width if align else "%b"
-            for align, width in zip(self._aligns, wide, strict=True)
-        ]
-        template = self._templates[wide] = " ".join([*formats, "%b"]).encode()
+        return self._remember(wide, list(map(_part, self._aligns, wide)))
+
+    def _remember(self, key: tuple[object, ...], parts: list[bytes]) -> bytes:
         if len(self._templates) > 1 << 12:
             self._templates.clear()
+        template = self._templates[key] = b" ".join([*parts, b"%b"])
         return template
 
     def _with_devices(self, rows: Rows, minor: int) -> Iterable[list[bytes]]:
@@ -223,3 +279,8 @@ class Fields:
     def shown(self, names: Sequence[bytes]) -> list[bytes]:
         """Names as they are shown."""
         return self._decor.plain(names)
+
+
+def _part(align: str, width: int) -> bytes:
+    """A column of a template."""
+    return b"%%%b%db" % (b"-" if align == "left" else b"", width) if align else b"%b"

@@ -58,6 +58,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def is_alike(self) -> bool:
+        """Whether a file's line needs nothing but its name and its status."""
+        return not (self.acl or self.xattr or self.context or self.host)
+
+    @property
     def has_total(self) -> bool:
         """Whether a directory's blocks are told."""
         return self.long or self.blocks

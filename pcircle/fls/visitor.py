@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -22,7 +23,7 @@ from pcircle.fls.plan import DIRECTORY, ENTRY, SUMS, WIDTHS, Counters, ListPlan,
 from pcircle.fls.records import OPERANDS, place_in, record, root_place
 from pcircle.fls.rows import Rows
 from pcircle.fs.directories import HOLDER, Lease, join_path
-from pcircle.fs.scan import FILE, FOLDER, Block, Listings, encoded, few, files_of
+from pcircle.fs.scan import FILE, FOLDER, Block, Listings, Together, encoded, few
 from pcircle.fs.stats import CAPACITY, Failed, Stats, divide
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -41,7 +42,6 @@ MAX_WHOLE = 4096
 _ITSELF = (b".", b"..")
 _FILE = b"\0" + FILE
 _FEW = 256  # names
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HERE = -100  # AT_FDCWD
 _FLUSH_BYTES = 64 << 10
 _MUCH_BYTES = 1 << 20
@@ -78,6 +78,8 @@ class ListVisitor(EntryVisitor):
         self._kept_bytes = 0
         more = self._follows or self._rows or self._acts or plan.form.shape == "total"
         is_plain = self._keys.of_names_alone and not more
+        # Of a file nothing is asked but with all others, of whatever directories.
+        self._is_alike = plan.form.is_alike
         self.does_bare = is_plain and plan.recursive and plan.form.hidden < len(_ITSELF)
 
     def _shown(self, where: Where) -> bytes:
@@ -114,52 +116,69 @@ class ListVisitor(EntryVisitor):
     ) -> list[bytes]:
         """See `Visitor`: of a few files."""
         rest: list[bytes] = []
-        count = 0
         shown = self._shown(above).rstrip(b"/") + b"/"
-        for name in names:
-            try:
-                fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
-                try:
-                    batch = self._of_files(files_of(few(fd, _FEW)), fd, shown + name)
-                finally:
-                    os.close(fd)
-            except OSError:
-                batch = None
-            if batch is None:
-                rest.append(name)
+        counters, fields = self.counters, self._fields
+        while names:
+            with Together(directory_fd, names, _FEW, CAPACITY if self._is_alike else 1) as some:
+                names, rest = list(some.later), rest + some.rest
+                listed = self._of_files(some, shown)
+            if listed is None:
+                rest += some.names
                 continue
-            count += len(batch.rows)
-            if self._plan.headed:
-                batch.widths.heading = self._fields.shown([shown + name])[0] + b":\n"
-            place = place_in(above.ancestors, self._keys.of_directory(name, None))
-            self._keep_together(place, batch, whole=True)
-        counters, done = self.counters, len(names) - len(rest)
-        counters.found += count
-        counters.files += count
-        counters.sized += count + done
-        counters.scans_done += done
-        counters.directories += done
-        counters.weight += above.weight * done
+            count = 0
+            headings = fields.shown([shown + name for name in some.names])
+            for name, heading, (lines, blocks) in zip(some.names, headings, listed, strict=True):
+                widths = Widths([], blocks=blocks)
+                if self._plan.headed:
+                    widths.heading = heading + b":\n"
+                count += len(lines)
+                place = place_in(above.ancestors, self._keys.of_directory(name, None))
+                self._keep(record(place, DIRECTORY, fields.text(lines, widths)))
+            done = len(some.names)
+            counters.found += count
+            counters.files += count
+            counters.sized += count + done
+            counters.scans_done += done
+            counters.directories += done
+            counters.weight += above.weight * done
         return rest
 
-    def _of_files(self, names: list[bytes] | None, fd: int, shown: bytes) -> Batch | None:
-        """All of a directory, if it is a few files; None if it is not, or something is wrong."""
-        if names is None:
-            return None
-        files = self._visible(names)
-        if not (self._looks_up and files):
-            keys = self._keys.of(files, None, {}) if self._plan.keys else files
-            return Batch(keys, [(each,) for each in self._fields.shown(files)], Widths([]))
+    def _of_files(self, some: Together, shown: bytes) -> list[tuple[list[bytes], int]] | None:
+        """The lines of all files of some directories, in order, and the blocks of each directory;
+        None if something is wrong with one.
+
+        If these are several nothing is asked of them but their status.
+        """
+        names, fds = [], []
+        ends = [0]
+        for fd, files in zip(some.fds, some.files, strict=True):
+            visible = self._visible(files)
+            names += visible
+            fds += [fd] * len(visible)
+            ends.append(len(names))
+        ranges = list(pairwise(ends))
         stats = self._stats
-        try:
-            stats.look(fd, files)
-        except Failed:
-            return None
-        if not all(map(stat.S_ISREG, stats.column("mode", 0, len(files)))):
-            return None  # it was another one when the directory was read
-        keys = self._keys.of(files, stats, {}) if self._plan.keys else files
-        looked = Looked(files, files, stats, {}, {}, fd, shown, 0, {})
-        return Batch(keys, *self._fields.of(looked))
+        found: Iterable[tuple[list[bytes], int]]
+        if self._looks_up and names:
+            try:
+                stats.look(fds, names)
+            except Failed:
+                return None
+            if not all(map(stat.S_ISREG, set(stats.column("mode", 0, len(names))))):
+                return None  # it was another one when the directory was read
+            above = shown + some.names[0]
+            looked = Looked(names, names, stats, {}, {}, fds[0], above, 0, {})
+            found = self._fields.lines_of(looked, ranges)
+        else:
+            lines = self._fields.shown(names)
+            found = ((lines[at:end], 0) for at, end in ranges)
+        if not self._plan.keys:
+            return list(found)
+        keys = self._keys.of(names, None, {})
+        return [
+            ([line for _, line in sorted(zip(keys[at:end], lines, strict=True))], blocks)
+            for (at, end), (lines, blocks) in zip(ranges, found, strict=True)
+        ]
 
     def whole(
         self, opened: Open[int], weight: float, source: Lease, context: Context[Any]

@@ -42,6 +42,8 @@ _MAX_KEPT = 1024
 _FOR_OTHERS = 64  # descriptors that the rest of the process needs
 _EACH_OF_MANY = 4  # directories that a thread keeps which is not the first of its process
 _OF_A_THREAD = 8  # descriptors that one needs besides: files, what it reads of directories
+_MAX_AT_ONCE = 12  # small directories that a thread reads together
+_OF_AT_ONCE = 40  # so all threads that there may be need no more for it than is affordable
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH: int = getattr(os, "O_PATH", _FLAGS)  # Linux; elsewhere the same error comes again
@@ -415,6 +417,11 @@ def affordable_threads(sides: int = 1) -> int:
 def capacity_of(*, is_first: bool) -> int:
     """How many directories of a side a thread keeps: few if it is not its process's first."""
     return min(affordable() // 2, affordable() if is_first else _EACH_OF_MANY)
+
+
+def affordable_at_once() -> int:
+    """How many small directories a thread can have open at a time, beside what it keeps."""
+    return max(1, min(_MAX_AT_ONCE, affordable() // _OF_AT_ONCE))
 
 
 def bases(roots: Iterable[tuple[bytes, bytes]], directory: bytes) -> list[Base]:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
+from pcircle.fs.directories import affordable_at_once
 from pcircle.mounts import type_of_device
 from pcircle.workers.starting import Limit
 
@@ -40,6 +41,7 @@ _STEADY = _TELLING | {b"btrfs", b"f2fs", b"ramfs", b"overlay", b"zfs"}
 _LOOK_EVERY = 1024
 FILE, FOLDER, LINK, _SPECIAL = b"\x08", b"\x04", b"\x0a", b"\x0c"
 """Kinds of entries, as the kernel numbers them."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ITSELF = [b"\4.", b"\4.."]
 _PLAIN = rb"(?:(?:%s|%s(?=\.\.?\0))([^\0]+))?" % (FILE, FOLDER)
 _NEITHER = [b".", b".."]
@@ -268,6 +270,83 @@ def _kind(entry: os.DirEntry[Any]) -> bytes:
     if entry.is_dir(follow_symlinks=False):
         return FOLDER
     return LINK if entry.is_symlink() else _SPECIAL
+
+
+class Together:
+    """Directories in one, open, and the names of the files that are all there is in each.
+
+    `rest` are those that are none of these, or can't be opened or read; `later` those that were
+    not tried, as there are enough names or descriptors.
+    """
+
+    __slots__ = ("fds", "files", "later", "names", "rest")
+
+    def __init__(
+        self,
+        directory_fd: int,
+        names: Sequence[bytes],
+        most: int,
+        room: int,
+        before: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Open some of these, at least one, of at `most` so many files, as long as there is `room`
+        for all names. Use it as a context: it ends the descriptors.
+
+        Each is handed to `before` with its place before it is read, which changes when it was used.
+        """
+        self.names: list[bytes] = []
+        self.fds: list[int] = []
+        self.files: list[list[bytes]] = []
+        self.rest: list[bytes] = []
+        self.later: Sequence[bytes] = ()
+        at_once = affordable_at_once()
+        try:
+            for place, name in enumerate(names):
+                if place and (room < most or len(self.fds) == at_once):
+                    self.later = names[place:]
+                    break
+                room -= self._open(directory_fd, name, most, before)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _open(
+        self,
+        directory_fd: int,
+        name: bytes,
+        most: int,
+        before: Callable[[int, int], None] | None,
+    ) -> int:
+        """Open and read one; how many names are in it."""
+        files = None
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=directory_fd)
+        except OSError:
+            self.rest.append(name)
+            return 0
+        try:
+            if before is not None:
+                before(fd, len(self.fds))
+            files = files_of(few(fd, most))
+        except OSError:
+            pass
+        finally:
+            if files is None:
+                os.close(fd)
+        if files is None:
+            self.rest.append(name)
+            return 0
+        self.names.append(name)
+        self.fds.append(fd)
+        self.files.append(files)
+        return len(files)
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self.fds:
+            os.close(fd)
 
 
 def files_of(found: bytes | None) -> list[bytes] | None:

@@ -86,6 +86,7 @@ class Stats:
         self._ones = memoryview(array(self._columns["links"].format, [1] * CAPACITY))
         self._mode, self._modes = 0, memoryview(array(self._columns["mode"].format, [0] * CAPACITY))
         self._around = _constants(self._calls.form.before), _constants(self._calls.form.after)
+        self._open_around = self._calls.form.of_open
         self._overlap: Overlap = Overlap(threads) if sharing is None else sharing._overlap
         self.waits = True
         self._slow = 0  # blocks, more of late than not
@@ -132,6 +133,15 @@ class Stats:
                 failed[place] = error
         if failed:
             raise Failed(failed)
+
+    def look_at(self, fd: int, place: int) -> None:
+        """The same of one, for a place. OSError."""
+        calls = self._calls
+        if calls.giving is not None:
+            before, after = self._open_around
+            if not calls.giving(fd, b"", *before, calls.places[place], *after):
+                return
+        calls.form.put(calls.buffer, place, os.fstat(fd))
 
     def _probe(self, count: int) -> int:
         """Look up the first of so many names to see whether it takes long; returns how many."""

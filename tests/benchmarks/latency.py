@@ -52,6 +52,27 @@ def _compare(
     return [f"{peer_s:.1f} s", f"{ours_s:.2f} s", f"{peer_s / ours_s:.1f} x"]
 
 
+def _changing(scratch: waiting.Scratch, rounds: int) -> list[list[str]]:
+    """The rows of fchmod and frm."""
+    source, behind = scratch.place + b"/wide", scratch.backing + b"/wide"
+    target, copy = scratch.place + b"/copy", scratch.backing + b"/copy"
+
+    def shut() -> None:
+        subprocess.run(["chmod", "-R", "go=", behind], check=True)
+
+    def again() -> None:
+        shutil.rmtree(copy, ignore_errors=True)
+        subprocess.run(["cp", "-a", behind, copy], check=True)
+
+    change: list[str | bytes] = ["-R", "go=rX", source]
+    changed = _compare([*_tool("fchmod"), *change], ["chmod", *change], rounds, shut)
+    removed = _compare([*_tool("frm"), "-r", target], ["rm", "-rf", target], rounds, again)
+    return [
+        ["fchmod, chmod -R: 5,000 entries, 50 directories", *changed, "15 x"],
+        ["frm, rm -rf: 5,000 entries, 50 directories", *removed, "15 x"],
+    ]
+
+
 def main() -> int:
     """Measure, and print the table."""
     typed = waiting.options("latency")
@@ -67,9 +88,6 @@ def main() -> int:
 
         def clear() -> None:
             shutil.rmtree(backing + b"/copy", ignore_errors=True)
-
-        def shut() -> None:
-            subprocess.run(["chmod", "-R", "go=", backing + b"/wide"], check=True)
 
         with waiting.slow(scratch, typed.delay_ms):
             for name, what in ((b"/tree", "50 directories"), (b"/flat", "one directory")):
@@ -87,9 +105,7 @@ def main() -> int:
             rows.append(["fprof, find -size +1G: 5,000 entries, 50 directories", *cells, "8 x"])
             cells = _compare([*_tool("fls"), "-lR", source], ["find", source, "-ls"], typed.rounds)
             rows.append(["fls -lR, find -ls: 5,000 entries, 50 directories", *cells, "15 x"])
-            change: list[str | bytes] = ["-R", "go=rX", source]
-            cells = _compare([*_tool("fchmod"), *change], ["chmod", *change], typed.rounds, shut)
-            rows.append(["fchmod, chmod -R: 5,000 entries, 50 directories", *cells, "15 x"])
+            rows += _changing(scratch, typed.rounds)
             for name, what, asked in (
                 (b"/wide", "5,000 entries, 50 directories", "15 x"),
                 (b"/few", "300 entries, 30 directories", "6 x"),

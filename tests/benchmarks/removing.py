@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.removing DIR``: removals by frm, rm -rf and, where it is, rmz.
+"""``python -m tests.benchmarks.removing DIR``: removals by frm, rm -rf, and rmz and drm if there.
 
 Each run removes a tree of its own, which is made before and not timed. The start of each tool,
 which is the time of a tree with one file, is a table of its own: it is the same for trees of any
@@ -21,6 +21,8 @@ def rows(jobs: Sequence[int]) -> dict[str, list[str]]:
     found = {"rm -rf": ["rm", "-rf"]}
     if shutil.which("rmz"):
         found["rmz"] = ["rmz"]
+    if shutil.which("drm") and shutil.which("mpirun"):
+        found["drm -np 2"] = ["mpirun", "-np", "2", "drm"]
     frm = [sys.executable, "-m", "pcircle.frm", "-q", "-r"]
     return found | {f"frm -j {number}": [*frm, "-j", str(number)] for number in jobs}
 

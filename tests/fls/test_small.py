@@ -132,11 +132,14 @@ def calls(place: Path, directories: int, options: str) -> Counter[str]:
         _files(top / f"{number}", list("abcd"))
     trace = place / "calls"
     strace = ["strace", "-f", "-o", str(trace), "-e", "signal=none"]
-    command = [*strace, sys.executable, "-c", STEADY, "-q", "-j1", options, str(top)]
+    command = [*strace, sys.executable, "-c", STEADY, "-qj1", "--threads=1", options, str(top)]
     done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b":\n") == directories + 1
-    return Counter(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
+    text = trace.read_text(errors="replace")
+    text = re.sub(r"\bnewfstatat\((\d+), \"\"", r"fstat(\1", text)
+    text = re.sub(r"\b(newfstatat|statx)\(AT_FDCWD", r"elsewhere(", text)
+    return Counter(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize(("options", "looks"), [("-R", 0), ("-lR", 400)])
@@ -154,3 +157,48 @@ def test_calls_for_a_directory_of_four_files(tmp_path: Path, options: str, looks
     none = ("fstat", "stat", "lstat", "fcntl", "openat2", "lseek")
     for name in (*none, *(() if looks else ("newfstatat", "statx"))):
         assert more[name] - few[name] <= SLACK, name
+
+
+# After names of several directories were listed, some of these are something else.
+LATE = """
+import itertools, os, sys, types
+from pcircle.fs import stats
+from pcircle.walk import walker
+ticks = itertools.count()
+walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
+look, done = stats.Stats.look, []
+def late(self, fds, names):
+    if isinstance(fds, list) and len(set(fds)) > 2 and not done:
+        done.append(1)
+        os.remove("a", dir_fd=fds[0])
+        for name, make in CHANGES.items():
+            fd = fds[names.index(name)]
+            os.remove(name, dir_fd=fd)
+            make(name, fd)
+    return look(self, fds, names)
+CHANGES = {
+    b"b": lambda name, fd: os.symlink("nowhere", name, dir_fd=fd),
+    b"c": lambda name, fd: os.mkdir(name, dir_fd=fd),
+    b"d": lambda name, fd: os.mknod(name, 0o10600, dir_fd=fd),
+}
+stats.Stats.look = late
+from pcircle.fls.cli import main
+code = main()
+sys.exit(code or (0 if done else 9))
+"""
+
+
+def test_what_is_something_else_when_it_is_looked_up_is_listed_as_that(tmp_path: Path) -> None:
+    top = tmp_path / "tree"
+    for number in range(40):
+        _files(top / f"{number}", list("abcd"))
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, "-q", "-j1", "-lR", "tree"], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    want = ls("-lR", "--time-style=full-iso", "tree", cwd=bytes(tmp_path))
+    # A directory itself was looked up before that.
+    found, wanted = (
+        [line for line in text.split(b"\n") if line[:1] != b"d"] for text in (done.stdout, want)
+    )
+    assert found == wanted

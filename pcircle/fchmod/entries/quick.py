@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat, starmap
 from typing import Any
 
 from pcircle.fchmod.entries.calls import EMPTY_PATH, FCHMODAT2, ITSELF, NO_FOLLOW, chown_calls, many
-from pcircle.fs.scan import Listings, few_files
+from pcircle.fs.scan import Listings
 from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.fs.trouble import Changed
 
-_NO_SUBDIRECTORY = 2  # links of a directory, where these count subdirectories
+Directory = int | Sequence[int]
+"""The descriptor of one that names are in, or of each name that of its own."""
 
 __all__ = ["CAPACITY", "Quick"]
 
@@ -47,16 +48,7 @@ class Quick:
         """What comes next is on the file system of this number."""
         self._stats.waits = self._systems.of(device).waits
 
-    def names(self, directory_fd: int, status: os.stat_result, most: int) -> list[bytes] | None:
-        """All names in a directory, if it seems to hold at `most` so many, and files alone."""
-        if status.st_nlink > _NO_SUBDIRECTORY:
-            return None
-        found = self._systems.whole(directory_fd, status, self._systems.of(status.st_dev))
-        if found is None:
-            return few_files(directory_fd, most)
-        return found if len(found) <= most else None
-
-    def look(self, directory_fd: int, names: Sequence[bytes]) -> bool:
+    def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
         """Look up at most `CAPACITY` names; whether all are files that have one name each."""
         try:
             self._stats.look(directory_fd, names)
@@ -69,19 +61,20 @@ class Quick:
             map(stat.S_ISREG, self._stats.column("mode", 0, count))
         )
 
-    def change(self, directory_fd: int, names: Sequence[bytes]) -> tuple[int, list[bytes]]:
-        """Change those that were looked up: how many, and those that could not be changed."""
+    def change(self, directory_fd: Directory, names: Sequence[bytes]) -> tuple[int, list[int]]:
+        """Change those that were looked up: how many, and the places of those that could not be."""
         count = len(names)
         if self._owner is not None:
             return self._give(directory_fd, names, *self._owner)
         if count and self._stats.are_files(count):
-            return self._set(directory_fd, names, self._stats.column("mode", 0, 1)[0])
-        by_mode: dict[int, list[bytes]] = {}
-        for name, mode in zip(names, self._stats.column("mode", 0, count), strict=True):
-            by_mode.setdefault(mode, []).append(name)
+            mode = self._stats.column("mode", 0, 1)[0]
+            return self._set(directory_fd, names, range(count), mode)
+        by_mode: dict[int, list[int]] = {}
+        for place, mode in enumerate(self._stats.column("mode", 0, count)):
+            by_mode.setdefault(mode, []).append(place)
         changed, failed = 0, []
-        for mode, some in by_mode.items():
-            number, rest = self._set(directory_fd, some, mode)
+        for mode, places in by_mode.items():
+            number, rest = self._set(directory_fd, names, places, mode)
             changed += number
             failed += rest
         return changed, failed
@@ -130,37 +123,47 @@ class Quick:
         finally:
             os.close(fd)
 
-    def _set(self, fd: int, names: Sequence[bytes], mode: int) -> tuple[int, list[bytes]]:
+    def _set(
+        self, fd: Directory, names: Sequence[bytes], places: Sequence[int], mode: int
+    ) -> tuple[int, list[int]]:
         new = self._mode_of(mode)
         if new == mode & 0o7777:
             return 0, []
         call: Any = self._giving if self._stats.waits else self._keeping
-        arguments = zip(repeat(FCHMODAT2), repeat(fd), names, repeat(new), repeat(NO_FOLLOW))
-        return _counted(names, list(starmap(call, arguments)))
+        fds, some = _at(fd, places), _at(names, places)
+        arguments = zip(repeat(FCHMODAT2), fds, some, repeat(new), repeat(NO_FOLLOW))
+        return _counted(places, list(starmap(call, arguments)))
 
     def _give(
-        self, fd: int, names: Sequence[bytes], uid: int | None, gid: int | None
-    ) -> tuple[int, list[bytes]]:
+        self, fd: Directory, names: Sequence[bytes], uid: int | None, gid: int | None
+    ) -> tuple[int, list[int]]:
         """The same of owners."""
         count = len(names)
         uids, gids = self._stats.column("uid", 0, count), self._stats.column("gid", 0, count)
-        others = [
-            name
-            for name, user, group in zip(names, uids, gids, strict=True)
+        places = [
+            place
+            for place, (user, group) in enumerate(zip(uids, gids, strict=True))
             if uid not in (None, user) or gid not in (None, group)
         ]
-        if not others:
+        if not places:
             return 0, []
         keeping, giving = self._chown
         call: Any = giving if self._stats.waits else keeping
         numbers = repeat(-1 if uid is None else uid), repeat(-1 if gid is None else gid)
-        arguments = zip(repeat(fd), others, *numbers, repeat(NO_FOLLOW))
-        return _counted(others, list(starmap(call, arguments)))
+        fds, some = _at(fd, places), _at(names, places)
+        return _counted(places, list(map(call, fds, some, *numbers, repeat(NO_FOLLOW))))
 
 
-def _counted(names: Sequence[bytes], codes: Sequence[int]) -> tuple[int, list[bytes]]:
-    """How many calls have succeeded, and the names of the others."""
+def _at(values: Sequence[Any] | int, places: Sequence[int]) -> Iterable[Any]:
+    """What is at these places, which are in order; a number stands for all."""
+    if isinstance(values, int):
+        return repeat(values)
+    return values if len(places) == len(values) else map(values.__getitem__, places)
+
+
+def _counted(places: Sequence[int], codes: Sequence[int]) -> tuple[int, list[int]]:
+    """How many calls have succeeded, and the places of the others."""
     if not any(codes):
-        return len(names), []
-    failed = [name for name, code in zip(names, codes, strict=True) if code]
-    return len(names) - len(failed), failed
+        return len(places), []
+    failed = [place for place, code in zip(places, codes, strict=True) if code]
+    return len(places) - len(failed), failed

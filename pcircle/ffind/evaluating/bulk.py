@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
+from operator import add
 from typing import Any, NamedTuple
 
 from pcircle.ffind.evaluating.printing import GROUPS, MODES, USERS, WITH_NS, time_text
@@ -30,13 +31,21 @@ _TIMES = {"A": "atime", "C": "ctime", "T": "mtime"}
 
 
 class In(NamedTuple):
-    """The directory that names are in, and the kind of these: see `Entry`."""
+    """The directory that names are in, and the kind of these: see `Entry`.
+
+    Of names in several directories of that one, `holders` are these, one for each and with a slash.
+    """
 
     prefix: bytes
     below: bytes
     start: bytes
     depth: int
     kind: str
+    holders: Sequence[bytes] = ()
+
+    def inside(self, names: Sequence[bytes]) -> Sequence[bytes]:
+        """The paths of names in the directory."""
+        return list(map(add, self.holders, names)) if self.holders else names
 
 
 Column = Callable[[In, Sequence[bytes], "Stats | None", Sequence[int]], Iterable[object]]
@@ -106,11 +115,12 @@ def _of_name(letter: str) -> Column:
     if letter == "f":
         return lambda where, names, stats, places: names
     if letter == "p":
-        return lambda where, names, stats, places: map(where.prefix.__add__, names)
+        return lambda where, names, stats, places: map(where.prefix.__add__, where.inside(names))
     if letter == "P":
         return _below
+    if letter == "h":
+        return _holders
     same: dict[str, Callable[[In], object]] = {
-        "h": lambda where: where.prefix[:-1],
         "H": lambda where: where.start,
         "d": lambda where: where.depth,
         "y": lambda where: where.kind.encode(),
@@ -122,7 +132,16 @@ def _of_name(letter: str) -> Column:
 def _below(
     where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
 ) -> Iterable[bytes]:
+    names = where.inside(names)
     return map((where.below + b"/").__add__, names) if where.below else names
+
+
+def _holders(
+    where: In, names: Sequence[bytes], stats: Stats | None, places: Sequence[int]
+) -> Iterable[bytes]:
+    if where.holders:
+        return [where.prefix + holder[:-1] for holder in where.holders]
+    return repeat(where.prefix[:-1], len(names))
 
 
 def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
@@ -133,6 +152,8 @@ def _numbers(name: str, change: Callable[[int], object] | None) -> Column:
 
 
 def _times(name: str, kind: str) -> Column:
+    if kind == "@":
+        return _times_since(name)
     text = _times_text(kind)
 
     def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
@@ -142,9 +163,16 @@ def _times(name: str, kind: str) -> Column:
     return column
 
 
+def _times_since(name: str) -> Column:
+    def column(where: In, names: Any, stats: Any, places: Sequence[int]) -> Iterable[object]:
+        seconds, rest = _numbers(name, None), _numbers(f"{name}_ns", None)
+        parts = (each(where, names, stats, places) for each in (seconds, rest))
+        return map(b"%d.%09d0".__mod__, zip(*parts, strict=True))
+
+    return column
+
+
 def _times_text(kind: str) -> Callable[[int], bytes]:
-    if kind == "@":
-        return lambda time_ns: b"%d.%09d0" % divmod(time_ns, _NS)
     if kind in WITH_NS:
         return lambda time_ns: time_text(time_ns, kind)
     known: dict[int, bytes] = {}  # by second

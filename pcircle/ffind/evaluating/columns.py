@@ -11,7 +11,7 @@ from pcircle.ffind.evaluating.checks import Surroundings, compared, limits_ns
 from pcircle.ffind.language.nodes import Node
 from pcircle.fs.stats import Stats
 
-Choose = Callable[[Stats, Sequence[int]], list[int]]
+Choose = Callable[[Stats, Sequence[int]], Sequence[int]]
 """Of the places of names that were looked up those that pass a test."""
 
 _NS = 1_000_000_000
@@ -78,9 +78,15 @@ def _permitted(kind: str, wanted: int) -> Callable[[int], bool]:
 def _in_time(name: str, low_ns: int | None, high_ns: int | None) -> Choose:
     """Those whose time is after `low_ns`, and not after `high_ns`."""
 
-    def choose(stats: Stats, places: Sequence[int]) -> list[int]:
+    def choose(stats: Stats, places: Sequence[int]) -> Sequence[int]:
         end = places[-1] + 1
         seconds = stats.column(name, 0, end)
+        # As most files are surely on one side, nothing is asked of each.
+        first_ns, after_ns = min(seconds) * _NS, (max(seconds) + 1) * _NS
+        if low < first_ns and (high_ns is None or after_ns <= high_ns):
+            return places
+        if after_ns <= low or (high_ns is not None and high_ns < first_ns):
+            return []
         parts = stats.column(f"{name}_ns", 0, end)
         times = ((place, seconds[place] * _NS + parts[place]) for place in places)
         if high_ns is None:

@@ -72,10 +72,12 @@ def compiled(
     *,
     in_bulk: bool,
     prunes: bool,
+    looked_up: str = "fl",
 ) -> Compiled:
     """What is done with entries of a kind, a letter as of `-type` or none.
 
-    With `in_bulk` what is simple is done for all names at once; `prunes`: -prune does something.
+    With `in_bulk` what is simple is done for all names at once, for kinds that are `looked_up` as
+    columns that too; `prunes`: -prune does something.
     """
     node = _ordered(_folded(node, kind, prunes=prunes))
     filters, rest = _split(node, around) if in_bulk else ([], node)
@@ -84,14 +86,15 @@ def compiled(
     if not is_heavy and not any(each.name in _ACTIONS for each in walk(rest)):
         return Compiled()
     whole = function(rest, around, acting)
-    columns, rest = _by_columns(rest, kind, around) if in_bulk else ([], rest)
+    has_columns = in_bulk and kind and kind in looked_up and around.follow != "L"
+    columns, rest = _by_columns(rest, kind, around) if has_columns else ([], rest)
     found = Compiled(filters, columns, heavy=is_heavy, slow=whole)
     is_print = rest.name in ("print", "print0") and rest.args[0] == 0
     if in_bulk and is_print and not around_tty(acting):
         return found._replace(end=b"\n" if rest.name == "print" else b"\0")
     if in_bulk and rest.name == "count":
         return found._replace(counts=True)
-    if in_bulk and kind in ("f", "l") and around.follow != "L":
+    if has_columns:
         bulk = acting.bulk(rest)
         if bulk is not None:
             return found._replace(bulk=bulk)
@@ -108,7 +111,7 @@ def _looks(node: Node) -> bool:
 def _by_columns(node: Node, kind: str, around: Surroundings) -> tuple[list[Choose], Node]:
     """Tests for all names at once that stand for the leading ones, and what is left to be done."""
     found: list[Choose] = []
-    if node.name != "and" or kind not in ("f", "l") or around.follow == "L":
+    if node.name != "and":
         return found, node
     for place, child in enumerate(node.children):
         choose = chosen_by_column(child, kind, around)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from pcircle.ffind.evaluating.compiling import Compiled, compiled, function
 from pcircle.ffind.evaluating.entry import Entry, Quit, Test
 from pcircle.ffind.language.nodes import Node, walk
 from pcircle.fs.scan import Listings
-from pcircle.fs.stats import CAPACITY, Failed
+from pcircle.fs.stats import CAPACITY, Failed, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import failure_of
@@ -51,12 +50,16 @@ class Evaluator(EntryVisitor):
                 node = Node("or", (), (Node("and", (), (plan.exclude, _PRUNE)), node))
         in_bulk = plan.order is None and not plan.quoted and not self._counts
 
-        def made(kind: str) -> Compiled:
+        def made(kind: str, looked_up: str = "fl") -> Compiled:
             return compiled(
-                node, kind, task.around, actions, in_bulk=in_bulk, prunes=not self._deep
+                *(node, kind, task.around, actions),
+                in_bulk=in_bulk,
+                prunes=not self._deep,
+                looked_up=looked_up,
             )
 
         self._of_kind = {kind: made(kind) for kind in ("f", "d", "l", "")}
+        self._of_several = made("d", "d")
         self._whole = function(node, task.around, actions)
         overlaps = self._of_kind["f"].by_columns
         self._some = CAPACITY if overlaps else _SOME
@@ -90,9 +93,9 @@ class Evaluator(EntryVisitor):
         self.task.halt(context)
         self._context = self.task.context = None
 
-    def _on(self, status: os.stat_result) -> None:
-        """A directory of this status is next: in memory nothing waits for its entries."""
-        self.task.stats.waits = self._listings.of(status.st_dev).waits
+    def _on(self, *devices: int) -> None:
+        """A directory on one of these is next: in memory nothing waits for its entries."""
+        self.task.stats.waits = any(self._listings.of(device).waits for device in devices)
 
     def _halted(self) -> bool:
         return bool(self.task.rank_part.halted) and not self._counts
@@ -219,11 +222,7 @@ class Evaluator(EntryVisitor):
             except Failed:  # one by one, each with its error
                 lost += self._each(self._entry_in(where, fd, kind), require(plan.slow), some)
                 continue
-            places: Sequence[int] = range(len(some))
-            for choose in plan.columns:
-                places = choose(stats, places)
-                if not places:
-                    break
+            places = chosen(plan, stats, range(len(some)))
             if len(places) > len(some) // 2:
                 self._most_are_left = _UNSEEN
             if places:
@@ -240,11 +239,14 @@ class Evaluator(EntryVisitor):
         self, where: Where, plan: Compiled, names: list[bytes], kind: str, places: Sequence[int]
     ) -> None:
         """Have the text of names made at once; where they were looked up they have these places."""
-        prefix, start = self._prefix(where.root, where.path), where.root % len(self._plan.roots)
-        shown = self._plan.roots[start].shown
-        inside = In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
         stats = self.task.stats if plan.bulk.looks else None
-        self.task.output.add(0, plan.bulk.text(inside, names, stats, places))
+        self.task.output.add(0, plan.bulk.text(self._in(where, kind), names, stats, places))
+
+    def _in(self, where: Where, kind: str) -> In:
+        """A directory, for the text of names in it."""
+        shown = self._plan.roots[where.root % len(self._plan.roots)].shown
+        prefix = self._prefix(where.root, where.path)
+        return In(prefix, where.path, shown, depth_of(where.path) + 1, kind)
 
     def _each(
         self, entry: Entry, test: Test, names: Sequence[bytes], *, looks: bool = False
@@ -311,6 +313,15 @@ class Counting:
 def _prune(entry: Entry) -> bool:
     entry.pruned = True
     return True
+
+
+def chosen(plan: Compiled, stats: Stats, places: Sequence[int]) -> Sequence[int]:
+    """Which of these places of what was looked up are left by a plan's columns."""
+    for choose in plan.columns:
+        if not places:
+            break
+        places = choose(stats, places)
+    return places
 
 
 def depth_of(path: bytes) -> int:
