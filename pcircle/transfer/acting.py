@@ -74,9 +74,12 @@ class Acting(Observer):
         """Something else was done with an entry of this mode."""
         self.actions.done(action, self._root, self.path_of(name), letter_of(mode), size)
 
-    def directory(self, root: int, path: bytes) -> None:
-        """A directory is complete."""
-        self.actions.done("copy", root, path, "d")
+    def directory(self, root: int, path: bytes, action: str = "copy") -> None:
+        """A directory is complete; without an `action` it was as it should be."""
+        if action:
+            self.actions.done(action, root, path, "d")
+        else:
+            self.actions.skipped(root, path, "d")
 
     def failed(self, failure: Failure) -> None:
         """An entry could not be copied."""

@@ -19,7 +19,9 @@ class Counted(Counts):
     `special_skipped` are special files that are not copied without -a, `touched` those of the
     skipped whose attributes alone were brought up to date, `linked` those that were linked to an
     entry of another tree, and `nearby` the files whose content another tree gave. `removed` are
-    entries that only the target had.
+    entries that only the target had. `directories_created` are those of the directories that were
+    not there, `directories_touched` those that were and whose attributes alone were brought up to
+    date.
     """
 
     found: int
@@ -32,6 +34,8 @@ class Counted(Counts):
     linked: int
     nearby: int
     removed: int
+    directories_created: int
+    directories_touched: int
 
 
 class Counters(Measured, Counted):

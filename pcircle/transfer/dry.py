@@ -165,6 +165,7 @@ class DryVisitor(Visitor[None]):
         if not opened.path:
             self._foretold.check_root(opened.root)
         lease = self._target_of(*where)
+        opened.own = lease is None
         if lease is None:
             self._say(*where, "would be created", require(self._here))
             return None
@@ -220,6 +221,7 @@ class DryVisitor(Visitor[None]):
     def leave(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
         self.counters.directories += 1
+        self.counters.directories_created += bool(opened.own)
         if self._acting is not None:
             self._acting.directory(opened.root, opened.path)
 

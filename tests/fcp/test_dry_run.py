@@ -25,7 +25,10 @@ from tests.fcp.trees import write_file
 OLD_NS, NEW_NS = 10**18, 10**18 + 5 * 10**9
 _ALL: dict[str, Any] = dict.fromkeys(Keep.__struct_fields__, True)
 ALL = Keep(**{**_ALL, "given": None})
-COUNTS = ("files", "directories", "links", "special", "skipped", "failed", "exit_code")
+COUNTS = (
+    "files", "directories", "directories_created", "links", "special", "skipped", "failed",
+    "exit_code",
+)  # fmt: skip
 
 Node = Any
 

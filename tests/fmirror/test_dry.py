@@ -6,9 +6,11 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -74,7 +76,8 @@ def test_names_what_rsync_names(shared: bytes, seed: int) -> None:
     assert told(None, "-j1", "--dry-run", "-v", source, target) == set()
 
 
-_COUNTS = "files", "links", "special", "directories", "touched", "skipped", "removed", "bytes"
+_OF_DIRECTORIES = "directories", "directories_created", "directories_touched"
+_COUNTS = "files", "links", "special", *_OF_DIRECTORIES, "touched", "skipped", "removed", "bytes"
 
 
 def _has_linked_files(*tops: bytes) -> bool:
@@ -96,12 +99,67 @@ def test_counts_what_is_done(shared: bytes, seed: int) -> None:
     done = mirror(source, target, jobs=1, **wanted)
     assert expected is not None
     assert done is not None
-    assert (expected.removed, expected.directories) == (done.removed, done.directories)
+    for name in ("removed", *_OF_DIRECTORIES):
+        assert getattr(expected, name) == getattr(done, name), name
     sums = [each.files + each.links + each.special + each.skipped for each in (expected, done)]
     assert sums[0] == sums[1]
     if not linked:
         for name in _COUNTS:
             assert getattr(expected, name) == getattr(done, name), name
+
+
+@pytest.mark.parametrize("launcher", [None, TWO], ids=str)
+def test_directories_are_said_as_they_are(place: bytes, launcher: Launcher | None) -> None:
+    """What was made or set is not what was looked at; the last line is that of the run."""
+    source, target, lines = place + b"/a", place + b"/b", place + b"/lines"
+    for side in (source, target):
+        os.makedirs(side + b"/same")
+        os.makedirs(side + b"/other")
+        os.utime(write_file(side + b"/same/file", b"content"), (10**9, 10**9))
+        for name in (b"/same", b"/other", b""):
+            os.utime(side + name, (10**9, 10**9))
+
+    def new() -> None:
+        os.mkdir(source + b"/other/new")
+        os.utime(source + b"/other", (10**9, 10**9))
+
+    scenes: list[tuple[Callable[[], None], str, str, list[str]]] = [
+        (lambda: None, "nothing to do: 1 entry skipped, 3 directories checked", "", []),
+        (
+            new,
+            "1 entry skipped, 3 directories checked; would copy 1 entry (0 files, 1 directory, ",
+            "1 entry skipped, 3 directories checked; copied 1 entry (0 files, 1 directory, ",
+            ["copy other/new"],
+        ),
+        (
+            lambda: os.chmod(source + b"/other", 0o700),
+            "would set attributes of 1 entry: 1 entry skipped, 4 directories checked",
+            "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
+            ["touch other"],
+        ),
+        (
+            lambda: os.utime(source + b"/same", (10**9, 1)),
+            "would set attributes of 1 entry: 1 entry skipped, 4 directories checked",
+            "attributes of 1 entry set: 1 entry skipped, 4 directories checked",
+            ["touch same"],
+        ),
+    ]
+    for change, dry, done, acts in scenes:
+        change()
+        for words, text in (["--dry-run"], dry), ([], done or dry):
+            finished = run_fmirror(launcher, *words, "--json-lines", lines, source, target)
+            assert finished.code == 0, finished.said
+            assert finished.out.decode().startswith(text), finished.out
+            with open(lines, "rb") as stream:
+                told = [json.loads(line) for line in stream]
+            found = [
+                f"{each['action']} {each['path']}" for each in told if each["action"] != "skip"
+            ]
+            assert [each.replace(f"{os.fsdecode(source)}/", "") for each in found] == acts
+    os.rmdir(source + b"/other/new")
+    os.utime(source + b"/other", (10**9, 10**9))
+    finished = run_fmirror(launcher, "--dry-run", "--delete", source, target)
+    assert finished.out.startswith(b"nothing to copy: 1 entry skipped, 3 directories checked")
 
 
 @every_launcher

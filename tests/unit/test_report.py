@@ -83,6 +83,7 @@ def make_report(**changes: object) -> Report:
         special_skipped=0,
         resumed=0,
         resumed_bytes=0,
+        directories_created=2,
         not_kept={},
         elapsed_s=2.0,
         bytes_per_s=1.5 * (1 << 20),
@@ -158,18 +159,45 @@ def test_the_summary_says_what_was_done() -> None:
 
 
 def test_nothing_to_do_is_said() -> None:
-    idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0}
-    assert summary(make_report(**idle, skipped=10)) == (
-        "nothing to do: 10 entries skipped, 2 directories checked in 'b' in 2.00s"
-    )
-    nothing = {"entries": 0, "files": 0, "directories": 0, "links": 0, "bytes": 0}
+    idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
+    for dry in (False, True):
+        assert summary(make_report(**idle, skipped=10, dry_run=dry)) == (
+            "nothing to do: 10 entries skipped, 2 directories checked in 'b' in 2.00s"
+        )
+    nothing = idle | {"entries": 0, "directories": 0}
     assert summary(make_report(**nothing)) == "nothing to do in 2.00s"
-    for changes in ({"failed": 1}, {"exit_code": 4}, {"dry_run": True}):
+    for changes in ({"failed": 1}, {"exit_code": 4}):
         assert "nothing to do" not in summary(make_report(**nothing, **changes))
 
 
+def test_directories_that_were_there_are_not_copied() -> None:
+    """Nor are they in the rate. Of a resumed run an earlier one may have made them."""
+    text = summary(make_report(directories_created=1))
+    assert text == (
+        "1 directory checked; copied 11 entries (9 files, 1 directory, 1 link), 3.0 MiB to 'b' "
+        "in 2.00s: 1.5 MiB/s, 6 entries/s"
+    )
+    idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0}
+    text = summary(make_report(**idle, directories_created=1, skipped=1))
+    assert text.startswith("1 entry skipped, 1 directory checked; copied 1 entry (0 files, ")
+    text = summary(make_report(directories_created=0, resumed=3, resumed_bytes=1024))
+    assert text.startswith("copied 12 entries (9 files, 2 directories, 1 link), ")
+
+
+def test_attributes_that_are_set_are_told() -> None:
+    idle = {"entries": 2, "files": 0, "links": 0, "bytes": 0, "directories_created": 0}
+    for dry, text in (
+        (False, "attributes of 1 entry set"),
+        (True, "would set attributes of 1 entry"),
+    ):
+        told = summary(make_report(**idle, dry_run=dry), touched=1)
+        assert told == f"{text}: 2 directories checked in 'b' in 2.00s"
+        told = summary(make_report(dry_run=dry, skipped=3), touched=1)
+        assert told.startswith(f"3 entries skipped, {text}; ")
+
+
 def test_one_is_not_many() -> None:
-    text = summary(make_report(entries=1, files=1, directories=0, links=0))
+    text = summary(make_report(entries=1, files=1, directories=0, directories_created=0, links=0))
     assert "1 entry (1 file, 0 directories, 0 links)" in text
 
 

@@ -102,6 +102,7 @@ class ApplyVisitor(MirrorVisitor):
             return
         if not opened.path:  # the mark would move its times
             self._mark_changed()
+        opened.own = opened.own._replace(differs=False)
         source, now = opened.own.source, os.fstat(lease.fd)
         moved = now.st_mtime_ns != source.st_mtime_ns
         if step is not None and self._plan.keep.timestamps and moved and not lease.searched:

@@ -82,6 +82,7 @@ class DryMirrorVisitor(DryVisitor):
         sides, context = (source.fd, source.opened.status), require(self._here)
         try:
             different = self._judge.directory(opened.path, sides, target_fd, context)
+            opened.own = _action(lease, different)
             if self._plans:
                 self._plan_directory(opened, source, lease, different)
         except OSError:
@@ -89,6 +90,15 @@ class DryMirrorVisitor(DryVisitor):
                 lease.end()
             raise
         return lease
+
+    def leave(self, opened: Open[None], context: Context[Any]) -> None:
+        """See `Visitor`."""
+        action = opened.own
+        self.counters.directories += 1
+        self.counters.directories_created += action == "copy"
+        self.counters.directories_touched += action == "touch"
+        if self._acting is not None:
+            self._acting.directory(opened.root, opened.path, action)
 
     def _plan_directory(
         self, opened: Open[None], source: Lease, lease: Lease | None, different: int
@@ -246,6 +256,13 @@ class DryMirrorVisitor(DryVisitor):
         self._judge.tell(context)
 
 
+def _action(lease: Lease | None, different: int) -> str:
+    """What would be done of a directory itself."""
+    if lease is None:
+        return "copy"
+    return "touch" if different else ""
+
+
 def _marks(source: os.stat_result, name: bytes, target_fd: int) -> bytes:
     """The marks of an entry that is no directory, on both sides. OSError."""
     return b"%b;%b" % (steps.mark_of(source), steps.replaced(name, target_fd))
@@ -274,6 +291,7 @@ class DryApplyVisitor(DryMirrorVisitor):
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         """See `Visitor`. A directory that only leads to what is planned is not told of."""
         lease = DryVisitor.enter(self, opened, source, holder)
+        opened.own = _action(lease, fields.NOTHING)
         status, target_fd = source.opened.status, None if lease is None else lease.fd
         try:
             with trying(steps.DOING):
@@ -288,6 +306,7 @@ class DryApplyVisitor(DryMirrorVisitor):
                 if step is not None and step.word != steps.WITHIN:
                     sides, context = (source.fd, status), require(self._here)
                     different = self._judge.directory(opened.path, sides, target_fd, context)
+                    opened.own = _action(lease, different)
                     if different and there != step.target:
                         raise Changed(steps.OTHER)
         except OSError:

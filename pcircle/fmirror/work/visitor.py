@@ -207,7 +207,13 @@ class MirrorVisitor(CopyVisitor):
         trusted = holder is None or require(holder.place).since != _MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
             return Directory(status, lease.identity, created)
-        return super()._between(source_fd, status, lease, holder, created=created)
+        own = super()._between(source_fd, status, lease, holder, created=created)
+        if created:
+            return own
+        # What is done in it moves its times, which is no difference.
+        return own._replace(
+            differs=bool(self._keeper.status_differences(status, lease.opened.status))
+        )
 
     def _place(
         self,
@@ -298,17 +304,18 @@ class MirrorVisitor(CopyVisitor):
         own = opened.own
         if not opened.path:  # the mark would move its times
             self._mark_changed()
-        if not (own.created or own.begun or lease.searched) and self._is_right(own, lease):
-            return
+        if not (own.created or lease.searched):
+            is_held = self._is_held(own, lease)
+            opened.own = own._replace(differs=own.differs or not is_held)
+            status = os.fstat(lease.fd)
+            if is_held and not (own.begun or self._keeper.status_differences(own.source, status)):
+                return
         if own.held is not None and self._plan.keep.xattr and not lease.searched:
             drop_attributes(lease.fd, own.held)
         super()._finish_open(opened, lease, missing)
 
-    def _is_right(self, own: Any, lease: Lease) -> bool:
-        """Whether a directory that was there has all that it is to have."""
-        now = os.fstat(lease.fd)
-        if self._keeper.status_differences(own.source, now):
-            return False
+    def _is_held(self, own: Any, lease: Lease) -> bool:
+        """Whether a directory that was there has the attributes that it is to have."""
         wanted = self._plan.keep.held(own.source, own.held)
         if wanted is None:
             return True
@@ -316,6 +323,14 @@ class MirrorVisitor(CopyVisitor):
         if held is None:
             return not (wanted.values or wanted.flags)
         return sorted(held.values) == sorted(wanted.values) and held.flags == wanted.flags
+
+    def _account(self, opened: Open[Part]) -> None:
+        own, counters = opened.own, self._counters
+        counters.directories_created += own.created
+        counters.directories_touched += not own.created and own.differs
+        if self._acting is not None:
+            action = "copy" if own.created else "touch" if own.differs else ""
+            self._acting.directory(opened.root, opened.path, action)
 
     # ---- names -----------------------------------------------------------------
 

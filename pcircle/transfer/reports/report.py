@@ -23,6 +23,7 @@ class Report(ReadReport, frozen=True):
 
     `not_kept` counts entries by what of them could not be kept.
     `special_skipped` are special files, left out without -a, which are not in `skipped`.
+    `directories_created` are those of the `directories` that were not there.
     `resumed` counts the entries, copied or skipped, that an earlier run has
     done; these and their bytes are in the counts, but not in the rates.
     """
@@ -36,6 +37,7 @@ class Report(ReadReport, frozen=True):
     special_skipped: int
     resumed: int
     resumed_bytes: int
+    directories_created: int = 0
     signatures: tuple[Signed, ...] = ()
 
 
@@ -74,28 +76,31 @@ def account(
     return miscounted(text, "\n".join(known)) if text else None
 
 
-def summary(report: Report, target: str | None = None, touched: int = 0) -> str:
-    """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST."""
+def summary(
+    report: Report, target: str | None = None, touched: int = 0, idle: str = "nothing to do"
+) -> str:
+    """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST.
+
+    `touched` entries had their attributes alone set; `idle` is said where nothing else was done.
+    """
     there = report.target if target is None else target
     took = f"in {format_duration(report.elapsed_s)}"
+    checked = report.directories - _made(report)
+    stay = [f"{plural(report.skipped, 'entry', 'entries')} skipped"] if report.skipped else []
+    stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
+    some = plural(touched, "entry", "entries")
+    is_set = f"would set attributes of {some}" if report.dry_run else f"attributes of {some} set"
     if _was_idle(report):
-        idle = (
-            f"attributes of {plural(touched, 'entry', 'entries')} set"
-            if touched
-            else "nothing to do"
-        )
-        done = f"{idle} {took}"
-        if report.skipped:
-            skipped = plural(report.skipped, "entry", "entries")
-            checked = plural(report.directories, "directory", "directories")
-            done = f"{idle}: {skipped} skipped, {checked} checked in '{there}' {took}"
+        done = is_set if touched else idle
+        done = f"{done}: {', '.join(stay)} in '{there}' {took}" if stay else f"{done} {took}"
     else:
+        stay += [is_set] if touched else []
         done = f"{_copied(report)} to '{there}' {took}"
         if not report.dry_run:
-            rate = format_count(round(report.entries_per_s))
+            rate = format_count(round(report.entries_per_s * _share(report)))
             done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
-        if report.skipped:
-            done = f"{plural(report.skipped, 'entry', 'entries')} skipped; {done}"
+        if stay:
+            done = f"{', '.join(stay)}; {done}"
     if report.special_skipped:
         left_out = plural(report.special_skipped, "special file", "special files")
         done = f"{left_out} skipped; {done}"
@@ -110,21 +115,32 @@ def summary(report: Report, target: str | None = None, touched: int = 0) -> str:
 
 def _copied(report: Report) -> str:
     """What was copied, or would be."""
+    made = _made(report)
     kinds = [
         plural(report.files, "file", "files"),
-        plural(report.directories, "directory", "directories"),
+        plural(made, "directory", "directories"),
         plural(report.links, "link", "links"),
     ]
     if report.special:
         kinds.append(plural(report.special, "special file", "special files"))
     verb = "would copy" if report.dry_run else "copied"
-    entries = plural(report.entries, "entry", "entries")
+    entries = plural(report.entries - report.directories + made, "entry", "entries")
     return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
+
+
+def _made(report: Report) -> int:
+    """The directories that were copied: all of a resumed run, of which an earlier one made some."""
+    return report.directories if report.resumed else report.directories_created
+
+
+def _share(report: Report) -> float:
+    """Of the entries those that were copied: a directory that was there counts as one, too."""
+    checked = report.directories - _made(report)
+    return 1 - checked / report.entries if report.entries else 1.0
 
 
 def _was_idle(report: Report) -> bool:
     """Whether all was there already: at most directories were looked at."""
-    if report.dry_run or report.failed or report.exit_code:
+    if report.failed or report.exit_code:
         return False
-    copied = report.files or report.links or report.special
-    return not copied and bool(report.skipped or not report.entries)
+    return not (report.files or report.links or report.special or report.directories_created)

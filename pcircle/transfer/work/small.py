@@ -148,6 +148,7 @@ class SmallDirectories:
         counters.scans_done += 1
         counters.found += files
         counters.directories += 1
+        counters.directories_created += 1
         counters.sized += 1
         counters.add_files(files, size)
 

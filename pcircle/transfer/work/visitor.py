@@ -72,6 +72,7 @@ class Directory(NamedTuple):
     partial: Partial | None = None  # what an earlier run has done of it
     bare: bool = False  # it was made, and hands down no access control list
     due: bool = False  # something else is to be done of it when all that is in it is
+    differs: bool = False  # it was there with another status, of which somebody tells
 
 
 class CopyVisitor(Visitor[Part]):
@@ -498,8 +499,7 @@ class CopyVisitor(Visitor[Part]):
                 self._accounts.fail(*where, "sign directory", why, context, sized=True)
                 return self.lost(opened)
             part = msgspec.structs.replace(signed, counts=part.counts, epoch=part.epoch)
-        if self._acting is not None:
-            self._acting.directory(*where)
+        self._account(opened)
         if self._recorder is None:
             return part
         if self._in_place:
@@ -512,6 +512,12 @@ class CopyVisitor(Visitor[Part]):
         if not has_failed(part):
             self._record(opened, part, part.counts)
         return part
+
+    def _account(self, opened: Open[Part]) -> None:
+        """Count and tell what was done of a directory that is complete."""
+        self._counters.directories_created += opened.own.created
+        if self._acting is not None:
+            self._acting.directory(opened.root, opened.path)
 
     def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
         """One record says it all, unless there are directories below: see `known`."""
