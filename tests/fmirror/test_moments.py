@@ -8,10 +8,12 @@ names and attributes by all threads together, to the last removal and what is re
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -67,6 +69,28 @@ def renamed(*arguments):
     rename(*arguments)
 naming._rename = renamed
 sys.addaudithook(audited)
+"""
+
+# At call number AT of those that rename the process is killed, or the call fails with ERROR.
+_SWAP = """
+import os, sys
+from pcircle.fmirror.work.backup import Backup
+from pcircle.fs import naming
+at, error, rename = int(sys.argv[1]), int(sys.argv[2]), naming._rename
+def renamed(*arguments):
+    global at
+    at -= 1
+    if not at and error:
+        raise OSError(error, os.strerror(error))
+    if not at:
+        os.kill(os.getpid(), 9)
+    rename(*arguments)
+naming._rename = renamed
+backup, fd = Backup(os.path.abspath(b"old")), os.open("b", os.O_RDONLY)
+try:
+    assert backup.swap(b"inner/name", b".fcp-new", fd)
+except OSError as failed:
+    sys.exit(failed.errno)
 """
 _EVENTS = (
     "chmod", "chown", "link", "mkdir", "remove", "removexattr", "rename", "rmdir", "setxattr",
@@ -292,9 +316,41 @@ def test_any_change_of_any_thread(
             if all(stat.S_ISDIR(side[above][0]) for above in _above(name) for side in (old, new)):
                 assert now.get(name) in (old[name], new[name]), (moment, name)
         assert not any("dir" in word for word in words) or had <= everything(place), moment
+        assert _is_what_it_says(place + b"/old", old), moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment
         left = differences(source, target, *["--exclude=.fcp-mark-*"] * bool(error))
         assert left == "", moment  # a mark that can't be removed stays, which is told
+
+
+def _is_what_it_says(backup: bytes, old: dict[bytes, Content]) -> bool:
+    """Whether what a backup has of names that the target had is what these stood for."""
+    kept = held(backup)
+    return all(kept[name] == old[name] for name in kept.keys() & old.keys())
+
+
+@pytest.mark.parametrize("error", [0, errno.EIO], ids=["KILL", "EIO"])
+def test_each_moment_of_a_swap(place: bytes, error: int) -> None:
+    """The name in the backup is nobody's or stands for what was there; that is never lost."""
+    taken, codes = place + b"/b/name", list[int]()
+    while not codes or codes[-1]:
+        for name in os.listdir(place):
+            remove_tree(place + b"/" + name)
+        for path in (taken, place + b"/old"):
+            os.makedirs(path)
+        for path, text in (taken + b"/content", b"old"), (place + b"/b/.fcp-new", b"new"):
+            with open(path, "xb") as stream:
+                stream.write(text)
+        line = [sys.executable, "-c", _SWAP, str(len(codes) + 1), str(error)]
+        codes.append(subprocess.run(line, cwd=place, env=clean_environment()).returncode)
+        kept = place + b"/old/inner/name"
+        assert os.path.isfile(taken) or os.path.isdir(taken), codes
+        assert os.path.isdir(kept) or not os.path.lexists(kept), codes
+        assert b"old" in everything(place), codes
+    assert set(codes[:-1]) == {error or -9}
+    assert len(codes) > 2
+    assert os.listdir(place + b"/old/inner") == [b"name"]
+    assert os.listdir(kept) == [b"content"]
+    assert os.path.isfile(taken)
 
 
 def _files(place: bytes, away: bytes) -> tuple[bytes, bytes]:
@@ -348,6 +404,7 @@ def test_a_backup_on_a_file_system_that_can_do_less(
         for name in old.keys() & new.keys():
             assert now.get(name) in (old[name], new[name]), (moment, name)
         assert had <= everything(mounted.path), moment
+        assert _is_what_it_says(mounted.path + b"/old", old), moment
         texts = {text for kind, text in held(mounted.path).values() if stat.S_ISLNK(kind)}
         assert b"old" in texts, moment
         assert hooked_run(pair, words, log, 10**9) == 0, moment

@@ -5,9 +5,11 @@ link. What has the same path there from an earlier run is kept under another nam
 on behind it.
 
 What is replaced is in the backup before its name is another's, or at that very moment, so that no
-kill loses it: by a hard link; where there is none, what is new goes to the backup and there changes
-places with what is old; and where names can't change places either, by a copy. Alone a directory,
-or a special file, then leaves its name before that is given to what is new.
+kill loses it: by a hard link; where there is none, what is new goes to the backup under a name of
+its own, changes places with what is old, and that gets its name there; and where names can't change
+places either, by a copy. Alone a directory, or a special file, then leaves its name before that is
+given to what is new. So at every moment a name in the backup is nobody's or that of what was there;
+a kill between two of these calls may leave it there as its name with `.fcp-` and more behind it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _NO_LINKS = (errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EN
 _NO_RENAMES = (*NO_SUCH_RENAME, errno.EPERM)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _AT_ONCE = 64 << 20
+_MAX_NAME_BYTES = 240  # and a number behind it
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,13 +77,13 @@ class Backup:
     def swap(self, path: bytes, written: bytes, directory_fd: int) -> bool:
         """Have what is new change places with what has the name, once it is in the backup.
 
-        So one call both gives the name and takes what had it. False, with nothing changed, if that
-        can't be done here. OSError.
+        So one call both gives the name and takes what had it. What is in between has another name
+        in the backup. False, with nothing changed, if that can't be done here. OSError.
         """
         name = os.path.basename(path)
         with trying("back up"), self._above(path) as fd:
             try:
-                there = _to_free(written, directory_fd, name, fd)
+                there = _to_free(written, directory_fd, _between(name, written), fd)
             except OSError as error:
                 if error.errno in _NO_RENAMES:
                     return False
@@ -89,10 +92,17 @@ class Backup:
                 exchange(there, name, fd, directory_fd)
             except FileNotFoundError:  # nobody has the name any more
                 os.rename(there, name, src_dir_fd=fd, dst_dir_fd=directory_fd)
+                return True
             except OSError as error:
                 os.rename(there, written, src_dir_fd=fd, dst_dir_fd=directory_fd)
                 if error.errno in _NO_RENAMES:
                     return False
+                raise
+            try:
+                _to_free(there, fd, name, fd)
+            except OSError:
+                exchange(there, name, fd, directory_fd)
+                os.rename(there, written, src_dir_fd=fd, dst_dir_fd=directory_fd)
                 raise
         return True
 
@@ -205,6 +215,11 @@ def _below(fd: int, name: bytes) -> int:
         with suppress(NotADirectoryError):  # of an earlier run, when it was a file
             return os.open(there, _FLAGS, dir_fd=fd)
     raise AssertionError  # it counts on for ever
+
+
+def _between(name: bytes, written: bytes) -> bytes:
+    """The name of what changes places with what has the name, no longer than one may be."""
+    return (name if len(name) + len(written) <= _MAX_NAME_BYTES else b".fcp-swap") + written
 
 
 def _to_free(written: bytes, source_fd: int, name: bytes, fd: int) -> bytes:
