@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pcircle.fs.sorting import Sorter
+from pcircle.fs.sorting import RUN_BYTES, Sorter
 
+_RUN_BYTES = RUN_BYTES // 4  # both sides' are there at once, beside much else that a rank 0 keeps
 _SLASH, _STAND_IN = b"/", b"\0"
 
 
@@ -26,7 +27,7 @@ class Pairing:
     """Pairs of records of two sides that have the same key, in the order of their paths."""
 
     def __init__(self) -> None:
-        self._sides = Sorter(), Sorter()
+        self._sides = Sorter(_RUN_BYTES), Sorter(_RUN_BYTES)
 
     def add(self, side: int, key: bytes, path: bytes, rest: bytes) -> None:
         """One more record of side 0 or 1. OSError without the space."""

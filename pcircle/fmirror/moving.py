@@ -84,14 +84,15 @@ class _Listener(Observer[tuple[int, int]]):
     def __init__(self, options: MirrorOptions, lines: IO[bytes], paths: IO[bytes]) -> None:
         self._results = Results("fmirror", options.json, lambda text: None)
         self._said = options.itemize and not options.silent
-        self._renamed: list[Renamed] = []
+        self._new, self._old = bytearray(), bytearray()
         self._lines, self._paths = lines, paths
         self.result = 0, 0
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
         for value in values:
             if isinstance(value, Renamed):
-                self._renamed.append(value)
+                self._new += value.new
+                self._old += value.old
                 continue
             self._lines.write(value.text)
             self._paths.write(value.paths)
@@ -100,8 +101,7 @@ class _Listener(Observer[tuple[int, int]]):
 
     def renamed(self) -> Renamed:
         """What would be renamed, in a dry run; once."""
-        some, self._renamed = self._renamed, []
-        return Renamed(ordered(each.new for each in some), ordered(each.old for each in some))
+        return Renamed(ordered(self._new), ordered(self._old))
 
     def conclude(self, outcome: Outcome[tuple[int, int]]) -> int:
         self.result = outcome.result or (0, 0)

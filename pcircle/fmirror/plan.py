@@ -67,7 +67,7 @@ class MirrorPlan(Plan, frozen=True, kw_only=True):
     quiet_ns: tuple[int, int] | None = None
     told_by_inode: tuple[bool, bool] = (False, False)
     itemize: bool = False
-    renamed: bytes = b""
+    renamed: memoryview = memoryview(b"")  # of the message, which has it once
     link_dest: tuple[bytes, ...] = ()
     compare_dest: tuple[bytes, ...] = ()
     copy_dest: tuple[bytes, ...] = ()

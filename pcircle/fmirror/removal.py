@@ -89,7 +89,7 @@ class Deletions(Actions):
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
     """Files that would be `renamed` by now are not there any more, see `Paths`."""
 
-    renamed: bytes = b""
+    renamed: memoryview = memoryview(b"")
 
 
 class Deleter(Remover):

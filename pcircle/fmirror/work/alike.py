@@ -6,7 +6,8 @@ import os
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from io import BytesIO
 from typing import IO, NamedTuple
 
 import msgspec
@@ -52,23 +53,27 @@ def packed(path: bytes) -> bytes:
     return xxhash.xxh3_64_intdigest(path).to_bytes(_BYTES, sys.byteorder)
 
 
-def ordered(some: Iterable[bytes]) -> bytes:
-    """Paths as of `packed`, in order. Millions would take much memory as a list, so parts do."""
+def ordered(some: bytearray) -> bytes:
+    """Paths as of `packed`, in order; `some` is empty then.
+
+    Millions would take much memory as a list, and so do parts of them.
+    """
     parts = [array("Q") for _ in range(_PARTS)]
-    for each in some:
-        for number in memoryview(each).cast("Q"):
+    with memoryview(some).cast("Q") as numbers:
+        for number in numbers:
             parts[number * _PARTS >> 8 * _BYTES].append(number)
-    found = bytearray()
+    some.clear()
+    found = BytesIO()
     for place, part in enumerate(parts):
-        found += array("Q", sorted(part))
+        found.write(array("Q", sorted(part)))
         parts[place] = array("Q")
-    return bytes(found)
+    return found.getvalue()
 
 
 class Paths:
     """Millions of paths, each in eight bytes: for what a dry run says, as one may be another's."""
 
-    def __init__(self, some: bytes) -> None:
+    def __init__(self, some: bytes | memoryview) -> None:
         """`some` are as of `ordered`, and not copied."""
         self._numbers = memoryview(some).cast("Q")
 
