@@ -250,7 +250,7 @@ def _texts() -> list[Path]:
 
 def _plain(text: str) -> str:
     """The text in lower case with single blanks, so that a line's end hides nothing."""
-    text = re.sub(r"^(?:from|import) .*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(?:from|import) .*$", "", text, flags=re.MULTILINE)
     return " ".join(re.sub(r'"\s*\n\s*f?"|\n\s*#', " ", text).lower().split())
 
 
