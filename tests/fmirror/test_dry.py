@@ -303,6 +303,25 @@ def test_attributes_of_a_name_of_several_are_touched(place: bytes) -> None:
     assert told[0] == told[1] == [1, 3, 4, 1, 0]
 
 
+@pytest.mark.parametrize("backup", [[], ["--backup-dir"]], ids=str)
+def test_a_directory_in_a_file_s_place_counts_as_in_a_run(place: bytes, backup: list[str]) -> None:
+    """With a backup it is replaced, and lies there; else it is removed, with what is in it."""
+    source, target, path = place + b"/a", place + b"/b", place + b"/report"
+    os.makedirs(target + b"/name/deep")
+    os.mkdir(target + b"/gone")
+    os.mkdir(source)
+    write_file(source + b"/name", b"a file now")
+    more = [os.fsdecode(b"--backup-dir=%b/old" % place)] if backup else []
+    counted = []
+    for words in (["--dry-run"], []):
+        mirrored(TWO, *words, *more, "--delete", "--json", path, source, target)
+        with open(path, "rb") as stream:
+            report = json.load(stream)
+        counted.append([report[name] for name in ("files", "surplus", "removed")])
+    assert counted[0] == counted[1]
+    assert counted[0][2] == (1 if backup else 3)
+
+
 def test_a_directory_that_cannot_be_read_withholds_all(place: bytes) -> None:
     source, target = pair(place, 7)
     os.makedirs(source + b"/closed")

@@ -65,6 +65,8 @@ class DryMirrorVisitor(DryVisitor):
         self._emptiness = Emptiness(scope_of(mirror)) if mirror.upkeep.prunes else None
         self._finder = Finder(mirror, self._emptiness) if mirror.deleting.wanted else None
         self._plans = mirror.acts.plan
+        # With a backup a directory that is replaced is there by then, and not removed.
+        self._tells_replaced = self._plans or mirror.deleting.backup is None
         self._within: tuple[int, bytes] | None = None  # the directory that was planned last
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
@@ -212,7 +214,8 @@ class DryMirrorVisitor(DryVisitor):
             word = steps.TOUCH if stays else steps.COPY
             here, _, there = marks.partition(b";")
             self._plan_step(root, path, steps.Step(here, there, word))
-        if old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND:
+        replaced = old is not None and stat.S_ISDIR(old.st_mode) and different & fields.KIND
+        if replaced and self._tells_replaced:
             context.note([packed(root, [path])])
 
     def _plan_made(self, where: Where, name: bytes, fds: tuple[int, int]) -> None:
