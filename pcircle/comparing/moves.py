@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pcircle.fs.sorting import RUN_BYTES, Sorter
 
-_RUN_BYTES = RUN_BYTES // 4  # both sides' are there at once, beside much else that a rank 0 keeps
+_RUN_BYTES = RUN_BYTES // 8  # both sides' are there at once, beside much else that a rank 0 keeps
 _SLASH, _STAND_IN = b"/", b"\0"
 
 
