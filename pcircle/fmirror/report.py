@@ -141,7 +141,8 @@ class MirrorConsole(Console):
         touched = self._touched + self._directories_touched
         others = self.removed or self.found.count or len(self.renamed)
         idle = "nothing to copy" if others else "nothing to do"
-        text = summary(report, self.place or self._shown_target(), touched, idle)
+        there = self.place or self._shown_target()
+        text = summary(report, there, touched, idle, resumes=self._resumes)
         removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
         return text + removed if self.removed else text
 

@@ -249,7 +249,11 @@ class Console(base.Console[Done]):
 
     def summary(self, report: Report) -> str:
         """The last line of the run."""
-        return summary(report, self._shown_target())
+        return summary(report, self._shown_target(), resumes=self._resumes)
+
+    @property
+    def _resumes(self) -> bool:
+        return self._kept is not None and self._kept.found.counts is not None
 
     def document(self, report: Report) -> None:
         """Write the result as JSON, if that is wanted."""

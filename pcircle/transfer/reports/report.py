@@ -77,15 +77,22 @@ def account(
 
 
 def summary(
-    report: Report, target: str | None = None, touched: int = 0, idle: str = "nothing to do"
+    report: Report,
+    target: str | None = None,
+    touched: int = 0,
+    idle: str = "nothing to do",
+    *,
+    resumes: bool = False,
 ) -> str:
     """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST.
 
-    `touched` entries had their attributes alone set; `idle` is said where nothing else was done.
+    `touched` entries had their attributes alone set; `idle` is said where nothing else was done. Of
+    a run that `resumes` all directories count as copied: an earlier run may have made them.
     """
+    made = report.directories if resumes or report.resumed else report.directories_created
+    checked = report.directories - made
     there = report.target if target is None else target
     took = f"in {format_duration(report.elapsed_s)}"
-    checked = report.directories - _made(report)
     stay = [f"{plural(report.skipped, 'entry', 'entries')} skipped"] if report.skipped else []
     stay += [f"{plural(checked, 'directory', 'directories')} checked"] if checked else []
     some = plural(touched, "entry", "entries")
@@ -95,9 +102,10 @@ def summary(
         done = f"{done}: {', '.join(stay)} in '{there}' {took}" if stay else f"{done} {took}"
     else:
         stay += [is_set] if touched else []
-        done = f"{_copied(report)} to '{there}' {took}"
+        done = f"{_copied(report, made)} to '{there}' {took}"
         if not report.dry_run:
-            rate = format_count(round(report.entries_per_s * _share(report)))
+            share = 1 - checked / report.entries if report.entries else 1.0
+            rate = format_count(round(report.entries_per_s * share))
             done = f"{done}: {format_rate(report.bytes_per_s)}, {rate} entries/s"
         if stay:
             done = f"{', '.join(stay)}; {done}"
@@ -113,9 +121,8 @@ def summary(
     return done
 
 
-def _copied(report: Report) -> str:
-    """What was copied, or would be."""
-    made = _made(report)
+def _copied(report: Report, made: int) -> str:
+    """What was copied, or would be; of directories so many."""
     kinds = [
         plural(report.files, "file", "files"),
         plural(made, "directory", "directories"),
@@ -126,17 +133,6 @@ def _copied(report: Report) -> str:
     verb = "would copy" if report.dry_run else "copied"
     entries = plural(report.entries - report.directories + made, "entry", "entries")
     return f"{verb} {entries} ({', '.join(kinds)}), {format_size(report.bytes)}"
-
-
-def _made(report: Report) -> int:
-    """The directories that were copied: all of a resumed run, of which an earlier one made some."""
-    return report.directories if report.resumed else report.directories_created
-
-
-def _share(report: Report) -> float:
-    """Of the entries those that were copied: a directory that was there counts as one, too."""
-    checked = report.directories - _made(report)
-    return 1 - checked / report.entries if report.entries else 1.0
 
 
 def _was_idle(report: Report) -> bool:
