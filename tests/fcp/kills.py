@@ -185,6 +185,8 @@ def play_lost(
     if many:
         wanted = rng.randrange(1, jobs)
     with Run(Launcher(jobs=jobs), *PACE, *arguments) as run:
+        while len(run.processes()) < jobs and run.process.poll() is None:
+            time.sleep(0.001)  # on a busy machine all would be killed before there are ranks
         for _ in range(wanted):
             time.sleep(rng.random() * _LONGEST_S)
             others = [pid for pid in run.processes() if pid != run.process.pid]
