@@ -10,6 +10,7 @@ rank held, had half done or had sent need not be known. A tool says whether it c
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -20,7 +21,9 @@ from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.defect import Mishaps
 from pcircle.runtime.limit import TimeLimit
 from pcircle.walk.tasks import WalkTask
-from pcircle.workers.starting import are_alive
+
+_LAST_THREADS_S = 10.0  # for threads that have nothing left to do, on a busy machine
+_STEP_S = 0.002
 
 
 class Console(Protocol):
@@ -153,7 +156,7 @@ def outlive(program: Outlived, ranks: int) -> int:
                 late = code == RankLost.exit_code and job.code is not None
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
-            if are_alive() or _has_threads():
+            if not _is_alone():
                 program.complain("a thread of a worker is stuck: run it again")
                 return code
             job.close()
@@ -163,6 +166,14 @@ def outlive(program: Outlived, ranks: int) -> int:
 
 def may_outlive() -> bool:
     """Whether this process can start ranks more than once: as forks, as it has one thread."""
+    return not _has_threads()
+
+
+def _is_alone() -> bool:
+    """Whether the last run's threads have ended: nobody joins the helpers of workers."""
+    until_s = time.monotonic() + _LAST_THREADS_S
+    while _has_threads() and time.monotonic() < until_s:
+        time.sleep(_STEP_S)
     return not _has_threads()
 
 
