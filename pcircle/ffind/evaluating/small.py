@@ -113,7 +113,7 @@ class SmallDirectories(Evaluator):
     def _together(self, above: Open[int], names: Sequence[bytes], directory_fd: int) -> list[bytes]:
         """As of `bare`, where all is done by columns, which are those of many directories."""
         rest: list[bytes] = []
-        # As find does it: what is told of a directory is how it was before it was read.
+        # As find does it: it tells how a directory was before it was read.
         before = self.task.stats.look_at if self._enters else None
         if before is None:
             self._on(os.fstat(directory_fd).st_dev)
