@@ -117,7 +117,7 @@ class ListVisitor(EntryVisitor):
         """See `Visitor`: of a few files."""
         rest: list[bytes] = []
         shown = self._shown(above).rstrip(b"/") + b"/"
-        counters, fields = self.counters, self._fields
+        fields = self._fields
         while names:
             with Together(directory_fd, names, _FEW, CAPACITY if self._is_alike else 1) as some:
                 names, rest = list(some.later), rest + some.rest
@@ -134,13 +134,8 @@ class ListVisitor(EntryVisitor):
                 count += len(lines)
                 place = place_in(above.ancestors, self._keys.of_directory(name, None))
                 self._keep(record(place, DIRECTORY, fields.text(lines, widths)))
-            done = len(some.names)
-            counters.found += count
-            counters.files += count
-            counters.sized += count + done
-            counters.scans_done += done
-            counters.directories += done
-            counters.weight += above.weight * done
+            self.counters.files += count
+            self.counters.done_at_once(len(some.names), count, above.weight)
         return rest
 
     def _of_files(self, some: Together, shown: bytes) -> list[tuple[list[bytes], int]] | None:

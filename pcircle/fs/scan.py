@@ -329,7 +329,7 @@ class Together:
                 before(fd, len(self.fds))
             files = files_of(few(fd, most))
         except OSError:
-            pass
+            pass  # who walks it will say what is wrong
         finally:
             if files is None:
                 os.close(fd)

@@ -106,7 +106,7 @@ class Reader(Accounts):
                 try:  # noqa: SIM105 - as `close_read`; a call for each file takes too long
                     close(fd)
                 except OSError:
-                    pass
+                    pass  # nothing was written, and it is closed nonetheless
             now = now_s()
             if now > look_s:
                 added = tried - len(others)

@@ -71,6 +71,17 @@ class Measured:
         """What was done so far, in names; so many bytes count as one."""
         return Work(self.completed + self.scans_done, self.bytes_done / _AS_ONE_BYTES)
 
+    def done_at_once(self: Sized, directories: int, files: int, weight: float) -> None:
+        """Count directories, each of this weight, that were done with all that is in them.
+
+        That is so many files, of which the caller counts how they came to an end.
+        """
+        self.found += files
+        self.sized += files + directories
+        self.scans_done += directories
+        self.directories += directories
+        self.weight += weight * directories
+
     @classmethod
     def figures(cls, counts: tuple[int, ...]) -> dict[str, int]:
         """What a summary of many ranks tells of one with these counts."""

@@ -61,13 +61,8 @@ class SmallDirectories(Evaluator):
 
     def _bare_done(self, above: Open[int], directories: int, files: int) -> None:
         """Count what was done by `bare`."""
-        counters = self.counters
-        counters.found += files
-        counters.files += files
-        counters.scans_done += directories
-        counters.directories += directories
-        counters.sized += directories + files
-        counters.weight += above.weight * directories
+        self.counters.files += files
+        self.counters.done_at_once(directories, files, above.weight)
 
     def _bare_names(
         self, above: Open[int], names: list[bytes], directory_fd: int, plan: Compiled

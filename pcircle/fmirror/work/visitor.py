@@ -145,13 +145,8 @@ class MirrorVisitor(CopyVisitor):
         if leases is None or leases[1] is None or place.made or place.since == _MOVED:
             return names
         rest, files = self._quick.directories(names, (directory_fd, leases[1].fd))
-        counters, done = self._counters, len(names) - len(rest)
-        counters.found += files
-        counters.skipped += files
-        counters.sized += files + done
-        counters.scans_done += done
-        counters.directories += done
-        counters.weight += above.weight * done
+        self._counters.skipped += files
+        self._counters.done_at_once(len(names) - len(rest), files, above.weight)
         return rest
 
     def enter(self, opened: Open[Part], source: Lease, holder: Open[Part] | None) -> Lease | None:
