@@ -311,7 +311,7 @@ class Engine(Generic[I, R]):
             if self.passive:
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
-            if self.passive and self.telling.settled:
+            if self._is_settled:
                 due_s = earlier(due_s, self.drain.wakeup_s())
             if self._give_up_s is not None and self.rank == 0:
                 due_s = earlier(due_s, self._drain_until_s())
@@ -330,6 +330,11 @@ class Engine(Generic[I, R]):
     def passive(self) -> bool:
         """Nothing to do or awaited: only a basic message could make this rank send one."""
         return self._idle and not self.epochs.awaited and not self.sharing.bundles.is_owing
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether nothing is awaited of other ranks: what this one began has come to its end."""
+        return self.passive and self.telling.settled and self.sharing.thief.asked is None
 
     @property
     def _is_dry(self) -> bool:
@@ -468,7 +473,7 @@ class Engine(Generic[I, R]):
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
-            self._send_all(self.drain.advance(self.passive and self.telling.settled, now_s))
+            self._send_all(self.drain.advance(self._is_settled, now_s))
             overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
             drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
             if self.rank == 0 and (self.lost or overdue or drained):

@@ -47,7 +47,9 @@ refusals, who waits. None may be left, because the next job of the same ranks
 would get it. One wave of the same counters is enough for that. From when it
 drains a rank sends no counted message but answers, and notices to rank 0, which
 rank 0 answers; each message has one answer at most, sent in the same turn; and
-a rank reports when it drains, is passive and has heard the answers to its notices.
+a rank reports when it drains, is passive and has heard the answers to its notices. It
+waits for the answer to its request, too, so that the first wave is seldom in vain; the argument
+needs no more than that nothing is begun.
 
   Take a chain: a message, its answer, the answer to that, and so on. An answer
   is on the same side of its sender's report as the message that it answers. So

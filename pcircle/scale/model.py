@@ -150,8 +150,10 @@ class Simulation(Working):
 
     # ---- what the waves ask --------------------------------------------------------------------
 
-    def _is_passive(self, number: int) -> bool:
+    def _is_passive(self, number: int, kind: int) -> bool:
         rank = self.ranks[number]
+        if kind == DRAIN and rank.asking:
+            return False
         return rank.current == NONE and not rank.owing
 
     def _counted(self, number: int, kind: int) -> tuple[int, int]:
@@ -315,6 +317,7 @@ class Simulation(Working):
             rank.tries -= 1
         if rank.current == NONE:
             self._seek(rank, at_s)
+            self.waves.passive(rank.number, at_s)
 
     def _has_local(self, number: int) -> bool:
         per_node = self.machine.ranks_per_node

@@ -39,7 +39,7 @@ class Waves:
 
     `send` has a source, a destination, a kind, a body (None: down, else sums)
     and when it leaves; `wake` asks for a call of `passive` for rank 0 later.
-    `is_passive` and `counted` (by kind) tell of each rank.
+    `is_passive` and `counted` tell of each rank, by kind.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Waves:
         arity: int,
         send: Callable[[int, int, int, Sums | None, float], None],
         wake: Callable[[float], None],
-        is_passive: Callable[[int], bool],
+        is_passive: Callable[[int, int], bool],
         counted: Callable[[int, int], Sums],
     ) -> None:
         self.phases = [WORKING] * size
@@ -69,7 +69,7 @@ class Waves:
             return
         kind = DRAIN if phase else QUIESCE
         wave = self._waves[kind]
-        if not rank and not wave.is_open[0] and at_s >= wave.due_s and self._is_passive(0):
+        if not rank and not wave.is_open[0] and at_s >= wave.due_s and self._is_passive(0, kind):
             self._open(0, kind, at_s)
         self._report(rank, kind, at_s)
 
@@ -113,7 +113,7 @@ class Waves:
     def _report(self, rank: int, kind: int, at_s: float) -> None:
         """Report if all below have, and the rank itself is passive."""
         wave = self._waves[kind]
-        if not wave.is_open[rank] or wave.awaited[rank] or not self._is_passive(rank):
+        if not wave.is_open[rank] or wave.awaited[rank] or not self._is_passive(rank, kind):
             return
         wave.is_open[rank] = False
         sent, got = self._counted(rank, kind)

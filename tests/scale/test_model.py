@@ -141,7 +141,7 @@ class Waiting:
             arity,
             self.send,
             self.alarms.append,
-            self.passive.__getitem__,
+            lambda rank, kind: self.passive[rank],
             lambda rank, kind: self.sums[rank],
         )
 

@@ -21,9 +21,9 @@ from pcircle.circle.messages import (
     Down,
     Message,
     Parcel,
-    Refuse,
     Returns,
     Up,
+    Wait,
     Work,
 )
 from pcircle.circle.notices import Flow
@@ -185,16 +185,16 @@ class WithForgottenChild(Engine[Any, Any]):
         return type(bundles).give(bundles, parcels, **named)
 
 
-class WithUncountedRefusals(Engine[Any, Any]):
-    """The drain at the end does not wait for refusals."""
+class WithUncountedWaits(Engine[Any, Any]):
+    """The drain at the end does not wait for those who say that they wait."""
 
     def _send(self, dest: int, message: Message) -> None:
         super()._send(dest, message)
-        if isinstance(message, Refuse):
+        if isinstance(message, Wait):
             self.drain.counted = self.drain.counted + Counted(-1, 0)
 
     def receive(self, source: int, message: Message, now_s: float) -> None:
-        if isinstance(message, Refuse):
+        if isinstance(message, Wait):
             self.drain.counted = self.drain.counted + Counted(0, -1)
         super().receive(source, message, now_s)
 
@@ -280,12 +280,21 @@ class WithHastyDrain(Engine[Any, Any]):
 class WithHastyAccounts(Engine[Any, Any]):
     """Accounts are given although rank 0 has not heard yet what else there was to tell."""
 
-    def _advance(self, now_s: float) -> None:
-        flow = self.telling
-        if self.phase == GATHERING:
-            self.telling = HastyFlow(self.outbox, self.rank, self.size)
-        super()._advance(now_s)
-        self.telling = flow
+    def __init__(self, *arguments: Any, **choices: Any) -> None:
+        super().__init__(*arguments, **choices)
+        self.telling = FlowHastyAtLast(self)
+
+
+class FlowHastyAtLast(Flow):
+    """Says that all is told as soon as its engine's accounts are gathered."""
+
+    def __init__(self, engine: Engine[Any, Any]) -> None:
+        super().__init__(engine.outbox, engine.rank, engine.size)
+        self._engine = engine
+
+    @property
+    def settled(self) -> bool:
+        return self._engine.phase == GATHERING or super().settled
 
 
 class WithOneSidedDrain(Engine[Any, Any]):

@@ -65,7 +65,7 @@ def first_loss(engine_type: EngineType, defect: dict[str, bool]) -> Violation | 
         (mutants.RingWithoutCounts, {"structured": False, "termination": "ring"}),
         (mutants.RingWithoutBlackening, {"structured": False, "termination": "ring"}),
         (mutants.WithForgottenChild, {"structured": True}),
-        (mutants.WithUncountedRefusals, {}),
+        (mutants.WithUncountedWaits, {}),
         (mutants.WithOneSidedDrain, {}),
         (mutants.WithBusyDrain, {}),
     ],
