@@ -30,8 +30,7 @@ _UNREAD = ("open directory", "read directory", "reach")
 class MirrorReport(Report, frozen=True, kw_only=True):
     """A mirror's result.
 
-    `touched` are those of the `skipped` whose attributes alone were brought up to date,
-    `directories_touched` those of the `directories`; `linked` are
+    `touched` are those of the `skipped` whose attributes alone were brought up to date, `linked`
     those that were linked to an entry of `--link-dest`, `nearby` those of the `files` whose content
     a tree of `--copy-dest` or `--reflink-dest` gave, `surplus`
     the paths that only the target had, `removed` the entries that went (or were moved to the
@@ -42,7 +41,6 @@ class MirrorReport(Report, frozen=True, kw_only=True):
     """
 
     touched: int
-    directories_touched: int = 0
     linked: int = 0
     nearby: int = 0
     moved: int = 0
@@ -85,9 +83,7 @@ class MirrorConsole(Console):
         self._moved = 0, 0
         self.candidates = Candidates()
         self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
-        self.entries = self.removed = self._touched = self._directories_touched = self._linked = (
-            self._nearby
-        ) = 0
+        self.entries = self.removed = self._touched = self._linked = self._nearby = 0
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -121,7 +117,7 @@ class MirrorConsole(Console):
         total = Counters.total(outcome.counts)
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
-        self.removed, self._directories_touched = total.removed, total.directories_touched
+        self.removed = total.removed
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
@@ -130,7 +126,6 @@ class MirrorConsole(Console):
         return MirrorReport(
             **fields,
             touched=self._touched,
-            directories_touched=self._directories_touched,
             linked=self._linked,
             nearby=self._nearby,
             surplus=self.found.count,
@@ -138,11 +133,10 @@ class MirrorConsole(Console):
 
     def summary(self, report: Report) -> str:
         """See `Console`: to set attributes alone is something to do, too."""
-        touched = self._touched + self._directories_touched
         others = self.removed or self.found.count or len(self.renamed)
         idle = "nothing to copy" if others else "nothing to do"
         there = self.place or self._shown_target()
-        text = summary(report, there, touched, idle, resumes=self._resumes)
+        text = summary(report, there, self._touched, idle, resumes=self._resumes)
         removed = f"; {plural(self.removed, 'entry', 'entries')} removed"
         return text + removed if self.removed else text
 

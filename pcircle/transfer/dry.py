@@ -10,8 +10,10 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from pcircle.circle import Sums
+from pcircle.copying import target
 from pcircle.copying.collisions import Collision
 from pcircle.copying.existing import Existing, file_stays, is_same_special
+from pcircle.copying.extras import Extras
 from pcircle.copying.precision import Precision
 from pcircle.fs.directories import HOLDER, Directories, Lease, join_path
 from pcircle.fs.lists import Lists
@@ -25,6 +27,7 @@ from pcircle.transfer.counters import Counters
 from pcircle.transfer.foretold import Foretold
 from pcircle.transfer.items import Done, Item, Notice, Remark, Singles
 from pcircle.transfer.plan import DIRECTORY, LINK, SPECIAL, Plan, open_sides, scope_of
+from pcircle.transfer.work.directory import Differing
 from pcircle.transfer.work.follow import below, refuse_cycle
 from pcircle.transfer.work.seeds import seed_listed
 from pcircle.transfer.worker.limits import ItemLimits, limits_of
@@ -141,6 +144,8 @@ class DryVisitor(Visitor[None]):
         self._skipper = Skipper(plan, counters)
         self._plan = plan
         self._precision = Precision(None)
+        self._extras = Extras(plan.keep, counters, target.Names(plan, 0))
+        self._differing = Differing(plan.keep, self._extras)
         self._sources = sources
         self._targets = targets
         self._foretold = Foretold(plan, sources, targets)
@@ -165,16 +170,24 @@ class DryVisitor(Visitor[None]):
         if not opened.path:
             self._foretold.check_root(opened.root)
         lease = self._target_of(*where)
-        opened.own = lease is None
         if lease is None:
+            opened.own = "copy"
             self._say(*where, "would be created", require(self._here))
             return None
         try:
             self._foretold.check_directory(*where)
+            opened.own = "touch" if self._differs(source, lease) else ""
         except OSError:
             lease.end()
             raise
+        if opened.own:
+            self._say(*where, "would have its attributes set", require(self._here))
         return lease
+
+    def _differs(self, source: Lease, lease: Lease) -> bool:
+        """Whether a directory that is there would get other attributes than it has. OSError."""
+        held = self._extras.of_directory(source.fd, alone=True) if self._extras.any else None
+        return self._differing.of(source.opened.status, held, lease)
 
     def _target_of(self, root: int, path: bytes) -> Lease | None:
         """The copy of a directory, None if there is none. OSError."""
@@ -220,10 +233,16 @@ class DryVisitor(Visitor[None]):
 
     def leave(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
+        action = opened.own
         self.counters.directories += 1
-        self.counters.directories_created += bool(opened.own)
+        self.counters.directories_created += action == "copy"
+        self.counters.directories_touched += action == "touch"
         if self._acting is not None:
-            self._acting.directory(opened.root, opened.path)
+            self._acting.directory(opened.root, opened.path, self._told(action))
+
+    def _told(self, action: str) -> str:
+        """The action that it has in `--json-lines`."""
+        return "copy"
 
     def failed(self, opened: Open[None], error: OSError, context: Context[Any]) -> None:
         """See `Visitor`."""

@@ -26,8 +26,8 @@ OLD_NS, NEW_NS = 10**18, 10**18 + 5 * 10**9
 _ALL: dict[str, Any] = dict.fromkeys(Keep.__struct_fields__, True)
 ALL = Keep(**{**_ALL, "given": None})
 COUNTS = (
-    "files", "directories", "directories_created", "links", "special", "skipped", "failed",
-    "exit_code",
+    "files", "directories", "directories_created", "directories_touched", "links", "special",
+    "skipped", "failed", "exit_code",
 )  # fmt: skip
 
 Node = Any

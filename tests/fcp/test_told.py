@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ import pytest
 from pcircle.units import format_size
 from tests.conftest import ROOT
 from tests.fcp.interrupts import interrupt
-from tests.fcp.judge import CONTENT, differences
-from tests.fcp.running import ONE, TWO, Run, clean_environment, copy, document, run_fcp
+from tests.fcp.judge import CONTENT, differences, snapshot
+from tests.fcp.running import ONE, TWO, Launcher, Run, clean_environment, copy, document, run_fcp
 from tests.fcp.trees import build_failing, build_flat_tree, make_directory, write_file
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
@@ -149,6 +150,45 @@ def test_nothing_to_do_is_said(source: bytes, place: bytes) -> None:
     assert last_line(finished.out).startswith(
         "1 entry skipped, 1 directory checked; copied 1 entry (1 file, 0 "
     )
+
+
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+@pytest.mark.parametrize("options", [["-p", "-u"], ["-p", "-n"], ["-a", "--skip-same"]], ids=str)
+def test_directories_whose_attributes_are_set_are_told(
+    launcher: Launcher, options: list[str], place: bytes
+) -> None:
+    """Nothing else is done: a second copy, of which the files are as they were."""
+    source, target = make_directory(place, b"source"), place + b"/copy"
+    for name in (b"mode", b"time", b"same"):
+        write_file(make_directory(source, name) + b"/file", b"content")
+    copy(launcher, *options, "-T", source, target)
+
+    def run(*words: str | bytes) -> tuple[str, int, int]:
+        finished = copy(
+            launcher, *words, *options, "--json", place + b"/report", "-T", source, target
+        )
+        report = document(place + b"/report")
+        assert (report["directories"], report["directories_created"]) == (4, 0)
+        text = last_line(finished.out).partition(" in '")[0]
+        return text, report["directories_touched"], report["skipped"]
+
+    stay = "3 entries skipped, 4 directories checked"
+    assert run() == (f"nothing to do: {stay}", 0, 3)
+    changes: list[Callable[[], None]] = [
+        lambda: os.chmod(source + b"/mode", 0o700),
+        lambda: os.utime(source + b"/time", ns=(1, 1)),
+        lambda: os.utime(source, ns=(2, 2)),
+    ]
+    if "-a" in options:
+        changes.append(lambda: os.setxattr(source + b"/same", b"user.x", b"value"))
+    for change in changes:
+        change()
+        before = snapshot(target)
+        assert run("--dry-run") == (f"would set attributes of 1 entry: {stay}", 1, 3)
+        assert snapshot(target) == before
+        assert run() == (f"attributes of 1 entry set: {stay}", 1, 3)
+        assert run("--dry-run") == run() == (f"nothing to do: {stay}", 0, 3)
+    assert differences(source, target) == []
 
 
 # ---- failures ----------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pcircle.comparing import fields
-from pcircle.copying.extras import Extras
 from pcircle.copying.settings import SOURCE_FLAGS
-from pcircle.copying.target import Names
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.alike import Paths
@@ -56,7 +54,7 @@ class DryMirrorVisitor(DryVisitor):
     ) -> None:
         super().__init__(plan, counters, sources, targets, limits, acting)
         mirror = require_type(MirrorPlan, plan)
-        self._keeping = Keeping(mirror, counters, Extras(plan.keep, counters, Names(plan, 0)))
+        self._keeping = Keeping(mirror, counters, self._extras)
         self._judge = Judge(mirror, self._keeping)
         self._existing = mirror.upkeep.existing
         self._has_near = bool(mirror.copy_dest or mirror.reflink_dest)
@@ -93,14 +91,11 @@ class DryMirrorVisitor(DryVisitor):
             raise
         return lease
 
-    def leave(self, opened: Open[None], context: Context[Any]) -> None:
-        """See `Visitor`."""
-        action = opened.own
-        self.counters.directories += 1
-        self.counters.directories_created += action == "copy"
-        self.counters.directories_touched += action == "touch"
-        if self._acting is not None:
-            self._acting.directory(opened.root, opened.path, action)
+    def _differs(self, source: Lease, lease: Lease) -> bool:
+        return False  # it is judged in another way
+
+    def _told(self, action: str) -> str:
+        return action
 
     def _plan_directory(
         self, opened: Open[None], source: Lease, lease: Lease | None, different: int

@@ -33,9 +33,10 @@ from pcircle.guards import require, require_type
 from pcircle.runtime import Context
 from pcircle.transfer.items import Item, Part
 from pcircle.transfer.plan import scope_of
+from pcircle.transfer.work.directory import Directory
 from pcircle.transfer.work.entries import BATCH_S, Entries
 from pcircle.transfer.work.task import threads_of
-from pcircle.transfer.work.visitor import CopyVisitor, Directory
+from pcircle.transfer.work.visitor import CopyVisitor
 from pcircle.transfer.worker.worker import Worker
 from pcircle.walk.emptiness import Emptiness
 from pcircle.walk.items import Place, handed_back
@@ -202,13 +203,11 @@ class MirrorVisitor(CopyVisitor):
         trusted = holder is None or require(holder.place).since != _MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
             return Directory(status, lease.identity, created)
-        own = super()._between(source_fd, status, lease, holder, created=created)
-        if created:
-            return own
+        return super()._between(source_fd, status, lease, holder, created=created)
+
+    def _differs(self, own: Directory, lease: Lease) -> bool:
         # What is done in it moves its times, which is no difference.
-        return own._replace(
-            differs=bool(self._keeper.status_differences(status, lease.opened.status))
-        )
+        return bool(self._keeper.status_differences(own.source, lease.opened.status))
 
     def _place(
         self,
@@ -319,13 +318,8 @@ class MirrorVisitor(CopyVisitor):
             return not (wanted.values or wanted.flags)
         return sorted(held.values) == sorted(wanted.values) and held.flags == wanted.flags
 
-    def _account(self, opened: Open[Part]) -> None:
-        own, counters = opened.own, self._counters
-        counters.directories_created += own.created
-        counters.directories_touched += not own.created and own.differs
-        if self._acting is not None:
-            action = "copy" if own.created else "touch" if own.differs else ""
-            self._acting.directory(opened.root, opened.path, action)
+    def _action(self, own: Directory) -> str:
+        return "copy" if own.created else "touch" if own.differs else ""
 
     # ---- names -----------------------------------------------------------------
 

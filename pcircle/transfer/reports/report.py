@@ -23,7 +23,8 @@ class Report(ReadReport, frozen=True):
 
     `not_kept` counts entries by what of them could not be kept.
     `special_skipped` are special files, left out without -a, which are not in `skipped`.
-    `directories_created` are those of the `directories` that were not there.
+    `directories_created` are those of the `directories` that were not there, `directories_touched`
+    those that were and whose attributes alone were brought up to date.
     `resumed` counts the entries, copied or skipped, that an earlier run has
     done; these and their bytes are in the counts, but not in the rates.
     """
@@ -38,6 +39,7 @@ class Report(ReadReport, frozen=True):
     resumed: int
     resumed_bytes: int
     directories_created: int = 0
+    directories_touched: int = 0
     signatures: tuple[Signed, ...] = ()
 
 
@@ -86,10 +88,13 @@ def summary(
 ) -> str:
     """The last line of a run: entries, bytes, where to, time, rates; `target` None is DST.
 
-    `touched` entries had their attributes alone set; `idle` is said where nothing else was done. Of
-    a run that `resumes` all directories count as copied: an earlier run may have made them.
+    `touched` other entries than directories had their attributes alone set; `idle` is said where
+    nothing else was done. Of a run that `resumes` all directories count as copied: an earlier run
+    may have made them.
     """
-    made = report.directories if resumes or report.resumed else report.directories_created
+    resumes = resumes or report.resumed > 0
+    made = report.directories if resumes else report.directories_created
+    touched += 0 if resumes else report.directories_touched
     checked = report.directories - made
     there = report.target if target is None else target
     took = f"in {format_duration(report.elapsed_s)}"

@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from typing import Any
 
 from pcircle.fs.directories import Directories, Lease, at_and_above
 from pcircle.fs.trouble import LOOP, Trouble
 from pcircle.walk.items import Place
+from pcircle.walk.opened import Open
 
 _ONE = struct.Struct("<QQ")
 
@@ -24,6 +26,11 @@ _ONE = struct.Struct("<QQ")
 def below(ancestors: bytes, place: Place) -> bytes:
     """The ancestors of what lies in a directory that has these."""
     return ancestors + _ONE.pack(*place.source)
+
+
+def ancestors_of(opened: Open[Any], holder: Open[Any] | None) -> bytes:
+    """The identities of the directories on the path to one."""
+    return b"" if holder is None else holder.ancestors
 
 
 def refuse_cycle(

@@ -12,13 +12,12 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
 from pcircle.checkpoint.journal import Counts, Subtree
 from pcircle.checkpoint.resumed import (
-    Partial,
     Standing,
     remaining,
     still,
@@ -31,7 +30,7 @@ from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import LOOP, Changed, Trouble, had_tried, tried, trying
-from pcircle.fs.xattrs import FORBIDDING, Held, read_flags
+from pcircle.fs.xattrs import FORBIDDING, read_flags
 from pcircle.guards import require
 from pcircle.runtime import Context
 from pcircle.tool.failures import tell_recalls
@@ -42,8 +41,9 @@ from pcircle.transfer.items import (
     Skipped,
     floor_of,
 )
+from pcircle.transfer.work.directory import Differing, Directory
 from pcircle.transfer.work.entries import Entries
-from pcircle.transfer.work.follow import below, refuse_cycle
+from pcircle.transfer.work.follow import ancestors_of, below, refuse_cycle
 from pcircle.transfer.work.small import (
     Begun,
     is_to_be_opened,
@@ -59,22 +59,6 @@ from pcircle.walk.visitor import Names, Visitor, Where
 from pcircle.walk.walker import device
 
 
-class Directory(NamedTuple):
-    """A directory between its being made and its completion."""
-
-    source: os.stat_result
-    identity: tuple[int, int]
-    created: bool
-    held: Held | None = None
-    begun: bool = False  # by an earlier run: something in it that was not finished
-    finished_ns: int = 0  # when an earlier run changed it last, which has done it
-    layout: bytes | None = None  # that it hands down
-    partial: Partial | None = None  # what an earlier run has done of it
-    bare: bool = False  # it was made, and hands down no access control list
-    due: bool = False  # something else is to be done of it when all that is in it is
-    differs: bool = False  # it was there with another status, of which somebody tells
-
-
 class CopyVisitor(Visitor[Part]):
     """One worker thread's."""
 
@@ -86,6 +70,7 @@ class CopyVisitor(Visitor[Part]):
         self._directory = worker.copier
         self._copier = worker.copier.copier
         self._extras = worker.extras
+        self._differing = Differing(worker.plan.keep, worker.extras)
         self._limits = worker.limits
         self._counters = worker.counters
         self._accounts = worker.accounts
@@ -271,6 +256,7 @@ class CopyVisitor(Visitor[Part]):
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
+                own = own._replace(differs=self._differs(own, target_side))
             opened.own = own
             opened.place = self._place(opened, source, target_side, holder, made=created)
             if opened.place.epoch > self._floor:
@@ -323,6 +309,10 @@ class CopyVisitor(Visitor[Part]):
             raise
         bare = created and not inherited
         return Directory(status, lease.identity, created, held, layout=layout, bare=bare)
+
+    def _differs(self, own: Directory, lease: Lease) -> bool:
+        """Whether a directory that was there gets other attributes than it has."""
+        return self._differing.of(own.source, own.held, lease)
 
     def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
         """Make a root's copy; False if something with its name was there."""
@@ -515,9 +505,15 @@ class CopyVisitor(Visitor[Part]):
 
     def _account(self, opened: Open[Part]) -> None:
         """Count and tell what was done of a directory that is complete."""
-        self._counters.directories_created += opened.own.created
+        own, counters = opened.own, self._counters
+        counters.directories_created += own.created
+        counters.directories_touched += own.differs and not own.created
         if self._acting is not None:
-            self._acting.directory(opened.root, opened.path)
+            self._acting.directory(opened.root, opened.path, self._action(own))
+
+    def _action(self, own: Directory) -> str:
+        """The action that a complete directory has in `--json-lines`."""
+        return "copy"
 
     def _record(self, opened: Open[Part], part: Part, counts: Counts) -> None:
         """One record says it all, unless there are directories below: see `known`."""
@@ -593,8 +589,3 @@ class CopyVisitor(Visitor[Part]):
         if not opened.path and opened.own.created:
             with self._sides.targets.lease(opened.root, HOLDER) as holder:
                 self._sides.sync_holder(HOLDER, holder)
-
-
-def ancestors_of(opened: Open[Part], holder: Open[Part] | None) -> bytes:
-    """The identities of the directories on the path to one."""
-    return b"" if holder is None else holder.ancestors

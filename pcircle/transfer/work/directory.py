@@ -1,0 +1,87 @@
+"""A directory of the target while what is in it is copied; and whether one that was there differs.
+
+What a copy keeps it gives to each directory in the end. Whether that changes anything of one that
+was there is found out for the counts alone, in the same way by a run and by a dry run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from pcircle.checkpoint.resumed import Partial
+from pcircle.copying.extras import Extras
+from pcircle.copying.precision import Precision
+from pcircle.fs.directories import Lease
+from pcircle.fs.metadata import Keep
+from pcircle.fs.xattrs import ACL, Held, kind_of
+from pcircle.guards import require
+
+_ID_BITS = stat.S_ISUID | stat.S_ISGID
+
+
+class Directory(NamedTuple):
+    """A directory between its being made and its completion."""
+
+    source: os.stat_result
+    identity: tuple[int, int]
+    created: bool
+    held: Held | None = None
+    begun: bool = False  # by an earlier run: something in it that was not finished
+    finished_ns: int = 0  # when an earlier run changed it last, which has done it
+    layout: bytes | None = None  # that it hands down
+    partial: Partial | None = None  # what an earlier run has done of it
+    bare: bool = False  # it was made, and hands down no access control list
+    due: bool = False  # something else is to be done of it when all that is in it is
+    differs: bool = False  # it was there with other attributes
+
+
+class Differing:
+    """One thread's. What this user can't set is no difference."""
+
+    def __init__(self, keep: Keep, extras: Extras) -> None:
+        self._keep = keep
+        self._extras = extras
+        self._precision = Precision(None)
+        self._groups = None if not os.geteuid() else {os.getegid(), *os.getgroups()}
+
+    def of(self, source: os.stat_result, held: Held | None, lease: Lease) -> bool:
+        """Whether a copy gets other attributes than it has; it is open, and as it was."""
+        if self._of_status(source, lease.opened.status):
+            return True
+        if held is None or lease.searched:  # what is open for its path alone can't be asked
+            return False
+        try:
+            return self._of_extras(source, held, lease.fd)
+        except OSError:
+            return True  # they are set, and that may fail as well, or not
+
+    def _of_status(self, source: os.stat_result, old: os.stat_result) -> bool:
+        """Whether a copy with this status gets another owner, mode or time."""
+        keep, source = self._keep, self._keep.status(source)
+        mode = source.st_mode
+        if keep.ownership:
+            any_user = self._groups is None
+            this_group = self._groups is None or source.st_gid in self._groups
+            user, group = source.st_uid != old.st_uid, source.st_gid != old.st_gid
+            if (user and any_user) or (group and this_group):
+                return True
+            if user or group:  # it stays somebody else's, who must not get these
+                mode &= ~_ID_BITS
+        if keep.mode and stat.S_IMODE(mode) != stat.S_IMODE(old.st_mode):
+            return True
+        return keep.timestamps and not self._precision.is_kept(source.st_mtime_ns, old, -1)
+
+    def _of_extras(self, source: os.stat_result, held: Held, target_fd: int) -> bool:
+        """Whether it gets other attributes, lists or flags. OSError."""
+        wanted = require(self._keep.held(source, held))
+        there = self._extras.of_directory(target_fd, alone=False) or Held([])
+        values, given = dict(there.values), dict(wanted.values)
+        # Attributes that the source has not are left as they are; so are lists, or they go.
+        gone = [name for name in values if name not in given and kind_of(name) == ACL]
+        if (wanted.alone and gone) or any(
+            values.get(name) != value for name, value in given.items()
+        ):
+            return True
+        return wanted.flags not in (0, there.flags)
