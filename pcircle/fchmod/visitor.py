@@ -210,7 +210,7 @@ class Changer(Changing):
     ) -> list[bytes]:
         """See `Visitor`: of some files. What is anything else is walked."""
         rest: list[bytes] = []
-        device = os.fstat(directory_fd).st_dev
+        device = require(above.leases)[0].opened.status.st_dev
         self._quick.enter(device)
         while names:
             with Together(directory_fd, names, _SMALL, CAPACITY) as some:
@@ -429,7 +429,10 @@ class Changer(Changing):
 
     def _may_exchange(self, where: Where, fd: int) -> bool:
         """Whether others may put another file in the place of one, and that would matter."""
-        return self._exchangeable(os.fstat(fd))
+        try:
+            return self._exchangeable(os.fstat(fd))
+        except OSError:
+            return True  # then each name has this failure, or a good end
 
     def _exchangeable(self, status: os.stat_result) -> bool:
         # Where a sticky bit keeps others off a file, its own owner may still put another one there.

@@ -493,9 +493,12 @@ class ListVisitor(EntryVisitor):
 
 
 def _kinds(fd: int) -> dict[bytes, bytes]:
-    """Letters for the names of a directory, as of ls where it can't look them up."""
+    """Letters for the names of a directory, as of ls where it can't look them up.
+
+    None for those that can't be found out either.
+    """
     kinds = {}
-    with os.scandir(to_scan(fd)) as entries:
+    with suppress(OSError), os.scandir(to_scan(fd)) as entries:
         for entry in entries:
             letter = b"d" if entry.is_dir(follow_symlinks=False) else b"-"
             letter = b"l" if entry.is_symlink() else letter

@@ -359,7 +359,11 @@ class Recalls:
 
     def may_be_in(self, directory_fd: int) -> bool:
         """Whether a file of this directory may be offline."""
-        return self._tiers.may_have(os.fstat(directory_fd).st_dev)
+        try:
+            device = os.fstat(directory_fd).st_dev
+        except OSError:
+            return True  # what is wrong is said of each file
+        return self._tiers.may_have(device)
 
     def see(self, name: bytes, directory_fd: int | None, status: Any) -> None:
         """A file of this name and status is to be read; without a directory the name is a path."""

@@ -95,7 +95,7 @@ class Lease:
     def end(self) -> None:
         """End it."""
         if self.opened.alone:
-            _close(self.fd)
+            close_open(self.fd)
         else:
             self._directories.release(self.opened)
 
@@ -214,7 +214,7 @@ class Directories:
         with self._lock:
             opened.leases -= 1
             if opened.evicted and not opened.leases:
-                _close(opened.fd)
+                close_open(opened.fd)
 
     def roots(self) -> set[tuple[int, int]]:
         """Device and inode, as this node has them, of those roots that are directories by now."""
@@ -242,7 +242,7 @@ class Directories:
             del self._below[key[0], above]
         opened.evicted = True
         if not opened.leases:
-            _close(opened.fd)
+            close_open(opened.fd)
 
     def _add(self, root: int, path: bytes, opened: _Open) -> None:
         """Have the cache keep it."""
@@ -264,7 +264,7 @@ class Directories:
         except OSError:
             return None
         if opened.identity != identity:
-            _close(opened.fd)
+            close_open(opened.fd)
             return None
         self._add(root, path, opened)
         return opened
@@ -353,10 +353,11 @@ def _readable(searched_fd: int) -> int:
     try:
         return os.open(b".", _FLAGS, dir_fd=searched_fd)
     finally:
-        _close(searched_fd)
+        close_open(searched_fd)
 
 
-def _close(fd: int) -> None:
+def close_open(fd: int) -> None:
+    """Close what nothing was written to: whatever a server has to say then is too late."""
     try:  # noqa: SIM105 - `suppress` takes as long as the call
         os.close(fd)
     except OSError:  # nothing was written by way of it, and it is closed nonetheless

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pcircle.encoding import IS_EXACT, exact, text_of, to_scan
-from pcircle.fs.directories import affordable_at_once
+from pcircle.fs.directories import affordable_at_once, close_open
 from pcircle.mounts import type_of_device
 from pcircle.workers.starting import Limit
 
@@ -332,7 +332,7 @@ class Together:
             pass  # who walks it will say what is wrong
         finally:
             if files is None:
-                os.close(fd)
+                close_open(fd)
         if files is None:
             self.rest.append(name)
             return 0
@@ -346,7 +346,7 @@ class Together:
 
     def __exit__(self, *_: object) -> None:
         for fd in self.fds:
-            os.close(fd)
+            close_open(fd)
 
 
 def files_of(found: bytes | None) -> list[bytes] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pcircle.ffind.evaluating.bulk import In
 from pcircle.ffind.evaluating.compiling import Compiled
 from pcircle.ffind.evaluating.evaluator import Evaluator, chosen, depth_of
-from pcircle.fs.directories import join_path
+from pcircle.fs.directories import close_open, join_path
 from pcircle.fs.scan import FILE, Together, few, files_of
 from pcircle.fs.stats import CAPACITY, Failed
 from pcircle.guards import require
@@ -52,7 +52,7 @@ class SmallDirectories(Evaluator):
             except OSError:
                 rest.append(name)
             finally:
-                os.close(fd)
+                close_open(fd)
             if self._halted():
                 rest += names[place + 1 :]
                 break
@@ -111,7 +111,7 @@ class SmallDirectories(Evaluator):
         # As find does it: it tells how a directory was before it was read.
         before = self.task.stats.look_at if self._enters else None
         if before is None:
-            self._on(os.fstat(directory_fd).st_dev)
+            self._on(require(above.leases)[0].opened.status.st_dev)
         while names:
             with Together(directory_fd, names, _FEW, CAPACITY, before) as some:
                 names, rest = some.later, rest + some.rest

@@ -16,6 +16,7 @@ from pcircle.comparing.details import Details
 from pcircle.comparing.inodes import Unchanged
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.work.keeping import Keeping, read_from_ns
+from pcircle.fs.directories import close_open
 from pcircle.fs.scan import Listings, few, files_of, plain, records_bytes
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
@@ -145,9 +146,9 @@ class QuickCheck:
             done, files = self._done([pair for pair in pairs if pair[2] >= 0])
         finally:
             for _, source_fd, target_fd in pairs:
-                os.close(source_fd)
+                close_open(source_fd)
                 if target_fd >= 0:
-                    os.close(target_fd)
+                    close_open(target_fd)
         if len(done) == len(names):
             return [], files
         return [name for name in names if name not in done], files
