@@ -52,13 +52,16 @@ class ModeTask(ChangeTask):
         apart = status.st_dev if self.plan.one_node else status.st_mtime_ns
         return apart, status.st_ino
 
+    def identify(self, status: os.stat_result) -> tuple[int, int]:
+        """What tells a directory apart, as far as that goes on all nodes."""
+        return (device_and_inode if self.plan.one_node else inode_alone)(status)
+
     def reach(self, *, is_first: bool) -> Directories:
         """See `TreeTask`."""
-        identify = device_and_inode if self.plan.one_node else inode_alone
         return open_roots(
             self.reached,
             self.plan.directory,
-            identify,
+            self.identify,
             is_first=is_first,
             unlock=lambda fd: self.unlock(fd),
             written=True,

@@ -42,7 +42,7 @@ from pcircle.trusted import PseudoDirectories, Untrusted
 from pcircle.walk.attributes import LETTERS, test_of_directory
 from pcircle.walk.choosing import choosing
 from pcircle.walk.following import descent
-from pcircle.walk.items import Batch
+from pcircle.walk.items import Batch, Place
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.visitor import Names, Where
 from pcircle.walk.walker import batches
@@ -239,11 +239,7 @@ class Changer(Changing):
             changed, failed = self._quick.change_held(each.fd, each.files)
             self._bare_done(above, each, changed, failed, context)
         alike = [each for each in meant if each not in held] if held else meant
-        if not self._at_once(above, alike, context):
-            for each in alike:  # one of them has something else in it
-                if not self._at_once(above, [each], context):
-                    rest.append(each.name)
-        return rest
+        return rest + self._at_once(above, alike, context)
 
     def _keeps_access(self, status: os.stat_result) -> bool:
         """Whether a directory can be changed when all that is in it has been."""
@@ -255,20 +251,26 @@ class Changer(Changing):
         owners = status.st_uid, status.st_gid
         return access_of(*owners, now) == access_of(*owners, then)
 
-    def _at_once(self, above: Open[int], some: Sequence[_Plain], context: Gathering[int]) -> bool:
-        """Change what is in directories, and then these; whether there was nothing but files."""
+    def _at_once(
+        self, above: Open[int], some: Sequence[_Plain], context: Gathering[int]
+    ) -> list[bytes]:
+        """Change what is in directories, and then these, if there is nothing but files in them;
+        the other ones.
+        """
         names = [name for each in some for name in each.files]
         fds = [each.fd for each in some for _ in each.files]
-        if names and not self._quick.look(fds, names):
-            return False
-        changed, failed = self._quick.change(fds, names) if names else (0, [])
+        several, others = self._quick.odd(fds, names) if names else ((), ())
+        apart = {fds[place] for place in others}
+        odd = set(several).union(place for place, fd in enumerate(fds) if fd in apart)
+        changed, failed = self._quick.change(fds, names, odd) if names else (0, [])
         lost: dict[int, list[bytes]] = {}
-        for place in failed:
+        for place in (*several, *failed):
             lost.setdefault(fds[place], []).append(names[place])
         for each in some:
-            self._bare_done(above, each, changed, lost.get(each.fd, []), context)
-            changed = 0
-        return True
+            if each.fd not in apart:
+                self._bare_done(above, each, changed, lost.get(each.fd, []), context)
+                changed = 0
+        return [each.name for each in some if each.fd in apart]
 
     def _bare_done(
         self,
@@ -289,7 +291,9 @@ class Changer(Changing):
         counters.weight += above.weight
         status = plain.status
         if failed:
-            where: Open[int] = Open(above.root, joined(above.path, plain.name), 0, None, 0)
+            path = joined(above.path, plain.name)
+            where: Open[int] = Open(above.root, path, above.slot, None, 0)  # for which that waits
+            where.place = Place(self.task.identify(status))
             self._each(where, failed, plain.fd, context)
         try:
             counters.changed += self._bare_itself(
@@ -443,11 +447,11 @@ class Changer(Changing):
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]
     ) -> None:
         """Change the modes of names, where nobody is told and what they are is not exchanged."""
-        if not self._quick.look(fd, names):
-            self._each(where, names, fd, context)
-            return
-        changed, failed = self._quick.change(fd, names)
-        self._count(where, names, changed, [names[place] for place in failed], fd, context)
+        several, others = self._quick.odd(fd, names)
+        odd = {*several, *others}
+        changed, failed = self._quick.change(fd, names, odd)
+        left = [names[place] for place in (*several, *others, *failed)]
+        self._count(where, names, changed, left, fd, context)
 
     def _carefully(
         self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]

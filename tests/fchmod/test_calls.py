@@ -68,6 +68,24 @@ def test_nothing_is_called_where_nothing_changes(run: Run, place: bytes, tmp_pat
     assert counts.total() == entries
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_what_has_other_names_is_looked_up_once_more(
+    run: Run, place: bytes, tmp_path: Path, large: bool
+) -> None:
+    """And not what is done together with it, in the same directory or in others."""
+    holders, count = (1, 1000) if large else (100, 10)
+    paths = [f"{number}/file{name}" for number in range(holders) for name in range(count)]
+    top = grow(place + b"/tree", paths)
+    linked = paths[:: 100 if large else 5 * count]
+    for each in linked:
+        path = os.path.join(top, os.fsencode(each))
+        os.link(path, path + b" linked")
+    names = len(paths) + len(linked)
+    for _ in range(2):  # the second one changes nothing
+        _, looks = traced(run, tmp_path / "calls", "--threads=1", "o-r", top)
+        assert names <= looks <= names + names // 5  # of which some are of modules
+
+
 def test_without_the_call_of_new_kernels(run: Run, place: bytes) -> None:
     ours = build(place + b"/ours")
     theirs = place + b"/theirs"
@@ -148,10 +166,10 @@ def test_a_link_that_comes_in_between_is_not_followed(run: Run, place: bytes) ->
 import os, sys
 from pcircle.fchmod.entries import quick
 change = quick.Quick.change
-def late(self, fd, names):
+def late(self, fd, names, odd):
     os.rename({place + b"/tree/file"!r}, {place + b"/tree/was"!r})
     os.symlink("../outside", {place + b"/tree/file"!r})
-    return change(self, fd, names)
+    return change(self, fd, names, odd)
 quick.Quick.change = late
 from pcircle.fchmod.cli import main
 sys.exit(main())
@@ -195,9 +213,9 @@ def opening(name, flags, dir_fd):
     if name in (b"evil", b"good"):
         exchange(dir_fd)
     return fd
-def late(self, fd, names):
+def late(self, fd, names, odd):
     exchange(fd)
-    return change(self, fd, names)
+    return change(self, fd, names, odd)
 def later(self, where, name, path, mark, status, fd, *more):
     if name in (b"evil", b"good") and where.path not in done:
         done.add(where.path)

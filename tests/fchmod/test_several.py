@@ -22,13 +22,13 @@ from pcircle.walk import walker
 ticks = itertools.count()  # of a clock on which nothing is slow
 walker.time = types.SimpleNamespace(monotonic=lambda: next(ticks) * 1e-6)
 change, done = quick.Quick.change, []
-def late(self, fd, names):
+def late(self, fd, names, odd):
     if isinstance(fd, list) and len(set(fd)) > 2 and not done:
         done.append(1)
         at = fd[len(fd) // 2]
         os.rename("f0", "was", src_dir_fd=at, dst_dir_fd=at)
         os.symlink("../../outside", "f0", dir_fd=at)
-    return change(self, fd, names)
+    return change(self, fd, names, odd)
 quick.Quick.change = late
 from pcircle.fchmod.cli import main
 code = main()

@@ -14,7 +14,7 @@ from tests.fcp.trees import make_directory, write_file
 pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 LOOKS, CLOSES = "newfstatat,fstat,statx", "close"
 NAMES = b"a", b"b", b"c"
-TOOLS = {
+TOOLS: dict[str, list[str]] = {
     "ffind": ["-type", "f", "-size", "-9"],
     "fchmod": ["-R", "u+x"],
     "fls": ["-lR"],
@@ -27,7 +27,8 @@ def failed(tool: str, top: bytes, at: list[bytes], log: Path, what: str) -> bool
     """Whether a call was made to fail, on some directories alone, which the tool has to bear."""
     places = [word for path in at for word in ("-P", os.fsdecode(path))]
     prefix = ["strace", "-f", "-o", str(log), *places, "-e", f"inject={what}"]
-    words = [*TOOLS[tool], top] if tool != "ffind" else [top, *TOOLS[tool]]
+    words: list[str | bytes] = [*TOOLS[tool]]
+    words.insert(0 if tool == "ffind" else len(words), top)
     with Run(ONE, *words, prefix=prefix, program=(f"pcircle.{tool}",)) as run:
         finished = run.finish()
     assert finished.code in (0, 1, 2), (what, finished.said)

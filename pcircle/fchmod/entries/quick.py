@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import repeat, starmap
 from typing import Any
 
@@ -50,28 +50,50 @@ class Quick:
 
     def look(self, directory_fd: Directory, names: Sequence[bytes]) -> bool:
         """Look up at most `CAPACITY` names; whether all are files that have one name each."""
-        try:
-            self._stats.look(directory_fd, names)
-        except Failed:
-            return False
-        count = len(names)
-        if not self._stats.has_single_names(0, count):
-            return False
-        return self._stats.are_files(count) or all(
-            map(stat.S_ISREG, self._stats.column("mode", 0, count))
-        )
+        return not any(self.odd(directory_fd, names))
 
-    def change(self, directory_fd: Directory, names: Sequence[bytes]) -> tuple[int, list[int]]:
-        """Change those that were looked up: how many, and the places of those that could not be."""
+    def odd(
+        self, directory_fd: Directory, names: Sequence[bytes]
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        """Look up at most `CAPACITY` names; the places of files that have other names as well, and
+        of what is no file, or could not be looked up.
+        """
+        lost: Collection[int] = ()
+        stats, count = self._stats, len(names)
+        try:
+            stats.look(directory_fd, names)
+        except Failed as failed:
+            lost = failed.errors
+        is_plain = not lost and stats.has_single_names(0, count)
+        if is_plain and (
+            stats.are_files(count) or all(map(stat.S_ISREG, stats.column("mode", 0, count)))
+        ):
+            return (), ()
+        several, others = [], []
+        rows = zip(stats.column("mode", 0, count), stats.column("links", 0, count), strict=True)
+        for place, (mode, links) in enumerate(rows):
+            if place in lost or not stat.S_ISREG(mode):
+                others.append(place)
+            elif links > 1:
+                several.append(place)
+        return several, others
+
+    def change(
+        self, directory_fd: Directory, names: Sequence[bytes], odd: Collection[int] = ()
+    ) -> tuple[int, list[int]]:
+        """Change those that were looked up, but not those in some places: how many, and the places
+        of those that could not be.
+        """
         count = len(names)
         if self._owner is not None:
-            return self._give(directory_fd, names, *self._owner)
-        if count and self._stats.are_files(count):
+            return self._give(directory_fd, names, odd, *self._owner)
+        if count and not odd and self._stats.are_files(count):
             mode = self._stats.column("mode", 0, 1)[0]
             return self._set(directory_fd, names, range(count), mode)
         by_mode: dict[int, list[int]] = {}
         for place, mode in enumerate(self._stats.column("mode", 0, count)):
-            by_mode.setdefault(mode, []).append(place)
+            if place not in odd:
+                by_mode.setdefault(mode, []).append(place)
         changed, failed = 0, []
         for mode, places in by_mode.items():
             number, rest = self._set(directory_fd, names, places, mode)
@@ -135,7 +157,12 @@ class Quick:
         return _counted(places, list(starmap(call, arguments)))
 
     def _give(
-        self, fd: Directory, names: Sequence[bytes], uid: int | None, gid: int | None
+        self,
+        fd: Directory,
+        names: Sequence[bytes],
+        odd: Collection[int],
+        uid: int | None,
+        gid: int | None,
     ) -> tuple[int, list[int]]:
         """The same of owners."""
         count = len(names)
@@ -143,7 +170,7 @@ class Quick:
         places = [
             place
             for place, (user, group) in enumerate(zip(uids, gids, strict=True))
-            if uid not in (None, user) or gid not in (None, group)
+            if (uid not in (None, user) or gid not in (None, group)) and place not in odd
         ]
         if not places:
             return 0, []
