@@ -84,6 +84,7 @@ class MirrorConsole(Console):
         self.candidates = Candidates()
         self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
         self.entries = self.removed = self._touched = self._linked = self._nearby = 0
+        self._surplus = 0  # that was removed where it was found
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -117,7 +118,7 @@ class MirrorConsole(Console):
         total = Counters.total(outcome.counts)
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
-        self.removed = total.removed
+        self.removed, self._surplus = total.removed, total.surplus
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
@@ -128,7 +129,7 @@ class MirrorConsole(Console):
             touched=self._touched,
             linked=self._linked,
             nearby=self._nearby,
-            surplus=self.found.count,
+            surplus=self.found.count + self._surplus,
         )
 
     def summary(self, report: Report) -> str:

@@ -19,9 +19,10 @@ class Counted(Counts):
     `special_skipped` are special files that are not copied without -a, `touched` those of the
     skipped whose attributes alone were brought up to date, `linked` those that were linked to an
     entry of another tree, and `nearby` the files whose content another tree gave. `removed` are
-    entries that only the target had. `directories_created` are those of the directories that were
-    not there, `directories_touched` those that were and whose attributes alone were brought up to
-    date.
+    entries that only the target had, and `surplus` the paths of those among them that went where
+    they were found, less what is below these. `directories_created` are those of the directories
+    that were not there, `directories_touched` those that were and whose attributes alone were
+    brought up to date.
     """
 
     found: int
@@ -33,6 +34,7 @@ class Counted(Counts):
     touched: int
     linked: int
     nearby: int
+    surplus: int
     removed: int
     directories_created: int
     directories_touched: int

@@ -9,6 +9,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,6 +52,24 @@ def test_nothing_is_left_to_do(shared: bytes, seed: int) -> None:
     assert again is not None
     assert state(target) == before
     assert (again.exit_code, again.files, again.touched, again.removed) == (0, 0, 0, 0)
+
+
+@searched(20, soak=500)
+@given(seed=st.integers(0, 2**40))
+def test_counts_are_those_of_a_dry_run_and_of_other_deletions(shared: bytes, seed: int) -> None:
+    source, target = pair(shared, seed)
+    other = target + b" as well"
+    if os.path.lexists(target):
+        copy_of(target, other)
+    wanted: dict[str, Any] = {"allow_empty": True, "allow_foreign": True, "jobs": 1}
+    expected = mirror(source, target, delete="during", dry_run=True, **wanted)
+    done = mirror(source, target, delete="during", **wanted)
+    after = mirror(source, other, delete=True, **wanted)
+    assert expected is not None
+    assert done is not None
+    assert after is not None
+    assert (done.surplus, done.removed) == (expected.surplus, expected.removed)
+    assert (done.surplus, done.removed) == (after.surplus, after.removed)
 
 
 @every_launcher

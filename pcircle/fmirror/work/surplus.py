@@ -250,11 +250,13 @@ class Disposal:
         """Remove some surplus of an open directory."""
         self._root, self._renamed = root, (b"", b"")
         for path in paths:
+            self._counters.surplus += 1
             self._remover.remove(path, directory_fd)
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
         """Remove a directory that something else has replaced, with all that is in it."""
         self._root, self._renamed = root, (path, was)
+        self._counters.surplus += 1
         self._whole.remove(path, directory_fd)
 
     def tell(self) -> None:
