@@ -116,6 +116,10 @@ class _Body:
         """For ranks that are programs of their own. UsageError if these could not make it out."""
         import pickle
 
+        from pcircle.workers.starting import Limit
+
+        if Limit.limit_s is not None:  # it holds in this process and in those that are forked
+            raise UsageError(_NO_LIMIT)
         try:
             if is_importable(sys.modules["__main__"]):
                 return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
@@ -130,6 +134,10 @@ class _Body:
             text = f"{self._program.name}: cannot be given to other processes: {error}"
             raise UsageError(f"{text}. {_PICKLED}") from error
 
+
+_NO_LIMIT = """\
+--op-timeout would not hold in the other processes, which are started anew since this one has \
+other threads: use -j 1"""
 
 _NO_CLOUDPICKLE = """\
 the task is defined in a notebook or at a prompt, where other processes cannot import it. \

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import Run as Script
 from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.mounting import Mounted
@@ -49,6 +51,20 @@ def run(tool: str, launcher: Launcher | None, mount: Mounted, *more: str | bytes
     arguments = [*TOOLS[tool], "--op-timeout", LIMIT, "--progress=never", *more, *paths]
     with Run(launcher, *arguments, program=(f"pcircle.{tool}",)) as started:
         return started.finish()
+
+
+# A thread begins before ranks do.
+THREADED = """
+import sys, threading
+from pcircle.tool import program
+begin = program._run
+def late(*arguments):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return begin(*arguments)
+program._run = late
+from pcircle.ffind.cli import main
+sys.exit(main())
+"""
 
 
 @some_launchers
@@ -159,6 +175,15 @@ def test_a_limit_can_not_be_combined_with_removal(mount: Mounted) -> None:
     assert done.code == 2
     assert "-delete cannot be combined with --op-timeout" in done.said
     assert os.path.exists(mount.path + b"/t")
+
+
+def test_no_process_goes_without_its_limit(place: bytes, run: Script) -> None:
+    """Those that can't be forked, as a thread runs by then, would have none."""
+    done = run([sys.executable, "-c", THREADED, "-j3", "--op-timeout", "9", place])
+    assert (done.returncode, done.stdout) == (2, b""), done.stderr
+    assert b"--op-timeout would not hold in the other processes" in done.stderr
+    done = run([sys.executable, "-c", THREADED, "-j1", "--op-timeout", "9", place])
+    assert (done.returncode, done.stdout.strip()) == (0, place), done.stderr
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "inf"])
