@@ -332,13 +332,17 @@ def stays(
         return None if settings.is_ours(old) else old
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=settings.follow)
     same = is_same_special(status, old)
+    if names.keeper is not None:
+        names.collisions.check(directory_fd, name)
+        sides = source_fd, source, directory_fd, name
+        if not settings.is_ours(old) and names.keeper.keeps(status, old, sides):
+            return old
+        _refuse(old, names, special_too=not same)
+        return None
     _refuse(old, names, special_too=not same)
     names.collisions.check(directory_fd, name)
     if settings.is_ours(old):
         return None
-    if names.keeper is not None:
-        sides = source_fd, source, directory_fd, name
-        return old if names.keeper.keeps(status, old, sides) else None
     kept = kept_times(settings, directory_fd, names)
     return old if same or file_stays(settings.existing, status, old, kept) else None
 
