@@ -10,10 +10,12 @@ import os
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pcircle.checkpoint.shared import SharedSync
 from pcircle.errors import StoppedEarly
+
+if TYPE_CHECKING:
+    from pcircle.checkpoint.shared import SharedSync
 
 
 class Disk:
@@ -68,9 +70,11 @@ class Disk:
 
     def _shared_sync(self, device: int) -> SharedSync | None:
         if self._token and device not in self._shared:
+            from pcircle.checkpoint.shared import SharedSync  # few copies last so long
+
             self._shared[device] = None
             with suppress(OSError):  # somebody else has the name
-                self._shared[device] = SharedSync(self._token, device)
+                self._shared[device] = SharedSync(self._token, f"{device:x}")
         return self._shared.get(device)
 
     def _sync_file_system(self, fd: int) -> None:

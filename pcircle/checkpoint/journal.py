@@ -1,7 +1,7 @@
 """What a rank has done, on disk: the journal's records, how they are framed, written and read.
 
-Each rank appends to a file of its own. A record says that something is done:
-a directory and its subtree, names of one directory, a range of a large
+The ranks of a node append to a file of their own. A record says that something
+is done: a directory and its subtree, names of one directory, a range of a large
 file. Which rank did it is no matter, so work that was stolen needs no special
 case: what is done is what any journal says.
 
@@ -17,8 +17,8 @@ The bytes, all integers little-endian:
     frame   := magic (4)  length (u32)  epoch (u64)  check (u64)  payload (length)
     magic   := "fcpR" for records, "fcpC" for a commit of the epoch
     check   := XXH3-64, seeded with the checkpoint's secret, of magic .. epoch and payload
-    payload := of records: { length (u32)  record }*; of a commit: counts
-    record, counts := MessagePack
+    payload := of records: { length (u32)  record }*; of a commit: rank and its counts
+    record, rank and counts := MessagePack
 
 Directories are named by 16 bytes of keyed BLAKE2b of root and path, names in
 them by 8 bytes of seeded XXH3-64: neither can be foreseen by who names the
@@ -40,6 +40,7 @@ import msgspec
 import xxhash
 
 from pcircle.checkpoint.blake import blake2b
+from pcircle.checkpoint.end import End, JournalEnd
 from pcircle.errors import NoSpace
 from pcircle.fs.directories import HOLDER
 from pcircle.guards import require
@@ -159,6 +160,11 @@ def reserved_bytes(ranks: int) -> int:
     return max(_LEAST_RESERVED_BYTES, min(_RESERVED_BYTES, _TOGETHER_BYTES // ranks))
 
 
+def journal_name(run: int, rank: int) -> bytes:
+    """The name of the journal that a rank has made."""
+    return b"journal-%04d-%d" % (run, rank)
+
+
 class Keys:
     """Names for what is recorded, by a checkpoint's secret of 8 bytes."""
 
@@ -206,30 +212,38 @@ def frame(keys: Keys, magic: bytes, epoch: int, payload: bytes) -> bytes:
 
 
 class Journal:
-    """A rank's journal, open for appending. Any thread may use it. NoSpace if it can't be written.
+    """Where a rank's records go. Any thread may use it. NoSpace if it can't be written.
 
-    `directory_fd` is the checkpoint's; the file is made when there is something to be written.
+    The ranks of a node have one file, if they are of a job with a `token`; it is named by the first
+    of them that has something to write. `directory_fd` is the checkpoint's.
 
-    Space is reserved ahead, `reserved_bytes` at a time, and before less is left of it than a commit
-    takes: a full disk must not keep from the journal what a full disk interrupts. So frames are as
-    large as there is space for them.
+    Space is reserved ahead, `reserved_bytes` for each rank at a time, and before less is left of it
+    than a commit of all takes: a full disk must not keep from the journal what a full disk
+    interrupts. So frames are as large as there is space for them.
     """
 
     def __init__(
-        self, directory_fd: int, name: bytes, keys: Keys, reserved_bytes: int = _RESERVED_BYTES
+        self,
+        directory_fd: int,
+        run: int,
+        rank: int,
+        keys: Keys,
+        reserved_bytes: int = _RESERVED_BYTES,
+        token: bytes = b"",
     ) -> None:
         self.committed = 0
-        self.bytes = 0
+        self.bytes = 0  # up to which this rank has written
         self._directory_fd = directory_fd
-        self._name = name
+        self._run = run
+        self._rank = rank
         self._keys = keys
         self._encode = msgspec.msgpack.Encoder().encode
         self._lock = threading.Lock()
+        self._end = JournalEnd(token, run)
         self._fd: int | None = None
-        self._is_made = self._was_reserved = False
+        self._is_used = self._was_reserved = False
         self._ahead_bytes = reserved_bytes
         self._frame_bytes = reserved_bytes // _FRAMES
-        self._reserved = 0  # up to there
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._pending_epoch = 0
@@ -278,14 +292,15 @@ class Journal:
         A rank that has neither done nor counted anything has no journal: the marks of others do.
         """
         with self._lock:
-            if not (self._is_made or self._pending or counts):
+            if not (self._is_used or self._pending or counts):
                 return
             self._flush()
-            self._write(frame(self._keys, COMMIT, epoch, self._encode(counts)))
+            mark = self._encode((self._rank, counts))
+            self._write(frame(self._keys, COMMIT, epoch, mark))
             self.committed = epoch
             fd = require(self._fd)
         try:
-            os.fdatasync(fd)
+            self._end.sync(lambda: os.fdatasync(fd))
         except OSError as error:
             raise _cannot(error) from error
 
@@ -302,6 +317,11 @@ class Journal:
                 os.close(self._fd)
                 self._fd = None
 
+    def leave(self) -> None:
+        """Close it for good."""
+        self.close()
+        self._end.close()
+
     def _flush(self) -> None:
         if self._pending:
             payload = b"".join(self._pending)
@@ -311,31 +331,44 @@ class Journal:
 
     def _write(self, data: bytes) -> None:
         try:
-            if self._fd is None:
-                # To be read as well: so the C library reserves where the file system can't.
-                flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-                if not self._is_made:  # else it was closed
-                    flags |= os.O_CREAT | os.O_EXCL
-                self._fd = os.open(self._name, flags, 0o600, dir_fd=self._directory_fd)
-                self._is_made = True
-            end = self.bytes + len(data)
-            if end + self._frame_bytes + _MARK_BYTES > self._reserved:
-                self._reserve(self._fd, end)
-            self.bytes += write_at(self._fd, data, self.bytes)
+            with self._end.locked() as end:
+                fd = self._opened(end)
+                begin = end.bytes
+                until = begin + len(data)
+                if until + end.ranks * (self._frame_bytes + _MARK_BYTES) > end.reserved_bytes:
+                    self._reserve(fd, end, until)
+                # Before it is written: should this rank die, nobody writes into what it has begun.
+                end.bytes = until
+            self.bytes = begin + write_at(fd, data, begin)
         except OSError as error:
             raise _cannot(error) from error
 
-    def _reserve(self, fd: int, end: int) -> None:
-        """Reserve space behind `end`; if there is none, what was reserved must do. OSError."""
-        until = end + self._ahead_bytes
+    def _opened(self, end: End) -> int:
+        if self._fd is None:
+            # To be read as well: so the C library reserves where the file system can't.
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            if not end.maker:
+                flags |= os.O_CREAT | os.O_EXCL
+            rank = end.maker - 1 if end.maker else self._rank
+            name = journal_name(self._run, rank)
+            self._fd = os.open(name, flags, 0o600, dir_fd=self._directory_fd)
+            end.maker = rank + 1
+        if not self._is_used:
+            self._is_used = True
+            end.ranks += 1
+        return self._fd
+
+    def _reserve(self, fd: int, end: End, until: int) -> None:
+        """Reserve space behind `until`; if there is none, what was reserved must do. OSError."""
+        ahead = until + end.ranks * self._ahead_bytes
         try:
-            os.posix_fallocate(fd, self.bytes, until - self.bytes)
+            os.posix_fallocate(fd, end.bytes, ahead - end.bytes)
         except OSError as error:
             if error.errno not in _NOT_HERE:
-                if end > self._reserved:
+                if until > end.reserved_bytes:
                     raise
                 return
-        self._reserved = until
+        end.reserved_bytes = ahead
 
 
 def _cannot(error: OSError) -> NoSpace:
@@ -361,7 +394,7 @@ class Damage(NamedTuple):
 def read_frames(fd: int, keys: Keys) -> Iterator[Frame | Damage]:
     """The frames of a journal, in order, and what is damaged between them.
 
-    Reserved space at its end, which is zeros, is no damage. OSError.
+    Zeros are no damage: space that is reserved, or that a rank that died had taken. OSError.
     """
     size = os.fstat(fd).st_size
     offset = 0
@@ -372,7 +405,7 @@ def read_frames(fd: int, keys: Keys) -> Iterator[Frame | Damage]:
             offset = found.offset + len(found.payload)
             continue
         after = _next_frame(fd, offset + 1, size, keys)
-        if after < size or _is_written(fd, offset, size):
+        if _is_written(fd, offset, after):
             yield Damage(offset, after - offset)
         offset = after
 
@@ -404,9 +437,9 @@ def _next_frame(fd: int, offset: int, size: int, keys: Keys) -> int:
     return size
 
 
-def _is_written(fd: int, offset: int, size: int) -> bool:
-    while offset < size:
-        data = os.pread(fd, 1 << 20, offset)
+def _is_written(fd: int, offset: int, end: int) -> bool:
+    while offset < end:
+        data = os.pread(fd, min(1 << 20, end - offset), offset)
         if not data:
             break
         if data.strip(b"\0"):
@@ -416,7 +449,7 @@ def _is_written(fd: int, offset: int, size: int) -> bool:
 
 
 _decode_record = msgspec.msgpack.Decoder(Record).decode
-_decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_mark = msgspec.msgpack.Decoder(tuple[int, dict[str, int]]).decode
 
 
 def read_records(payload: bytes) -> Iterator[tuple[int, int, Record]]:
@@ -464,10 +497,10 @@ def is_below(path: bytes, name: bytes) -> bool:
     return not odd and b"/" not in name
 
 
-def read_counts(payload: bytes) -> Named:
-    """The counts of a commit. ValueError if they are none."""
-    counts: Named = _decode_counts(payload)
+def read_mark(payload: bytes) -> tuple[int, Named]:
+    """The rank that marks a commit, and its counts. ValueError if they are none."""
+    rank, counts = _decode_mark(payload)
     # A rank may have fewer than none: it takes back what others have counted.
-    if any(abs(number) >> 62 for number in counts.values()):
+    if rank < 0 or any(abs(number) >> 62 for number in counts.values()):
         raise ValueError("these are no counts")
-    return counts
+    return rank, counts

@@ -21,7 +21,6 @@ from pcircle.checkpoint.journal import (
     reserved_bytes,
 )
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import journal_name
 
 
 class Recorder(Disk):
@@ -46,8 +45,9 @@ class Recorder(Disk):
         self.keys = Keys(plan.secret)
         fd = os.open(plan.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._fd = fd
-        name = journal_name(plan.run, rank)
-        self.journal = Journal(fd, name, self.keys, reserved_bytes(size))
+        shared_by = token if size > 1 else b""
+        space = reserved_bytes(size)
+        self.journal = Journal(fd, plan.run, rank, self.keys, space, shared_by)
 
     # ---- the item at hand ------------------------------------------------------
 
@@ -126,6 +126,6 @@ class Recorder(Disk):
 
     def close(self) -> None:
         """Write what there is, and let go."""
-        self.journal.close()
+        self.journal.leave()
         super().close()
         os.close(self._fd)

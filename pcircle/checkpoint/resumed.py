@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -38,8 +38,9 @@ from pcircle.checkpoint.journal import (
     Record,
     Subtree,
     add_named,
-    read_counts,
+    journal_name,
     read_frames,
+    read_mark,
     read_record,
     read_records,
 )
@@ -55,11 +56,6 @@ _TOTAL_BITS = 62
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 T = TypeVar("T")
-
-
-def journal_name(run: int, rank: int) -> bytes:
-    """The name of a rank's journal."""
-    return b"journal-%04d-%d" % (run, rank)
 
 
 def is_litter_of(tokens: Sequence[bytes]) -> Callable[[bytes], bool]:
@@ -144,9 +140,14 @@ class _Reader:
     def begin(self, run: int, rank: int) -> None:
         self.committed = 0
         self.lost_bytes = 0
-        self.counts: Named = {}
+        self._counts: dict[int, Named] = {}  # by rank
         self._run = run
         self._rank = rank
+
+    @property
+    def counts(self) -> Named:
+        """Those of all ranks that have marked a commit in this journal, each with its last one."""
+        return reduce(add_named, self._counts.values(), {})
 
     def take(self, found: Frame | Damage) -> None:
         if isinstance(found, Damage):
@@ -154,7 +155,8 @@ class _Reader:
             return
         try:
             if found.magic == COMMIT:
-                self.counts = read_counts(found.payload)
+                rank, counts = read_mark(found.payload)
+                self._counts[rank] = counts
                 self.committed = max(self.committed, found.epoch)
                 return
             for at, length, record in read_records(found.payload):

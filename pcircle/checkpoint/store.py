@@ -7,7 +7,7 @@ destination, so that the same command finds it again:
                         with, the target's mark and those of temporary names;
                         rewritten by each run
     lock                who is running this copy; rewritten as a heartbeat
-    journal-RUN-RANK    what was done, see `pcircle.checkpoint.journal`
+    journal-RUN-RANK    what a rank and others of its node did, see `pcircle.checkpoint.journal`
     index               the journals of earlier runs, in order, see `pcircle.checkpoint.index`
 
 A resumed job is a further run, with journals of its own, by whatever number
@@ -34,7 +34,7 @@ from pcircle.checkpoint.mark import remove_from
 from pcircle.fs.scan import rewound
 from pcircle.writing import write_all
 
-VERSION = 4
+VERSION = 5
 PREFIX = b".fcp-checkpoint-"
 _MAGIC = b"fcp checkpoint\n"
 _OWN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

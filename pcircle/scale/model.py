@@ -365,7 +365,6 @@ class Simulation(Working):
         runs = cut(rank.stack, count, rank.number)
         rank.queued -= count
         self.counts.parcels += count
-        self.counts.slots += len(runs)
         rest = rank.rest if kind == PUSH else 0
         self._send(rank.number, dest, kind, (runs, rest), at_s)
 

@@ -27,11 +27,6 @@ class Slot:
         self.runs = 0  # on the stack of the rank, the running item included
         self.out = 0  # slots of bundles that were given on
 
-    @property
-    def complete(self) -> bool:
-        """Nothing is waited for any more."""
-        return not self.runs and not self.out
-
 
 class Bundle:
     """What was given at once, until all of its results have gone back."""
@@ -145,7 +140,6 @@ class Counts(msgspec.Struct):
     messages: list[int]
     items: int = 0
     parcels: int = 0
-    slots: int = 0
     results: int = 0
     half_busy_s: float | None = None
     last_work_s: float = 0.0

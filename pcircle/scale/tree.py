@@ -46,7 +46,6 @@ class Tree:
         self.items = total
         self.spawn_at = spawn_at
         self.work_s = float(until[-1])
-        self.longest_s = float(durations.max())
         self.span_s = _span(counts, durations, self.levels, spawn_at)
         self.first_child = _view(first.astype(np.int32))
         self.children = _view(counts.astype(np.int32))

@@ -495,6 +495,8 @@ def _refuse_unusable(options: Options) -> None:
 
 def _import_ahead(options: Options) -> None:
     """Import what only this job needs, before ranks are forked: each would do so by itself."""
+    if local_ranks(options) > 1 and not options.checkpoint.never:
+        import pcircle.checkpoint.node
     if options.verify:
         import pcircle.transfer.work.verify
     if options.dry:

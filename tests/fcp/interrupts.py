@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections import defaultdict
@@ -62,6 +63,9 @@ def interrupt(
     return found
 
 
+_MARK = re.compile(rb"fcpC.{4}(.{8})", re.DOTALL)
+
+
 def is_committed(place: bytes) -> bool:
     """Whether a checkpoint in a directory has a commit of something.
 
@@ -71,10 +75,10 @@ def is_committed(place: bytes) -> bool:
 
 
 def _marks(place: bytes) -> list[int]:
-    """How many commits each journal in a directory has."""
+    """How many commits each journal in a directory has; of one there is a mark of each rank."""
     try:
         return [
-            Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes().count(b"fcpC")
+            len(set(_MARK.findall(Path(os.fsdecode(checkpoint + b"/" + name)).read_bytes())))
             for checkpoint in checkpoints(place)
             for name in os.listdir(checkpoint)
             if name.startswith(b"journal-")

@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from pcircle.checkpoint.index import Places
-from pcircle.checkpoint.journal import Journal, Keys, Names, reserved_bytes
-from pcircle.checkpoint.resumed import journal_name, read_history
+from pcircle.checkpoint.journal import Journal, Keys, Names, journal_name, reserved_bytes
+from pcircle.checkpoint.resumed import read_history
 from pcircle.checkpoint.store import Checkpoint, Header
 from pcircle.transfer.counters import Counters
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
-ALL_COUNTS = dict.fromkeys(Counters.names, 1 << 60)
+COUNTS = dict.fromkeys(Counters.names, 1 << 60)
 
 
 def test_many_ranks_reserve_little() -> None:
@@ -44,43 +44,58 @@ def record(number: int, rng: Random) -> Names:
     return Names(number.to_bytes(16, "big"), rng.randbytes(8 * rng.randrange(1, 40)), {}, 1)
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("ranks", [1, 4000, 100_000])
 def test_what_was_done_is_committed_on_a_full_disk(
-    ranks: int, mount_tmpfs: Callable[[str], bytes]
+    ranks: int, count: int, mount_tmpfs: Callable[[str], bytes]
 ) -> None:
-    """Whenever the disk becomes full: of what was recorded until then nothing is lost."""
-    place = mount_tmpfs("size=3m")
+    """Whenever the disk becomes full: of what was recorded until then nothing is lost.
+
+    Nor of what several ranks of a node have in hand that have one journal.
+    """
+    place = mount_tmpfs("size=6m")
     for seed in range(25):
         rng = Random(seed)
         checkpoint = Checkpoint.make(place + b"/checkpoint")
         checkpoint.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
-        journal = Journal(checkpoint.fd, journal_name(1, 0), KEYS, reserved_bytes(ranks))
-        journal.reserve()
+        token = b"test-%d-%d-%d" % (os.getpid(), ranks, seed) if count > 1 else b""
+        journals = [
+            Journal(checkpoint.fd, 1, rank, KEYS, reserved_bytes(ranks), token)
+            for rank in range(count)
+        ]
+        for journal in journals:
+            journal.reserve()
         number, until = 0, rng.randrange(-10_000, 3 * reserved_bytes(ranks))
-        while journal.bytes < until:
-            journal.add([record(number, rng)])
+        while max(journal.bytes for journal in journals) < until:
+            rng.choice(journals).add([record(number, rng)])
             number += 1
-        journal.flush()
+        for journal in journals:
+            journal.flush()
         fill(place + b"/filler")
-        left = reserved_bytes(ranks) // 4  # that a journal may hold
-        while left > 400:
-            journal.add([one := record(number, rng)])
-            number, left = number + 1, left - len(msgspec.msgpack.encode(one)) - 4
-        journal.commit(1, ALL_COUNTS)
-        journal.close()
+        for journal in journals:
+            left = reserved_bytes(ranks) // 4  # that a rank may hold
+            while left > 400:
+                journal.add([one := record(number, rng)])
+                number, left = number + 1, left - len(msgspec.msgpack.encode(one)) - 4
+        for journal in journals:
+            journal.commit(1, COUNTS)
+        for journal in journals:
+            journal.leave()
+        assert len(os.listdir(checkpoint.path)) == 1 + 1  # the header, and one journal
         os.unlink(place + b"/filler")
         places = Places(checkpoint.fd)
         history = read_history(checkpoint, KEYS, places)
         found = sum(len(some) for some in places.committed(history.commits)) // 36
         places.close()
-        assert (found, history.trouble, history.counts) == (number, (), ALL_COUNTS), seed
+        all_counts = {name: count * each for name, each in COUNTS.items()}
+        assert (found, history.trouble, history.counts) == (number, (), all_counts), seed
         checkpoint.remove()
         checkpoint.close()
 
 
 def test_a_rank_without_work_has_no_journal(place: bytes) -> None:
     checkpoint = Checkpoint.make(place + b"/checkpoint")
-    idle, busy = (Journal(checkpoint.fd, journal_name(1, rank), KEYS) for rank in range(2))
+    idle, busy = (Journal(checkpoint.fd, 1, rank, KEYS) for rank in range(2))
     busy.reserve()
     busy.add([record(1, Random(1))])
     for journal in (idle, busy):

@@ -70,7 +70,7 @@ def _file(folder: Path) -> Iterator[int]:
 
 def _journal(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
-    journal = Journal(fd, b"journal", Keys(b"8 bytes!"))
+    journal = Journal(fd, 1, 0, Keys(b"8 bytes!"))
     try:
         journal.add([Made(b"k" * 16)])
         journal.commit(1, {})

@@ -159,6 +159,7 @@ def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
         settings=replace(case.settings, epoch_period_s=period_s),
         sync_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
         aborts=aborts,
+        limit_s=600.0,  # of slow rounds, one for each level of items that are held
     )
 
 
@@ -213,6 +214,9 @@ def draw(family: str, seed: int) -> Case:
         combine_s=sharing.choice((0.0, 0.002, 0.05)),
     )
     forest = replace(case.forest, agains=agains)
+    if case.aborts and case.notice_every and notice_bytes == 40_000:
+        # One goes at a time, and what is not told by the deadline of an abort is cut off.
+        case = replace(case, notice_every=max(case.notice_every, 10))
     return replace(case, forest=forest, notice_bytes=notice_bytes, settings=settings)
 
 

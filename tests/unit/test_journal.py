@@ -34,12 +34,13 @@ from pcircle.checkpoint.journal import (
     Subtree,
     frame,
     is_below,
+    journal_name,
     read_frames,
     read_record,
     read_records,
 )
 from pcircle.checkpoint.plan import JournalPlan
-from pcircle.checkpoint.resumed import History, Resumed, journal_name, read_history
+from pcircle.checkpoint.resumed import History, Resumed, read_history
 from pcircle.checkpoint.store import Checkpoint, Header
 from pcircle.transfer.counters import Counted, Counters, named, totals
 
@@ -67,7 +68,7 @@ def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
 
 
 def _journal(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> Journal:
-    return Journal(checkpoint.fd, journal_name(run, rank), KEYS)
+    return Journal(checkpoint.fd, run, rank, KEYS)
 
 
 def _path(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> str:
@@ -280,7 +281,7 @@ def test_counters_that_come_and_go_are_no_damage(
 
 def test_another_checkpoints_journal_is_not_believed(checkpoint: Checkpoint) -> None:
     stranger = Keys(b"another!")
-    journal = Journal(checkpoint.fd, journal_name(1, 0), stranger)
+    journal = Journal(checkpoint.fd, 1, 0, stranger)
     journal.add([Subtree(KEYS.directory(0, b""), COUNTS, 7, 8)], 1)
     journal.commit(1, SUMS)
     journal.close()
@@ -318,7 +319,7 @@ def test_hostile_records_are_refused(data: bytes, checkpoint: Checkpoint) -> Non
     with pytest.raises((ValueError, msgspec.DecodeError)):
         read_record(data)
     good = frame(KEYS, RECORDS, 1, len(data).to_bytes(4, "little") + data)
-    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x80"))
+    Path(_path(checkpoint)).write_bytes(good + frame(KEYS, COMMIT, 1, b"\x92\x00\x80"))
     history, index_bytes = _indexed(checkpoint)
     assert history.trouble
     assert not index_bytes
@@ -383,7 +384,7 @@ def test_few_journals_are_open_at_once(checkpoint: Checkpoint) -> None:
 
 def test_a_giant_length_is_not_believed(checkpoint: Checkpoint) -> None:
     head = RECORDS + (0xFFFFFFFF).to_bytes(4, "little") + bytes(16)
-    good = frame(KEYS, COMMIT, 1, b"\x80")
+    good = frame(KEYS, COMMIT, 1, b"\x92\x00\x80")
     Path(_path(checkpoint)).write_bytes(head + good)
     assert [type(found) for found in _frames(_path(checkpoint))] == [Damage, Frame]
 
@@ -451,7 +452,7 @@ def test_the_example_of_the_documentation(checkpoint: Checkpoint) -> None:
     done = Counters(found=2, sized=2, files=2, bytes_found=10, bytes_done=10)
     counts = named(done.counts())
     names = Names(keys.directory(0, b"sub"), keys.names([b"a", b"b"]), counts, 5)
-    journal = Journal(checkpoint.fd, journal_name(1, 0), keys)
+    journal = Journal(checkpoint.fd, 1, 0, keys)
     journal.add([names], 3)
     done.scans_due = done.scans_done = 1
     journal.commit(3, named(done.row()))
@@ -468,14 +469,14 @@ def test_it_grows_where_nothing_can_be_reserved(tmp_path: Path) -> None:
         pytest.skip("ramfs can't be mounted here")
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        journal = Journal(fd, b"journal", KEYS)
+        journal = Journal(fd, 1, 0, KEYS)
         journal.reserve()
         for number in range(20_000):
             journal.add([Subtree(b"%016d" % number, COUNTS, number, 10**18)])
         journal.commit(1, SUMS)
         journal.close()
-        assert os.stat("journal", dir_fd=fd).st_size > 1 << 20
-        read = os.open("journal", os.O_RDONLY, dir_fd=fd)
+        assert os.stat(journal_name(1, 0), dir_fd=fd).st_size > 1 << 20
+        read = os.open(journal_name(1, 0), os.O_RDONLY, dir_fd=fd)
         frames = list(read_frames(read, KEYS))
         os.close(read)
         assert not any(isinstance(each, Damage) for each in frames)

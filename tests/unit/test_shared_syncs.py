@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from pcircle.checkpoint.disk import Disk
+from pcircle.checkpoint.node import Board
 from pcircle.checkpoint.shared import SharedSync
+from pcircle.guards import require
 
-DEVICE = 7
+DEVICE, OTHER = "7", "8"
 FLUSH_S = 0.05
 PROCESSES = multiprocessing.get_context("fork")
 
@@ -105,17 +107,17 @@ def test_a_flush_that_failed_does_not_count(token: bytes) -> None:
 def test_ranks_find_each_other_whoever_ends_first(token: bytes) -> None:
     flushes: list[int] = []
     first, second = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
-    other = SharedSync(token, DEVICE + 1)
+    other = SharedSync(token, OTHER)
     for number, shared in enumerate((first, second, other)):
         shared.sync(partial(flushes.append, number))
-    assert [shared._read() for shared in (first, second, other)] == [
+    assert [shared.syncs for shared in (first, second, other)] == [
         (2, 2, 2),
         (2, 2, 2),
         (1, 1, 1),
     ]
     first.close()  # which made the file
     third, fourth = SharedSync(token, DEVICE), SharedSync(token, DEVICE)
-    assert (third._read(), fourth._read(), second._read()) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
+    assert (third.syncs, fourth.syncs, second.syncs) == ((0, 0, 2), (0, 0, 2), (2, 2, 2))
     for shared in (second, third, fourth, other):
         shared.close()
 
@@ -124,9 +126,9 @@ def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> No
     """A rank then flushes for itself."""
     if os.geteuid():
         pytest.skip("only root can become another user")
-    own = SharedSync(token, os.stat(tmp_path).st_dev)
-    assert own._socket is not None
-    address = own._socket.getsockname()
+    device = os.stat(tmp_path).st_dev
+    own = Board(token, f"{device:x}", 3)
+    address = require(own.address)
     own.close()
     program = (
         "import os, socket, sys\n"
@@ -142,12 +144,12 @@ def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> No
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         with pytest.raises(FileExistsError):
-            SharedSync(token, os.stat(tmp_path).st_dev)
+            SharedSync(token, f"{device:x}")
         disk = Disk(None, token)
         fd = os.open(tmp_path, os.O_RDONLY)
         disk.opened(fd, os.fstat(fd))
         disk.sync()
-        assert disk._shared == {os.stat(tmp_path).st_dev: None}
+        assert disk._shared == {device: None}
         disk.close()
         os.close(fd)
         process.communicate(b"", timeout=60)

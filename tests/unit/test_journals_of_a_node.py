@@ -1,0 +1,205 @@
+"""One journal for the ranks of a node: what each writes is there, whoever dies or ends first."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pcircle.checkpoint.end import End, JournalEnd
+from pcircle.checkpoint.journal import Damage, Journal, Keys, Made, Names, read_frames, read_records
+from pcircle.checkpoint.node import Board
+from pcircle.checkpoint.resumed import read_history
+from pcircle.checkpoint.store import Checkpoint, Header
+
+SECRET = b"8 bytes!"
+KEYS = Keys(SECRET)
+RANKS = 6
+PROCESSES = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def token() -> bytes:
+    return b"test-%d-%d" % (os.getpid(), time.monotonic_ns())
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
+    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    yield made
+    made.close()
+
+
+def journal_of(checkpoint: Checkpoint, rank: int, token: bytes) -> Journal:
+    return Journal(checkpoint.fd, 1, rank, KEYS, 16 << 10, token)
+
+
+def key(rank: int, number: int) -> bytes:
+    return b"%07d/%08d" % (rank, number)
+
+
+def _rank(checkpoint: Checkpoint, rank: int, token: bytes, records: int) -> None:
+    rng = Random(rank)
+    journal = journal_of(checkpoint, rank, token)
+    for number in range(records):
+        hashes = rng.randbytes(8 * rng.randrange(60))
+        journal.add([Names(key(rank, number), hashes, {"found": 1}, 1)], 1)
+        if rng.random() < 0.05:
+            journal.flush()
+        if rng.random() < 0.02:
+            journal.commit(1, {"found": number})
+    journal.commit(1, {"found": records})
+    journal.leave()
+
+
+def recorded(checkpoint: Checkpoint) -> Counter[bytes]:
+    """The records of all journals, by key; nothing in them is damaged."""
+    found: Counter[bytes] = Counter()
+    for name in os.listdir(checkpoint.fd):
+        if name.startswith("journal-"):
+            fd = os.open(name, os.O_RDONLY, dir_fd=checkpoint.fd)
+            for frame in read_frames(fd, KEYS):
+                assert not isinstance(frame, Damage)
+                if frame.magic == b"fcpR":
+                    found.update(record.key for _, _, record in read_records(frame.payload))
+            os.close(fd)
+    return found
+
+
+def journals(checkpoint: Checkpoint) -> list[str]:
+    return [name for name in os.listdir(checkpoint.fd) if name.startswith("journal-")]
+
+
+def test_all_that_ranks_write_at_once_is_in_one_journal(
+    checkpoint: Checkpoint, token: bytes
+) -> None:
+    records = 800
+    ranks = [
+        PROCESSES.Process(target=_rank, args=(checkpoint, rank, token, records))
+        for rank in range(RANKS)
+    ]
+    holder = journal_of(checkpoint, RANKS, token)  # else who ends first may take the end along
+    holder.reserve()
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    holder.leave()
+    assert [rank.exitcode for rank in ranks] == [0] * RANKS
+    assert journals(checkpoint) == [f"journal-0001-{RANKS}"]
+    every = {key(rank, number) for rank in range(RANKS) for number in range(records)}
+    assert recorded(checkpoint) == Counter(every)
+    history = read_history(checkpoint, KEYS)
+    assert (history.counts, history.trouble) == ({"found": RANKS * records}, ())
+
+
+def test_ranks_that_begin_when_others_have_ended_have_another(
+    checkpoint: Checkpoint, token: bytes
+) -> None:
+    first, second = (journal_of(checkpoint, rank, token) for rank in range(2))
+    first.add([Made(key(0, 0))])
+    first.commit(1, {"found": 1})
+    second.add([Made(key(1, 0))])
+    second.flush()
+    first.leave()  # it had the numbers, which the second one keeps
+    third, fourth = (journal_of(checkpoint, rank, token) for rank in (2, 3))
+    for rank, journal in ((1, second), (2, third), (3, fourth)):
+        journal.add([Made(key(rank, 1))])
+        journal.commit(1, {"found": 10**rank})
+    for journal in (second, third, fourth):
+        journal.leave()
+    assert sorted(journals(checkpoint)) == ["journal-0001-0", "journal-0001-2"]
+    assert set(recorded(checkpoint)) == {key(0, 0), key(1, 0), *(key(r, 1) for r in (1, 2, 3))}
+    assert read_history(checkpoint, KEYS).counts == {"found": 1111}
+
+
+def _die_before_it_writes(checkpoint: Checkpoint, token: bytes) -> None:
+    end = JournalEnd(token, 1)
+    with end.locked() as here:
+        here.bytes += 1000
+    os._exit(9)
+
+
+def _die_with_the_lock(checkpoint: Checkpoint, token: bytes) -> None:
+    end = JournalEnd(token, 1)
+    with end.locked():
+        os._exit(9)
+
+
+@pytest.mark.parametrize("death", [_die_before_it_writes, _die_with_the_lock])
+def test_a_rank_that_dies_costs_the_others_nothing(
+    checkpoint: Checkpoint, token: bytes, death: object
+) -> None:
+    journal = journal_of(checkpoint, 0, token)
+    journal.add([Made(key(0, 0))])
+    journal.flush()
+    rank = PROCESSES.Process(target=death, args=(checkpoint, token))  # type: ignore[arg-type]
+    rank.start()
+    rank.join(60)
+    assert rank.exitcode == 9
+    journal.add([Made(key(0, 1))])
+    journal.commit(1, {})
+    journal.leave()
+    assert set(recorded(checkpoint)) == {key(0, 0), key(0, 1)}
+    assert read_history(checkpoint, KEYS).trouble == ()
+
+
+def test_a_flush_of_one_rank_is_one_for_those_that_wait(
+    checkpoint: Checkpoint, token: bytes
+) -> None:
+    """But not one that began before they had written."""
+    ends = [JournalEnd(token, 1) for _ in range(2)]
+    for end in ends:
+        with end.locked() as here:
+            here.maker = 1
+    flushes: list[str] = []
+    ends[0].sync(lambda: flushes.append("first"))
+    ends[1].sync(lambda: flushes.append("second"))
+    assert flushes == ["first", "second"]
+    for end in ends:
+        end.close()
+
+
+def test_a_job_without_others_shares_nothing(checkpoint: Checkpoint) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    alone = journal_of(checkpoint, 0, b"")
+    alone.add([Made(key(0, 0))])
+    alone.commit(1, {})
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    alone.leave()
+
+
+def test_who_can_share_nothing_has_a_journal_of_its_own(
+    checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Board, "_join", refuse)
+    for rank in range(2):
+        journal = journal_of(checkpoint, rank, token)
+        journal.add([Made(key(rank, 0))])
+        journal.commit(1, {"found": 1})
+        journal.leave()
+    assert sorted(journals(checkpoint)) == ["journal-0001-0", "journal-0001-1"]
+    assert read_history(checkpoint, KEYS).counts == {"found": 2}
+
+
+def test_the_end_is_kept_whatever_happens(token: bytes) -> None:
+    """A file that was made is known to be there, if no space for it could be had."""
+    one, other = JournalEnd(token, 1), JournalEnd(token, 1)
+    with suppress(OSError), one.locked() as end:
+        end.maker = 5
+        raise OSError("full")
+    with other.locked() as end:
+        assert end == End(maker=5)
+    one.close()
+    other.close()
