@@ -41,7 +41,7 @@ READERS = {
     "checkpoint/hashes.py",  # hashes of NumPy, in blocks
     "checkpoint/index.py",  # rows of NumPy, which it keeps
     "checkpoint/journal.py",  # records, and where one begins again behind damage
-    "checkpoint/shared.py",  # three numbers
+    "checkpoint/node.py",  # a few numbers
     "copying/plain.py",  # what is small
     "ffind/evaluating/running.py",  # what commands write
     "finding.py",  # compiled modules, most of them small
