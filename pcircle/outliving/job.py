@@ -21,6 +21,7 @@ from pcircle.runtime import Observer, Outcome, Program, Task, run_program
 from pcircle.runtime.defect import Mishaps
 from pcircle.runtime.limit import TimeLimit
 from pcircle.walk.tasks import WalkTask
+from pcircle.workers.starting import are_alive
 
 _LAST_THREADS_S = 10.0  # for threads that have nothing left to do, on a busy machine
 _STEP_S = 0.002
@@ -156,26 +157,26 @@ def outlive(program: Outlived, ranks: int) -> int:
                 late = code == RankLost.exit_code and job.code is not None
                 return job.code if late and job.code is not None else code
             ranks, job.lost = max(1, ranks - len(job.lost)), ()
-            if not _is_alone():
+            # Workers end by themselves; their helpers when the task is closed, which is for later
+            # than any use of its descriptors.
+            ended = _comes_true(lambda: not are_alive())
+            if ended:
+                job.close()
+            if not (ended and _comes_true(may_outlive)):
                 program.complain("a thread of a worker is stuck: run it again")
                 return code
-            job.close()
     finally:
         job.told.close()
 
 
 def may_outlive() -> bool:
     """Whether this process can start ranks more than once: as forks, as it has one thread."""
-    return not _has_threads()
+    return len(sys._current_frames()) == 1
 
 
-def _is_alone() -> bool:
-    """Whether the last run's threads have ended: nobody joins the helpers of workers."""
+def _comes_true(true: Callable[[], bool]) -> bool:
+    """Whether what is expected of the last run's threads happens soon: nobody joins them."""
     until_s = time.monotonic() + _LAST_THREADS_S
-    while _has_threads() and time.monotonic() < until_s:
+    while not true() and time.monotonic() < until_s:
         time.sleep(_STEP_S)
-    return not _has_threads()
-
-
-def _has_threads() -> bool:
-    return len(sys._current_frames()) > 1
+    return true()
