@@ -7,8 +7,9 @@ is done and what it costs; fcp, which goes on from its checkpoint, has tests of 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -16,8 +17,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.conftest import SOAK
+from tests.fcp.conftest import place
 from tests.fcp.running import Finished, Launcher, Run
+from tests.fusefs.fixture import fuse
+from tests.fusefs.mounting import Mounted
+from tests.fusefs.rules import Rule
 from tests.lost import run_killing
+
+__all__ = ["fuse", "place"]  # fixtures
 
 SEEDS = range(40 if SOAK else 1)
 
@@ -76,6 +83,22 @@ def test_what_is_printed(tool: str, options: str, seed: int, trees: Trees) -> No
     said = f"{kills} killed: {finished.said}"
     assert _alike(finished) == _alike(_whole(tool, arguments)), said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("tool", ["ffind", "fls"])
+def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
+    tool: str, fuse: Callable[..., Mounted]
+) -> None:
+    """As where calls take long: they wait for more to do until the task that has them is closed."""
+    mount = fuse()
+    for number in range(600):
+        (Path(os.fsdecode(mount.backing)) / f"f{number}").touch()
+    mount.rules(Rule(("lookup", "getattr"), delay_s=0.004))
+    words = [mount.path, "-ls"] if tool == "ffind" else ["-l", mount.path]
+    for seed in SEEDS:
+        finished, kills = run_killing(Random(seed), tool, 2, *words, within_s=0.1)
+        assert kills
+        assert finished.code == 0, finished.said
 
 
 @pytest.mark.parametrize("seed", SEEDS)
