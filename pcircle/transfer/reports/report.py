@@ -24,7 +24,8 @@ class Report(ReadReport, frozen=True):
     `not_kept` counts entries by what of them could not be kept.
     `special_skipped` are special files, left out without -a, which are not in `skipped`.
     `directories_created` are those of the `directories` that were not there, `directories_touched`
-    those that were and whose attributes alone were brought up to date.
+    those that were and whose attributes alone were brought up to date; of a run that resumes also
+    those that an earlier one made and did not finish.
     `resumed` counts the entries, copied or skipped, that an earlier run has
     done; these and their bytes are in the counts, but not in the rates.
     """
