@@ -94,7 +94,7 @@ def test_helpers_of_workers_do_not_keep_a_job_from_going_on(
     for number in range(600):
         (Path(os.fsdecode(mount.backing)) / f"f{number}").touch()
     mount.rules(Rule(("lookup", "getattr"), delay_s=0.004))
-    words = [mount.path, "-ls"] if tool == "ffind" else ["-l", mount.path]
+    words: list[str | bytes] = ["-l", mount.path] if tool == "fls" else [mount.path, "-ls"]
     for seed in SEEDS:
         finished, kills = run_killing(Random(seed), tool, 2, *words, within_s=0.1)
         assert kills
