@@ -9,9 +9,10 @@ failing run is a seed that replays it.
 A job's life has four phases, the same on every rank:
 
     WORKING    items run, thieves steal, waves look for quiescence
-    DRAINING   no more work: four-counter waves over *all* loose messages, so
+    DRAINING   no more work; after an abort waves over *all* loose messages, so
                that none is left in the network
-    GATHERING  one round up the tree collects every rank's account
+    GATHERING  one round up the tree collects every rank's account, and is the
+               first such wave where there was none
     STOPPED    the exit code that rank 0 made of them came down
 
 Structured work ends when the join of the seeds completes; unstructured work
@@ -122,7 +123,11 @@ class Engine(Generic[I, R]):
         self.drain = Drain(self.tree, DRAIN)
         self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
         self.gather = GatherRound(
-            self.tree, settings.final_deadline_s / 4, self._own_account, merge
+            self.tree,
+            settings.final_deadline_s / 4,
+            self._own_account,
+            merge,
+            lambda: self.drain.counted,
         )
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.outbox = Outbox()
@@ -317,6 +322,10 @@ class Engine(Generic[I, R]):
                 due_s = earlier(due_s, self._drain_until_s())
         elif phase == GATHERING:
             due_s = earlier(due_s, self.gather.wakeup_s())
+            if self.rank == 0 and self.gather.total is not None:
+                due_s = earlier(due_s, self.drain.wakeup_s())
+                if self._give_up_s is not None:
+                    due_s = earlier(due_s, self._conclude_until_s())
         return due_s
 
     def is_hungry(self) -> bool:
@@ -473,22 +482,49 @@ class Engine(Generic[I, R]):
             self._send_all(self.epochs.advance(self._idle, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
-            self._send_all(self.drain.advance(self._is_settled, now_s))
-            overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
-            drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
-            if self.rank == 0 and (self.lost or overdue or drained):
-                self._begin_gathering(now_s)
+            self._drain(now_s)
         if self.phase == GATHERING:
-            idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
-            self._send_all(self.gather.advance(self.lost, idle, now_s))
-            if self.gather.total is not None:
-                total, self.gather.total = self.gather.total, None
-                self._out.append(do.Conclude(total, self._result))
+            self._gather(now_s)
         if self.phase != STOPPED:
             overdue = self._give_up_s is not None and now_s >= self._give_up_s
             orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
             if overdue or (orphan and not self.running):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
+
+    def _drain(self, now_s: float) -> None:
+        """No more work. With the accounts it is seen whether any message is left, but for an abort.
+
+        What of that is still on its way must not meet ranks that have told all.
+        """
+        ends_well = self.rank == 0 and not self._aborted
+        if not ends_well:
+            self._send_all(self.drain.advance(self._is_settled, now_s))
+        overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
+        drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
+        if self.rank == 0 and (ends_well or self.lost or overdue or drained):
+            self._begin_gathering(now_s)
+
+    def _gather(self, now_s: float) -> None:
+        """Give the account; on rank 0, conclude when all have, and no message is left."""
+        idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
+        if not self._aborted:
+            idle = idle and self._is_settled
+        self._send_all(self.gather.advance(self.lost, idle, now_s))
+        if not self.gather.closed or not self._ended_well:
+            pass
+        elif self.rank or not self._is_drained(now_s):
+            self._send_all(self.drain.advance(self._is_settled, now_s))
+        if self.gather.total is not None and self._is_drained(now_s):
+            total, self.gather.total = self.gather.total, None
+            self._out.append(do.Conclude(total, self._result))
+
+    def _is_drained(self, now_s: float) -> bool:
+        """On rank 0, with the accounts: whether no message is left, or that is given up."""
+        if not self._ended_well or self.lost or self.drain.terminated:
+            return True
+        counted = self.gather.counted_by_all
+        overdue = self._give_up_s is not None and now_s >= self._conclude_until_s()
+        return counted.sent == counted.received or overdue
 
     def _all_quiet(self, now_s: float) -> None:
         """Quiescence. Only unstructured work may end like this."""
@@ -564,6 +600,9 @@ class Engine(Generic[I, R]):
 
     def _drain_until_s(self) -> float:
         return require(self._give_up_s) - self.settings.final_deadline_s / 2
+
+    def _conclude_until_s(self) -> float:
+        return require(self._give_up_s) - self.settings.final_deadline_s / 8
 
     # ---- accounts and sending --------------------------------------------------
 

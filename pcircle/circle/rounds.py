@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pcircle.circle.instructions import Instruction, Show
-from pcircle.circle.messages import GATHER, PROGRESS, Account, Down, Message, Sums, Up
+from pcircle.circle.messages import GATHER, PROGRESS, Account, Counted, Down, Message, Sums, Up
 from pcircle.circle.topology import Tree
 from pcircle.errors import worst
 from pcircle.guards import require
@@ -143,7 +143,9 @@ class GatherRound:
     """The one round that collects the ranks' accounts.
 
     `account` gives this rank's own when it is asked for, which is when its
-    children's are there and it is idle; `merge` is that of their values. A
+    children's are there and it is idle; `merge` is that of their values. `counted`
+    gives the messages that it has sent and received by then, of which rank 0
+    has the sum in `counted_by_all`. A
     child that is `lost`, or that does not answer within `patience_s` of
     `hurry`, is named as silent; what lies below it is then unknown too.
     """
@@ -154,11 +156,15 @@ class GatherRound:
         patience_s: float,
         account: Callable[[], Account[Any]],
         merge: Callable[[Any, Any], Any],
+        counted: Callable[[], Counted] = Counted,
     ) -> None:
         self.total: Account[Any] | None = None
+        self.counted_by_all = Counted()
         self._tree = tree
         self._account = account
         self._merge = merge
+        self._counted = counted
+        self._counted_below = Counted()
         self._patience_s = patience_s * tree.patience()
         self._begun = False
         self._open = False
@@ -187,6 +193,7 @@ class GatherRound:
         if self._open and source in self._waiting:
             self._waiting.discard(source)
             self._answers.append(require(message.account))
+            self._counted_below += message.counted or Counted()
 
     def advance(self, lost: set[int], idle: bool, now_s: float) -> Outgoing:
         """Close if neither a child nor this rank's own work is waited for, or no longer."""
@@ -201,9 +208,10 @@ class GatherRound:
             total = merge_accounts(total, answer, self._merge)
         silent = Account[Any](silent=tuple(sorted(self._waiting)))
         total = merge_accounts(total, silent, self._merge)
+        counted = self._counted() + self._counted_below
         if self._tree.parent is not None:
-            return [(self._tree.parent, Up(GATHER, 1, account=total))]
-        self.total = total
+            return [(self._tree.parent, Up(GATHER, 1, counted=counted, account=total))]
+        self.total, self.counted_by_all = total, counted
         return []
 
     def wakeup_s(self) -> float | None:

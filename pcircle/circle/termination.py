@@ -44,7 +44,10 @@ rank is passive, a wave is not a poll: while somebody works, it stands still.
 
 The drain. When all work is done, messages may still be on their way: requests,
 refusals, who waits. None may be left, because the next job of the same ranks
-would get it. One wave of the same counters is enough for that. From when it
+would get it. One wave of the same counters is enough for that, and the round
+that collects the accounts is one: only where it finds that messages are left
+others follow it. (After an abort they come before it, since what of that is on
+its way must not meet ranks that have told all.) From when it
 drains a rank sends no counted message but answers, and notices to rank 0, which
 rank 0 answers; each message has one answer at most, sent in the same turn; and
 a rank reports when it drains, is passive and has heard the answers to its notices. It
@@ -59,7 +62,8 @@ needs no more than that nothing is begun.
   of it had arrived when the wave was closed. A chain that began after it is a
   notice, and ends where it began: it adds 0. Nothing adds less than 0, and so
   with S = R no chain of the first kind is in flight. One of the second kind is
-  waited for by the rank that began it, before it gives its account.
+  waited for by the rank that began it, before it gives its account, and after
+  that there are none.
 
 With two answers to a message this would be wrong: two that were sent after a
 report and received before another one's would hide two that are in flight.

@@ -17,7 +17,6 @@ from pcircle.guards import require
 from pcircle.scale.kinds import (
     ANSWER,
     ASK,
-    DRAIN,
     LAST_LOOSE,
     PUSH,
     QUIESCE,
@@ -152,7 +151,7 @@ class Simulation(Working):
 
     def _is_passive(self, number: int, kind: int) -> bool:
         rank = self.ranks[number]
-        if kind == DRAIN and rank.asking:
+        if kind != QUIESCE and rank.asking:
             return False
         return rank.current == NONE and not rank.owing
 
@@ -160,7 +159,7 @@ class Simulation(Working):
         rank = self.ranks[number]
         if kind == QUIESCE:
             return rank.basic_sent, rank.basic_got
-        return (rank.sent, rank.got) if kind == DRAIN else (0, 0)
+        return rank.sent, rank.got
 
     def _wake(self, due_s: float) -> None:
         self._push(due_s, _WAKE, 0, 0, None)

@@ -1,8 +1,8 @@
 """How a simulated job ends: waves on the tree of ranks, as in `pcircle.circle.termination`.
 
 While there is work, waves of counters look for the end of unstructured work; one stands still
-while somebody works. When rank 0 has the result of the whole, waves drain the network until one
-finds it empty, one round gathers what every rank has to tell, and half a round says stop.
+while somebody works. When rank 0 has the result of the whole, one round gathers what every rank has
+to tell, and whether a message is left; if so, waves drain the network; half a round says stop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from pcircle.scale.kinds import DRAIN, GATHER, QUIESCE, STOP
 
-WORKING, DRAINING, GATHERING, STOPPED = range(4)
+WORKING, ENDING, STOPPED = range(3)
 _FIRST_PAUSE_S = 0.0005
 _MAX_PAUSE_S = 0.05
 
@@ -61,13 +61,18 @@ class Waves:
         self._is_passive = is_passive
         self._counted = counted
         self._waves = {kind: _Wave(size) for kind in (QUIESCE, DRAIN, GATHER)}
+        self._waves[DRAIN].due_s = inf  # not before the accounts tell that a message is left
 
     def passive(self, rank: int, at_s: float) -> None:
         """A rank may have become passive."""
         phase = self.phases[rank]
-        if phase > DRAINING:
-            return
-        kind = DRAIN if phase else QUIESCE
+        if phase == WORKING:
+            self._advance(rank, QUIESCE, at_s)
+        elif phase == ENDING:
+            self._report(rank, GATHER, at_s)
+            self._advance(rank, DRAIN, at_s)
+
+    def _advance(self, rank: int, kind: int, at_s: float) -> None:
         wave = self._waves[kind]
         if not rank and not wave.is_open[0] and at_s >= wave.due_s and self._is_passive(0, kind):
             self._open(0, kind, at_s)
@@ -75,9 +80,9 @@ class Waves:
 
     def complete(self, at_s: float) -> None:
         """Rank 0 has the result of the whole."""
-        self.phases[0] = DRAINING
-        self._open(0, DRAIN, at_s)
-        self._report(0, DRAIN, at_s)
+        self.phases[0] = ENDING
+        self._open(0, GATHER, at_s)
+        self._report(0, GATHER, at_s)
 
     def handle(self, rank: int, kind: int, body: Sums | None, at_s: float) -> None:
         """A message of a wave has come, or the last one of all."""
@@ -88,7 +93,8 @@ class Waves:
         if kind == QUIESCE and phase != WORKING:
             return
         if body is None:
-            self.phases[rank] = max(phase, kind - QUIESCE)
+            if kind != QUIESCE:
+                self.phases[rank] = ENDING
             self._open(rank, kind, at_s)
         else:
             wave = self._waves[kind]
@@ -120,17 +126,17 @@ class Waves:
         sums = sent + wave.sent[rank], got + wave.got[rank]
         if rank:
             self._send(rank, (rank - 1) // self._arity, kind, sums, at_s)
-        elif kind == GATHER:
-            self._stop(0, at_s)
         else:
             self._closed(kind, wave, sums, at_s)
 
     def _closed(self, kind: int, wave: _Wave, sums: Sums, at_s: float) -> None:
         is_balanced = sums[0] == sums[1]
-        if kind == DRAIN and is_balanced:
-            self.phases[0] = GATHERING
-            self._open(0, GATHER, at_s)
-            self._report(0, GATHER, at_s)
+        if kind != QUIESCE and is_balanced:
+            self._stop(0, at_s)
+            return
+        if kind == GATHER:
+            self._waves[DRAIN].due_s = -inf
+            self._advance(0, DRAIN, at_s)
             return
         is_new = sums != wave.before
         wave.before = sums

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pcircle.circle import Engine
-from pcircle.circle.engine import DRAINING, GATHERING
+from pcircle.circle.engine import GATHERING
 from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.messages import (
     DRAIN,
@@ -313,12 +313,19 @@ class OneSidedDrain(Drain):
 
 
 class WithBusyDrain(Engine[Any, Any]):
-    """Ranks report to the drain and go on asking for work."""
+    """Ranks give their accounts and go on asking for work."""
 
     def _advance(self, now_s: float) -> None:
         super()._advance(now_s)
-        if self.phase == DRAINING and not self._aborted and self.size > 1:
+        if self.phase == GATHERING and not self._aborted and self.size > 1:
             self._send_all(self.sharing.seek(now_s, self.lost))
+
+
+class WithUndrainedEnd(Engine[Any, Any]):
+    """The job ends with the accounts, whether a message is left or not."""
+
+    def _is_drained(self, now_s: float) -> bool:
+        return True
 
 
 class HastyFlow(Flow):

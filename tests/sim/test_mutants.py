@@ -68,6 +68,7 @@ def first_loss(engine_type: EngineType, defect: dict[str, bool]) -> Violation | 
         (mutants.WithUncountedWaits, {}),
         (mutants.WithOneSidedDrain, {}),
         (mutants.WithBusyDrain, {}),
+        (mutants.WithUndrainedEnd, {}),
     ],
 )
 def test_search_finds_mutant(engine_type: EngineType, choices: dict[str, Any]) -> None:

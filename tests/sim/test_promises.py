@@ -102,12 +102,13 @@ def test_nobody_is_silent_in_a_job_that_ends_well(rank: int) -> None:
     assert run.record.concluded_s > 90.0
 
 
-def test_one_wave_drains_a_job() -> None:
-    """Requests that are on their way when the work is done do not cost another wave."""
+def test_accounts_mostly_tell_that_no_message_is_left() -> None:
+    """Requests that are on their way when the work is done do not cost a wave."""
     job = case(48, settings={"arity": 8}, conditions={"near_s": 1e-3})
     flat = msgspec.structs.replace(job, forest=Forest(size=48, seeds=48, item_s=0.01))
     runs = [play(msgspec.structs.replace(flat, seed=seed)) for seed in range(20)]
-    assert sum(run.engines[0].drain.waves for run in runs) < 1.5 * len(runs), "40 before, now 24"
+    waves = sum(run.engines[0].drain.waves for run in runs)
+    assert 0 < waves < len(runs) / 2, "as long as the accounts came behind them there were 24"
 
 
 def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
