@@ -8,6 +8,8 @@ frame begins with.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -45,6 +47,7 @@ class JournalEnd:
         self._board: Board | None = None
         self._syncs: SharedSync | None = None
         self._was_joined = not token
+        self._is_closed = False
 
     @contextmanager
     def locked(self) -> Iterator[End]:
@@ -55,15 +58,17 @@ class JournalEnd:
             self._was_joined = True
             with suppress(OSError):
                 self._board = Board(self._token, self._what, len(End.__struct_fields__))
+        if self._is_closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if self._board is None:
             yield self._end
             return
         with self._board.locked() as numbers:
-            end = End(*numbers)
+            end = End(*numbers.read())
             try:
                 yield end
             finally:
-                self._board.write(msgspec.structs.astuple(end))
+                numbers.write(msgspec.structs.astuple(end))
                 self._maker = end.maker
 
     def sync(self, flush: Callable[[], None]) -> None:
@@ -81,7 +86,8 @@ class JournalEnd:
             self._syncs.sync(flush)
 
     def close(self) -> None:
-        """Let go."""
+        """Let go, for good."""
+        self._is_closed = True
         for shared in (self._board, self._syncs):
             if shared is not None:
                 shared.close()

@@ -242,6 +242,7 @@ class Journal:
         self._end = JournalEnd(token, run)
         self._fd: int | None = None
         self._is_used = self._was_reserved = False
+        self._of_share = 0  # what was written of it since no more could be reserved
         self._ahead_bytes = reserved_bytes
         self._frame_bytes = reserved_bytes // _FRAMES
         self._pending: list[bytes] = []
@@ -258,8 +259,8 @@ class Journal:
 
     def enter(self, epoch: int) -> None:
         """What is added from now on is of this epoch, or of a later one."""
-        with self._lock:
-            self._epoch = epoch
+        # Without the lock, which who has it may keep for long: what it adds is there at `flush`.
+        self._epoch = epoch
 
     def add(self, records: Sequence[Record], floor: int = 0, *, now: bool = False) -> int:
         """Append records that count together, not before the epoch `floor`; which one it is.
@@ -298,11 +299,13 @@ class Journal:
             mark = self._encode((self._rank, counts))
             self._write(frame(self._keys, COMMIT, epoch, mark))
             self.committed = epoch
-            fd = require(self._fd)
+            fd = os.dup(require(self._fd))  # it may be closed while others are waited for
         try:
             self._end.sync(lambda: os.fdatasync(fd))
         except OSError as error:
             raise _cannot(error) from error
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         """Write what was added, as far as possible, and close the file.
@@ -335,13 +338,24 @@ class Journal:
                 fd = self._opened(end)
                 begin = end.bytes
                 until = begin + len(data)
-                if until + end.ranks * (self._frame_bytes + _MARK_BYTES) > end.reserved_bytes:
-                    self._reserve(fd, end, until)
+                self._make_room(fd, end, until)
                 # Before it is written: should this rank die, nobody writes into what it has begun.
                 end.bytes = until
-            self.bytes = begin + write_at(fd, data, begin)
+            try:
+                self.bytes = begin + write_at(fd, data, begin)
+            except OSError:
+                self._give_back(fd, begin, until)
+                raise
         except OSError as error:
             raise _cannot(error) from error
+
+    def _give_back(self, fd: int, begin: int, until: int) -> None:
+        """Have no half of a frame there, which would be taken for damage."""
+        with suppress(OSError), self._end.locked() as end:
+            if end.bytes == until:
+                end.bytes = begin
+            else:
+                write_at(fd, bytes(until - begin), begin)
 
     def _opened(self, end: End) -> int:
         if self._fd is None:
@@ -353,22 +367,29 @@ class Journal:
             name = journal_name(self._run, rank)
             self._fd = os.open(name, flags, 0o600, dir_fd=self._directory_fd)
             end.maker = rank + 1
-        if not self._is_used:
-            self._is_used = True
-            end.ranks += 1
         return self._fd
 
-    def _reserve(self, fd: int, end: End, until: int) -> None:
-        """Reserve space behind `until`; if there is none, what was reserved must do. OSError."""
-        ahead = until + end.ranks * self._ahead_bytes
-        try:
-            os.posix_fallocate(fd, end.bytes, ahead - end.bytes)
-        except OSError as error:
-            if error.errno not in _NOT_HERE:
-                if until > end.reserved_bytes:
-                    raise
-                return
-        end.reserved_bytes = ahead
+    def _make_room(self, fd: int, end: End, until: int) -> None:
+        """Reserve space if less than each rank's share would be left behind `until`. OSError.
+
+        If there is none, what was reserved must do: this rank may use its own share, and has none
+        if it is a new one.
+        """
+        ranks = end.ranks + (not self._is_used)
+        share = self._frame_bytes + _MARK_BYTES
+        if until + ranks * share > end.reserved_bytes:
+            ahead = until + ranks * self._ahead_bytes
+            try:
+                os.posix_fallocate(fd, end.bytes, ahead - end.bytes)
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    self._of_share += until - end.bytes
+                    if not self._is_used or self._of_share > share or until > end.reserved_bytes:
+                        raise
+                    return
+            end.reserved_bytes = ahead
+        self._of_share = 0
+        self._is_used, end.ranks = True, ranks
 
 
 def _cannot(error: OSError) -> NoSpace:

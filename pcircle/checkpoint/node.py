@@ -8,6 +8,7 @@ that process has it. If it is another user's, or can't be reached, each of them 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import time
@@ -27,6 +28,22 @@ _TRY_AGAIN_S = 0.002
 _MOST_RANKS = 4096
 
 
+class Numbers:
+    """The numbers in an open file."""
+
+    def __init__(self, fd: int, form: struct.Struct) -> None:
+        self._fd = fd
+        self._form = form
+
+    def read(self) -> list[int]:
+        """Them, as they are just now."""
+        return list(self._form.unpack(os.pread(self._fd, self._form.size, 0)))
+
+    def write(self, numbers: Sequence[int]) -> None:
+        """Have others read these, at once. Only of who has them locked."""
+        write_at(self._fd, self._form.pack(*numbers), 0)
+
+
 class Board:
     """So many `numbers`, all 0 at first; `token` is the job's own, `what` tells them from others.
 
@@ -41,23 +58,25 @@ class Board:
         self._fd = self._join(f"pcircle-{token.decode()}-{mounts:x}-{what}")
 
     @contextmanager
-    def locked(self) -> Iterator[list[int]]:
-        """The numbers, which nobody else may `write` meanwhile."""
+    def locked(self) -> Iterator[Numbers]:
+        """The numbers, which nobody else may write meanwhile. OSError."""
         import fcntl
 
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        # Of its own: who waits for the lock may still do so when the board is closed.
+        fd = os.dup(self._fd)
         try:
-            yield self.read()
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                self._let_in()
+                yield Numbers(fd, self._form)
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            os.close(fd)
 
     def read(self) -> list[int]:
         """The numbers, as they are just now."""
-        return list(self._form.unpack(os.pread(self._fd, self._form.size, 0)))
-
-    def write(self, numbers: Sequence[int]) -> None:
-        """Have others read these, at once. Only of who has them locked."""
-        write_at(self._fd, self._form.pack(*numbers), 0)
+        return Numbers(self._fd, self._form).read()
 
     def close(self) -> None:
         """Let go."""
@@ -70,28 +89,52 @@ class Board:
         """That of the socket, if this rank has made the file."""
         return None if self._socket is None else bytes(self._socket.getsockname())
 
+    def _let_in(self) -> None:
+        """Take those from the queue who have asked: it may hold few, and they know all by now."""
+        if self._socket is not None:
+            with suppress(OSError):
+                while True:
+                    self._socket.accept()[0].close()
+
     def _join(self, name: str) -> int:
         """The file of that name, which the first one makes."""
-        import socket
-
         address = f"\0{name}"
         for _ in range(_TRIES):
-            with suppress(OSError):
+            with suppress(ConnectionError, BlockingIOError, FileNotFoundError, ProcessLookupError):
                 return _opened_by(address, name)
-            fd = os.memfd_create(name)
-            write_at(fd, bytes(self._form.size), 0)
-            own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            fd = _made(name, self._form.size)
             try:
-                own.bind(address)
-                own.listen(_MOST_RANKS)
+                self._socket = _listening(address)
             except OSError:  # somebody else was sooner
-                own.close()
                 os.close(fd)
                 time.sleep(_TRY_AGAIN_S)
             else:
-                self._socket = own
                 return fd
         raise FileExistsError(name)
+
+
+def _made(name: str, size: int) -> int:
+    """A file in memory. OSError where the C library that Python was built with is too old."""
+    create = getattr(os, "memfd_create", None)
+    if create is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    fd: int = create(name)
+    write_at(fd, bytes(size), 0)
+    return fd
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket with that address. OSError if it is taken."""
+    import socket
+
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        own.bind(address)
+        own.listen(_MOST_RANKS)
+    except OSError:
+        own.close()
+        raise
+    return own
 
 
 def _opened_by(address: str, name: str) -> int:
@@ -104,8 +147,13 @@ def _opened_by(address: str, name: str) -> int:
     pid, user, _ = _PEER.unpack(told)
     if user != os.geteuid():
         raise PermissionError(name)
-    opened = f"/proc/{pid}/fd"
-    for fd in os.listdir(opened):
-        if os.readlink(f"{opened}/{fd}") == f"/memfd:{name} (deleted)":
-            return os.open(f"{opened}/{fd}", os.O_RDWR | os.O_CLOEXEC)
+    opened, called = f"/proc/{pid}/fd", f"/memfd:{name} (deleted)"
+    for number in os.listdir(opened):
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            if os.readlink(f"{opened}/{number}") == called:
+                fd = os.open(f"{opened}/{number}", os.O_RDWR | os.O_CLOEXEC)
+                # Or its number was given to another file.
+                if os.readlink(f"/proc/self/fd/{fd}") == called:
+                    return fd
+                os.close(fd)
     raise FileNotFoundError(name)

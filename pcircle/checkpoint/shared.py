@@ -56,8 +56,8 @@ class SharedSync:
         self._gather_s = gather_s
         self._board = Board(token, what, len(Syncs()))
         with self._board.locked() as numbers:
-            syncs = Syncs(*numbers)
-            self._board.write(syncs._replace(ranks=syncs.ranks + 1))
+            syncs = Syncs(*numbers.read())
+            numbers.write(syncs._replace(ranks=syncs.ranks + 1))
 
     @property
     def syncs(self) -> Syncs:
@@ -68,15 +68,15 @@ class SharedSync:
         """What was written before this call is on disk after it: `flush` does that, if need be."""
         seen = self.syncs.begun
         with self._board.locked() as numbers:
-            syncs = Syncs(*numbers)
+            syncs = Syncs(*numbers.read())
             if syncs.cover(seen):
                 return
             if syncs.ranks > 1:
                 time.sleep(self._gather_s)
             syncs = syncs.began()
-            self._board.write(syncs)  # before: who writes meanwhile must not rely on this one
+            numbers.write(syncs)  # before: who writes meanwhile must not rely on this one
             flush()
-            self._board.write(syncs.done())
+            numbers.write(syncs.done())
 
     def close(self) -> None:
         """Let go."""

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from pcircle.errors import Defect, PcircleError, UsageError
 from pcircle.transport._fork import Child, Children, be_rank, begin, itself, job_of
@@ -55,6 +55,15 @@ def launch_fresh(size: int, body: Body, pickled: bytes) -> int:
     return job_of(size, body, children, begin_fresh(size, children, pickled))
 
 
+def _nameless() -> IO[bytes]:
+    """A file without a name, in memory if the C library that Python was built with can do so."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("pcircle-job"), "w+b")
+    import tempfile
+
+    return tempfile.TemporaryFile()
+
+
 def begin_fresh(
     size: int, children: Children, pickled: bytes, given: str = f"{itself.__module__}:itself"
 ) -> dict[int, int]:
@@ -65,7 +74,7 @@ def begin_fresh(
     # What such a rank makes of the main module's classes comes back under that name.
     sys.modules.setdefault(_IMPORTED_MAIN, sys.modules[_MAIN])
     pipes: list[int] = []
-    with open(os.memfd_create("pcircle-job"), "w+b") as job:
+    with _nameless() as job:
         job.write(pickle.dumps((sys.path, sys.argv, _main_of(pickled), pickled)))
         job.flush()
         try:

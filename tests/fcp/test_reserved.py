@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import msgspec
@@ -14,6 +15,7 @@ from pcircle.checkpoint.index import Places
 from pcircle.checkpoint.journal import Journal, Keys, Names, journal_name, reserved_bytes
 from pcircle.checkpoint.resumed import read_history
 from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.errors import NoSpace
 from pcircle.transfer.counters import Counters
 
 SECRET = b"8 bytes!"
@@ -91,6 +93,41 @@ def test_what_was_done_is_committed_on_a_full_disk(
         assert (found, history.trouble, history.counts) == (number, (), all_counts), seed
         checkpoint.remove()
         checkpoint.close()
+
+
+def test_others_keep_their_share_of_a_full_disk(mount_tmpfs: Callable[[str], bytes]) -> None:
+    """Whoever goes on to write, and whoever begins only then."""
+    place = mount_tmpfs("size=6m")
+    checkpoint = Checkpoint.make(place + b"/checkpoint")
+    checkpoint.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    token, rng = b"test-%d-share" % os.getpid(), Random(1)
+    first, greedy, late = (Journal(checkpoint.fd, 1, n, KEYS, 16 << 10, token) for n in range(3))
+    for journal in (first, greedy):
+        journal.reserve()
+    kept = [record(number, rng) for number in range(10)]
+    first.add(kept)
+    fill(place + b"/filler")
+    number = 100
+    with suppress(NoSpace):
+        while number < 1000:
+            greedy.add([record(number, rng)], now=True)
+            number += 1
+    assert 110 < number < 1000
+    late.reserve()
+    with pytest.raises(NoSpace):
+        late.commit(1, COUNTS)
+    first.commit(1, COUNTS)
+    os.unlink(place + b"/filler")
+    late.add([record(200, rng)])
+    late.commit(1, COUNTS)
+    for journal in (first, greedy, late):
+        journal.leave()
+    places = Places(checkpoint.fd)
+    history = read_history(checkpoint, KEYS, places)
+    found = sum(len(some) for some in places.committed(history.commits)) // 36
+    places.close()
+    assert (found, history.trouble) == (number - 100 + len(kept) + 1, ())
+    checkpoint.close()
 
 
 def test_a_rank_without_work_has_no_journal(place: bytes) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from pcircle.checkpoint import node
 from pcircle.checkpoint.end import End, JournalEnd
 from pcircle.checkpoint.journal import Damage, Journal, Keys, Made, Names, read_frames, read_records
 from pcircle.checkpoint.node import Board
 from pcircle.checkpoint.resumed import read_history
 from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.errors import NoSpace
 
 SECRET = b"8 bytes!"
 KEYS = Keys(SECRET)
@@ -177,13 +182,26 @@ def test_a_job_without_others_shares_nothing(checkpoint: Checkpoint) -> None:
     alone.leave()
 
 
-def test_who_can_share_nothing_has_a_journal_of_its_own(
-    checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _without_memory_files(patch: pytest.MonkeyPatch) -> None:
+    """As Python is that was built with an old C library."""
+    patch.delattr(os, "memfd_create")
+
+
+def _without_proc(patch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(Board, "_join", refuse)
+    patch.setattr(node, "_opened_by", refuse)
+
+
+@pytest.mark.parametrize("lacks", [_without_memory_files, _without_proc])
+def test_who_can_share_nothing_has_a_journal_of_its_own(
+    checkpoint: Checkpoint,
+    token: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    lacks: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    lacks(monkeypatch)
     for rank in range(2):
         journal = journal_of(checkpoint, rank, token)
         journal.add([Made(key(rank, 0))])
@@ -191,6 +209,116 @@ def test_who_can_share_nothing_has_a_journal_of_its_own(
         journal.leave()
     assert sorted(journals(checkpoint)) == ["journal-0001-0", "journal-0001-1"]
     assert read_history(checkpoint, KEYS).counts == {"found": 2}
+
+
+def test_what_was_opened_by_a_number_that_was_given_anew_is_not_taken(
+    token: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the numbers would be written into a file of the user's."""
+    first = Board(token, "x", 2)
+    (tmp_path / "precious").write_bytes(b"precious")
+    real = os.open
+
+    def late(path: str, flags: int) -> int:
+        return real(tmp_path / "precious" if "/fd/" in path else path, flags)
+
+    monkeypatch.setattr(os, "open", late)
+    monkeypatch.setattr(node, "_TRIES", 2)
+    with pytest.raises(FileExistsError):
+        Board(token, "x", 2)
+    monkeypatch.undo()
+    first.close()
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_who_waits_for_a_lock_when_the_board_is_closed_writes_nowhere_else(
+    token: bytes, tmp_path: Path
+) -> None:
+    one, other = Board(token, "x", 2), Board(token, "x", 2)
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        with other.locked() as numbers:
+            numbers.write([7, 7])
+
+    waiting = threading.Thread(target=wait)
+    with one.locked():
+        waiting.start()
+        begun.wait()
+        time.sleep(0.05)  # most likely it is in the call by now
+        number = other._fd
+        other.close()
+        foreign = os.open(tmp_path / "foreign", os.O_RDWR | os.O_CREAT)
+        assert foreign == number
+    waiting.join()
+    assert one.read() == [7, 7]
+    assert os.fstat(foreign).st_size == 0
+    os.close(foreign)
+    one.close()
+
+
+def test_more_ranks_than_a_queue_holds_find_each_other(
+    token: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_MOST_RANKS", 3)
+    boards = []
+    for _ in range(20):
+        boards.append(Board(token, "x", 1))
+        with boards[0].locked() as numbers:  # as its owner does for each frame
+            numbers.write([numbers.read()[0] + 1])
+    assert [board.read() for board in boards] == [[20]] * 20
+    for board in boards:
+        board.close()
+
+
+def test_a_journal_that_is_closed_meanwhile_is_brought_to_disk(
+    checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journal_of(checkpoint, 0, token)
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def late(fd: int) -> None:
+        journal.close()  # as the main thread does at the end
+        real(fd)
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    monkeypatch.setattr(os, "fdatasync", late)
+    journal.add([Made(key(0, 0))])
+    journal.commit(1, {})
+    assert [os.path.basename(path) for path in synced] == ["journal-0001-0"]
+    journal.leave()
+    with pytest.raises(NoSpace, match="Bad file descriptor"):
+        journal.commit(2, {"found": 1})
+
+
+def test_half_a_frame_that_could_not_be_written_is_no_damage(
+    checkpoint: Checkpoint, token: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, other = (journal_of(checkpoint, rank, token) for rank in range(2))
+    other.reserve()
+    real = os.pwrite
+
+    def half(then: bool, fd: int, data: bytes, offset: int) -> int:
+        if b"fcpR" not in bytes(data[:4]):
+            return real(fd, data, offset)
+        monkeypatch.undo()
+        real(fd, data[: len(data) // 2], offset)
+        if then:
+            other.add([Made(key(1, 0))], now=True)
+        raise OSError(errno.ENOSPC, "full")
+
+    for then in (False, True):
+        monkeypatch.setattr(os, "pwrite", partial(half, then))
+        with pytest.raises(NoSpace):
+            journal.add([Made(key(0, then))], now=True)
+        monkeypatch.undo()
+    journal.add([Made(key(0, 2))])
+    journal.commit(1, {})
+    assert set(recorded(checkpoint)) == {key(1, 0), key(0, 2)}
+    journal.leave()
+    other.leave()
 
 
 def test_the_end_is_kept_whatever_happens(token: bytes) -> None:

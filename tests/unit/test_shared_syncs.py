@@ -143,7 +143,7 @@ def test_another_users_socket_is_not_trusted(token: bytes, tmp_path: Path) -> No
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        with pytest.raises(FileExistsError):
+        with pytest.raises(PermissionError):
             SharedSync(token, f"{device:x}")
         disk = Disk(None, token)
         fd = os.open(tmp_path, os.O_RDONLY)
