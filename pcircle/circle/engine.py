@@ -9,10 +9,8 @@ failing run is a seed that replays it.
 A job's life has four phases, the same on every rank:
 
     WORKING    items run, thieves steal, waves look for quiescence
-    DRAINING   no more work; after an abort waves over *all* loose messages, so
-               that none is left in the network
-    GATHERING  one round up the tree collects every rank's account, and is the
-               first such wave where there was none
+    DRAINING   no more work; after an abort waves over *all* loose messages
+    GATHERING  one round up the tree collects every rank's account; waves may follow
     STOPPED    the exit code that rank 0 made of them came down
 
 Structured work ends when the join of the seeds completes; unstructured work
@@ -30,6 +28,7 @@ from random import Random
 from typing import Any, Generic
 
 from pcircle.circle import instructions as do
+from pcircle.circle.ending import Ending
 from pcircle.circle.epochs import EpochRounds
 from pcircle.circle.joins import ROOT, Joins
 from pcircle.circle.messages import (
@@ -66,13 +65,12 @@ from pcircle.circle.messages import (
 )
 from pcircle.circle.notices import Flow, Outbox
 from pcircle.circle.queue import Queue
-from pcircle.circle.rounds import GatherRound, ProgressRounds, earlier, merge_accounts
+from pcircle.circle.rounds import ProgressRounds, earlier, merge_accounts
 from pcircle.circle.settings import Settings
 from pcircle.circle.stealing import Sharing
-from pcircle.circle.termination import Detector, Drain, FourCounter, TokenRing
+from pcircle.circle.termination import Detector, FourCounter, TokenRing
 from pcircle.circle.topology import Nodes, Places, Tree
 from pcircle.errors import Defect, RankLost, StoppedEarly, worst
-from pcircle.guards import require
 
 WORKING, DRAINING, GATHERING, STOPPED = range(4)
 # With fewer items waiting nothing is handed out early: what is, can't be stolen any more, and near
@@ -120,15 +118,8 @@ class Engine(Generic[I, R]):
             if settings.termination == "counters"
             else TokenRing(rank, size)
         )
-        self.drain = Drain(self.tree, DRAIN)
         self.progress = ProgressRounds(self.tree, settings.progress_period_s, measure)
-        self.gather = GatherRound(
-            self.tree,
-            settings.final_deadline_s / 4,
-            self._own_account,
-            merge,
-            lambda: self.drain.counted,
-        )
+        self.ending = Ending(self.tree, settings.final_deadline_s, self._own_account, merge)
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.outbox = Outbox()
         self.telling = Flow(self.outbox, rank, size)
@@ -143,8 +134,6 @@ class Engine(Generic[I, R]):
         self._result: R | None = None  # of the root join
         self._seeded = rank != 0
         self._aborted = False
-        self._ended_well = False  # no abort was known when the accounts came to be gathered
-        self._give_up_s: float | None = None
         self._left_open = 0  # joins, at the moment of an abort
         self._out: list[do.Instruction] = []
         if rank == 0 and settings.structured:
@@ -266,7 +255,7 @@ class Engine(Generic[I, R]):
         if self.phase == STOPPED:
             return
         if not isinstance(message, TREE):
-            self.drain.received()
+            self.ending.drain.received()
         if isinstance(message, BASIC):
             self.detector.received()
         if isinstance(message, Ask):
@@ -304,7 +293,7 @@ class Engine(Generic[I, R]):
     def wakeup_s(self) -> float | None:
         """The time at which `tick` must be called although nothing happened, if any."""
         phase = self.phase
-        due_s = self._give_up_s
+        due_s = self.ending.give_up_s
         if phase != STOPPED:
             due_s = earlier(due_s, self.epochs.wakeup_s())
             due_s = earlier(due_s, self.telling.wakeup_s())
@@ -317,15 +306,11 @@ class Engine(Generic[I, R]):
                 due_s = earlier(due_s, self.detector.wakeup_s())
         elif phase == DRAINING:
             if self._is_settled:
-                due_s = earlier(due_s, self.drain.wakeup_s())
-            if self._give_up_s is not None and self.rank == 0:
-                due_s = earlier(due_s, self._drain_until_s())
+                due_s = earlier(due_s, self.ending.drain.wakeup_s())
+            if self.rank == 0:
+                due_s = earlier(due_s, self.ending.drain_until_s)
         elif phase == GATHERING:
-            due_s = earlier(due_s, self.gather.wakeup_s())
-            if self.rank == 0 and self.gather.total is not None:
-                due_s = earlier(due_s, self.drain.wakeup_s())
-                if self._give_up_s is not None:
-                    due_s = earlier(due_s, self._conclude_until_s())
+            due_s = earlier(due_s, self.ending.wakeup_s())
         return due_s
 
     def is_hungry(self) -> bool:
@@ -449,11 +434,11 @@ class Engine(Generic[I, R]):
                 self._send_all(self.detector.handle(source, message))
         elif kind == DRAIN:
             self._begin_draining()
-            self._send_all(self.drain.handle(source, message))
+            self._send_all(self.ending.drain.handle(source, message))
         elif kind == GATHER and isinstance(message, Down):
             self._begin_gathering(now_s)
         elif kind == GATHER and isinstance(message, Up):
-            self.gather.handle(source, message)
+            self.ending.gather.handle(source, message)
         elif isinstance(message, Down):
             for child in self.tree.children:
                 self._send(child, Down(STOP, 1, message.code))
@@ -486,45 +471,31 @@ class Engine(Generic[I, R]):
         if self.phase == GATHERING:
             self._gather(now_s)
         if self.phase != STOPPED:
-            overdue = self._give_up_s is not None and now_s >= self._give_up_s
+            overdue = self.ending.give_up_s is not None and now_s >= self.ending.give_up_s
             orphan = bool(self.lost) and not self.lost.isdisjoint(self.tree.ancestors)
             if overdue or (orphan and not self.running):
                 self._stop(worst((self.code, StoppedEarly.exit_code)), agreed=False)
 
     def _drain(self, now_s: float) -> None:
-        """No more work. With the accounts it is seen whether any message is left, but for an abort.
-
-        What of that is still on its way must not meet ranks that have told all.
-        """
+        """No more work: drain what an abort may have left, and have the accounts gathered."""
         ends_well = self.rank == 0 and not self._aborted
         if not ends_well:
-            self._send_all(self.drain.advance(self._is_settled, now_s))
-        overdue = self._give_up_s is not None and now_s >= self._drain_until_s()
-        drained = self.drain.terminated and self.epochs.are_over(self._aborted, now_s)
-        if self.rank == 0 and (ends_well or self.lost or overdue or drained):
+            self._send_all(self.ending.drain.advance(self._is_settled, now_s))
+        drained = self.ending.drain.terminated and self.epochs.are_over(self._aborted, now_s)
+        over = ends_well or drained or self.lost or self.ending.gives_up(now_s)
+        if self.rank == 0 and over:
             self._begin_gathering(now_s)
 
     def _gather(self, now_s: float) -> None:
         """Give the account; on rank 0, conclude when all have, and no message is left."""
+        ending, is_settled = self.ending, self._is_settled
         idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
-        if not self._aborted:
-            idle = idle and self._is_settled
-        self._send_all(self.gather.advance(self.lost, idle, now_s))
-        if not self.gather.closed or not self._ended_well:
-            pass
-        elif self.rank or not self._is_drained(now_s):
-            self._send_all(self.drain.advance(self._is_settled, now_s))
-        if self.gather.total is not None and self._is_drained(now_s):
-            total, self.gather.total = self.gather.total, None
+        idle = idle and (is_settled or self._aborted)
+        self._send_all(ending.gather.advance(self.lost, idle, now_s))
+        self._send_all(ending.drain_after(is_settled, self.lost, now_s))
+        if ending.gather.total is not None and ending.is_drained(self.lost, now_s):
+            total, ending.gather.total = ending.gather.total, None
             self._out.append(do.Conclude(total, self._result))
-
-    def _is_drained(self, now_s: float) -> bool:
-        """On rank 0, with the accounts: whether no message is left, or that is given up."""
-        if not self._ended_well or self.lost or self.drain.terminated:
-            return True
-        counted = self.gather.counted_by_all
-        overdue = self._give_up_s is not None and now_s >= self._conclude_until_s()
-        return counted.sent == counted.received or overdue
 
     def _all_quiet(self, now_s: float) -> None:
         """Quiescence. Only unstructured work may end like this."""
@@ -542,27 +513,27 @@ class Engine(Generic[I, R]):
     def _begin_gathering(self, now_s: float) -> None:
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
-            self._ended_well = not self._aborted
+            self.ending.began_well = not self._aborted
             self.epochs.rest()
-            self._send_all(self.gather.open())
+            self._send_all(self.ending.gather.open())
             if self._aborted:
-                self.gather.hurry(now_s)
+                self.ending.gather.hurry(now_s)
 
     def _owes_epoch(self, now_s: float) -> bool:
         """At rank 0: whether an abort has come too late for the drain to wait for its epoch."""
-        late = self._aborted and self._ended_well and not self.lost
+        late = self._aborted and self.ending.began_well and not self.lost
         return self.rank == 0 and late and not self.epochs.are_over(True, now_s)
 
     def _stop(self, code: int, *, agreed: bool) -> None:
         self.phase = STOPPED
-        self._give_up_s = None
+        self.ending.give_up_s = None
         self._out.append(do.Stop(code, agreed))
 
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
         if self.phase == STOPPED:
             return
         self._hurry(now_s)
-        if self.phase == GATHERING and self.gather.closed:
+        if self.phase == GATHERING and self.ending.gather.closed:
             return  # this rank's account is on its way, and nothing may follow it
         if code != self.code or reason not in self.reasons:
             self.code = worst((self.code, code))
@@ -587,22 +558,14 @@ class Engine(Generic[I, R]):
     def _hurry(self, now_s: float) -> None:
         """From now on, what does not end by itself ends at a deadline."""
         if self.phase == GATHERING:
-            self.gather.hurry(now_s)
-        if self._give_up_s is None:
-            # Below the root patience is longer: its decision must have time to come down.
-            self._give_up_s = now_s + self.settings.final_deadline_s * (2 if self.rank else 1)
+            self.ending.gather.hurry(now_s)
+        self.ending.hurry(now_s)
 
     def _abandon_joins(self) -> None:
         # An item that still runs keeps its join until it has finished.
         for join in self.joins.abandon():
             if join.parcel is not None:
                 self._out.append(do.Abandon(join.parcel.item, join.own))
-
-    def _drain_until_s(self) -> float:
-        return require(self._give_up_s) - self.settings.final_deadline_s / 2
-
-    def _conclude_until_s(self) -> float:
-        return require(self._give_up_s) - self.settings.final_deadline_s / 8
 
     # ---- accounts and sending --------------------------------------------------
 
@@ -621,12 +584,12 @@ class Engine(Generic[I, R]):
         for values in self.telling.packs(now_s, hurry=self.phase > WORKING):
             if self.rank == 0:
                 self._out.append(do.Notify(0, values))
-            elif not self.gather.closed:  # later nobody would wait for them
+            elif not self.ending.gather.closed:  # later nobody would wait for them
                 self._send(0, Notice(values))
 
     def _send(self, dest: int, message: Message) -> None:
         if not isinstance(message, TREE):
-            self.drain.sent()
+            self.ending.drain.sent()
         if isinstance(message, BASIC):
             self.detector.sent()
         self.activity.messages += 1

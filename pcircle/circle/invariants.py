@@ -43,8 +43,8 @@ def check_job(
     """
     flying = list(in_flight)
     loose = sum(not isinstance(message, TREE) for _, _, message in flying)
-    sent = sum(engine.drain.counted.sent for engine in engines)
-    received = sum(engine.drain.counted.received for engine in engines)
+    sent = sum(engine.ending.drain.counted.sent for engine in engines)
+    received = sum(engine.ending.drain.counted.received for engine in engines)
     assert sent - received == loose, f"{sent} sent, {received} received, {loose} in flight"
     owed: dict[int, int] = {}
     for source, dest, message in flying:

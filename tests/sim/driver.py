@@ -278,7 +278,7 @@ class Player:
 
     def _tell_of(self, epoch: int) -> None:
         """As of a journal that can't be written; also after all work, up to the account."""
-        if self.case.notice_every and not self.engine.gather.closed:
+        if self.case.notice_every and not self.engine.ending.gather.closed:
             self.record.noted.append((self.engine.rank, -epoch))
             self.engine.outbox.add(-epoch, self.case.notice_bytes)
 

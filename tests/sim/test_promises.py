@@ -107,7 +107,7 @@ def test_accounts_mostly_tell_that_no_message_is_left() -> None:
     job = case(48, settings={"arity": 8}, conditions={"near_s": 1e-3})
     flat = msgspec.structs.replace(job, forest=Forest(size=48, seeds=48, item_s=0.01))
     runs = [play(msgspec.structs.replace(flat, seed=seed)) for seed in range(20)]
-    waves = sum(run.engines[0].drain.waves for run in runs)
+    waves = sum(run.engines[0].ending.drain.waves for run in runs)
     assert 0 < waves < len(runs) / 2, "as long as the accounts came behind them there were 24"
 
 
