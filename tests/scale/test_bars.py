@@ -44,6 +44,7 @@ def test_a_wide_directory_reaches_all_ranks(machine: Machine, seed: int) -> None
     assert found.half_busy_latencies is not None
     assert found.half_busy_latencies <= 5
     assert found.messages_per_entry < 0.03
+    assert found.stop_rounds <= 3
 
 
 @every_network
@@ -53,6 +54,7 @@ def test_an_unbalanced_tree_is_shared(machine: Machine, seed: int) -> None:
     assert found.of_bound >= 0.8
     assert found.max_inbox < MAX_INBOX
     assert found.messages_per_entry < 0.012
+    assert found.stop_rounds <= 6  # half of that is results on their way back
 
 
 @every_network
@@ -61,6 +63,7 @@ def test_a_balanced_tree_is_shared(machine: Machine, seed: int) -> None:
     found = figures("balanced", MOST if SOAK else MANY, 100, machine, seed)
     assert found.of_ideal >= 0.95
     assert found.efficiency >= 0.95
+    assert found.stop_rounds <= 3
     assert found.max_inbox < MAX_INBOX
     assert found.messages_per_entry < 0.01
 
