@@ -2,8 +2,9 @@
 
 A job that ends well has no deadline. Its accounts are one round of the tree, which sums up the
 counters of messages as well; while these do not balance, waves follow until none is left
-(`pcircle.circle.termination` has the argument). After an abort the waves come first, and all has a
-deadline: a part of `Settings.final_deadline_s` each for the waves, the accounts, and what is left.
+(`pcircle.circle.termination` has the argument), and rank 0 keeps its own account open: an abort
+counts until it concludes. After an abort the waves come first, and all has a
+deadline: half of `Settings.final_deadline_s` for the waves, a quarter for the accounts.
 """
 
 from __future__ import annotations
@@ -49,29 +50,26 @@ class Ending:
         """Whether rank 0 waits no more for messages that are on their way after an abort."""
         return self.drain_until_s is not None and now_s >= self.drain_until_s
 
-    @property
-    def _conclude_until_s(self) -> float | None:
-        """When rank 0 concludes, whatever is on its way."""
-        return None if self.give_up_s is None else self.give_up_s - self._deadline_s / 8
-
     def drain_after(self, is_settled: bool, lost: Collection[int], now_s: float) -> Outgoing:
-        """Once this rank has given its account: its part in the waves that follow, if any do."""
-        if not self.gather.closed or not self.began_well:
-            return []
-        if self._is_root and self.is_drained(lost, now_s):
+        """This rank's part in the waves that follow its account; rank 0 has them before its own."""
+        if self._is_root:
+            if not self.gather.has_all or self.is_drained(lost):
+                return []
+        elif not self.gather.closed:
             return []
         return self.drain.advance(is_settled, now_s)
 
-    def is_drained(self, lost: Collection[int], now_s: float) -> bool:
-        """On rank 0, with the accounts: whether no message is left, or that is given up."""
+    def is_drained(self, lost: Collection[int]) -> bool:
+        """On rank 0, with the others' accounts: whether no message is left."""
         if not self.began_well or lost or self.drain.terminated:
             return True
-        counted, until_s = self.gather.counted_by_all, self._conclude_until_s
-        return counted.sent == counted.received or (until_s is not None and now_s >= until_s)
+        counted = self.gather.counted
+        # A wave that was opened is waited for: its answers may not be left, either.
+        return not self.drain.waves and counted.sent == counted.received
 
     def wakeup_s(self) -> float | None:
         """When to go on although nothing happens, while accounts are gathered."""
         due_s = self.gather.wakeup_s()
-        if self.gather.total is not None:
-            due_s = earlier(earlier(due_s, self.drain.wakeup_s()), self._conclude_until_s)
+        if self._is_root and self.gather.has_all:
+            due_s = earlier(due_s, self.drain.wakeup_s())
         return due_s

@@ -488,13 +488,16 @@ class Engine(Generic[I, R]):
 
     def _gather(self, now_s: float) -> None:
         """Give the account; on rank 0, conclude when all have, and no message is left."""
-        ending, is_settled = self.ending, self._is_settled
+        ending, gather = self.ending, self.ending.gather
         idle = not self.running and self.telling.settled and not self._owes_epoch(now_s)
-        idle = idle and (is_settled or self._aborted)
-        self._send_all(ending.gather.advance(self.lost, idle, now_s))
-        self._send_all(ending.drain_after(is_settled, self.lost, now_s))
-        if ending.gather.total is not None and ending.is_drained(self.lost, now_s):
-            total, ending.gather.total = ending.gather.total, None
+        idle = idle and (self._is_settled or self._aborted)
+        # Who has told all begins nothing, whatever it waits for.
+        self._send_all(ending.drain_after(gather.closed or self._is_settled, self.lost, now_s))
+        if self.rank == 0:
+            idle = idle and ending.is_drained(self.lost)
+        self._send_all(gather.advance(self.lost, idle, now_s))
+        if gather.total is not None:
+            total, gather.total = gather.total, None
             self._out.append(do.Conclude(total, self._result))
 
     def _all_quiet(self, now_s: float) -> None:
@@ -514,6 +517,7 @@ class Engine(Generic[I, R]):
         if self.phase in (WORKING, DRAINING):
             self.phase = GATHERING
             self.ending.began_well = not self._aborted
+            self.ending.drain.give_up()
             self.epochs.rest()
             self._send_all(self.ending.gather.open())
             if self._aborted:
@@ -532,7 +536,9 @@ class Engine(Generic[I, R]):
     def _abort(self, code: int, reason: str, source: int | None, now_s: float) -> None:
         if self.phase == STOPPED:
             return
-        self._hurry(now_s)
+        if self.phase == GATHERING:
+            self.ending.gather.hurry(now_s)
+        self.ending.hurry(now_s)
         if self.phase == GATHERING and self.ending.gather.closed:
             return  # this rank's account is on its way, and nothing may follow it
         if code != self.code or reason not in self.reasons:
@@ -554,12 +560,6 @@ class Engine(Generic[I, R]):
         self._abandon_joins()
         self._seeded = True
         self._begin_draining()
-
-    def _hurry(self, now_s: float) -> None:
-        """From now on, what does not end by itself ends at a deadline."""
-        if self.phase == GATHERING:
-            self.ending.gather.hurry(now_s)
-        self.ending.hurry(now_s)
 
     def _abandon_joins(self) -> None:
         # An item that still runs keeps its join until it has finished.

@@ -159,7 +159,6 @@ class GatherRound:
         counted: Callable[[], Counted] = Counted,
     ) -> None:
         self.total: Account[Any] | None = None
-        self.counted_by_all = Counted()
         self._tree = tree
         self._account = account
         self._merge = merge
@@ -176,6 +175,16 @@ class GatherRound:
     def closed(self) -> bool:
         """Whether this rank has given its account."""
         return self._begun and not self._open
+
+    @property
+    def has_all(self) -> bool:
+        """Whether it is open here, and all children have answered."""
+        return self._open and not self._waiting
+
+    @property
+    def counted(self) -> Counted:
+        """Of this rank now, and of those below that have answered as they were then."""
+        return self._counted() + self._counted_below
 
     def open(self) -> Outgoing:
         """Begin, here and below."""
@@ -208,10 +217,9 @@ class GatherRound:
             total = merge_accounts(total, answer, self._merge)
         silent = Account[Any](silent=tuple(sorted(self._waiting)))
         total = merge_accounts(total, silent, self._merge)
-        counted = self._counted() + self._counted_below
         if self._tree.parent is not None:
-            return [(self._tree.parent, Up(GATHER, 1, counted=counted, account=total))]
-        self.total, self.counted_by_all = total, counted
+            return [(self._tree.parent, Up(GATHER, 1, counted=self.counted, account=total))]
+        self.total = total
         return []
 
     def wakeup_s(self) -> float | None:

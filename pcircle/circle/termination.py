@@ -46,7 +46,8 @@ The drain. When all work is done, messages may still be on their way: requests,
 refusals, who waits. None may be left, because the next job of the same ranks
 would get it. One wave of the same counters is enough for that, and the round
 that collects the accounts is one: only where it finds that messages are left
-others follow it. (After an abort they come before it, since what of that is on
+others follow it, and rank 0 gives its own account, and concludes, when none is.
+(After an abort they come before it, since what of that is on
 its way must not meet ranks that have told all.) From when it
 drains a rank sends no counted message but answers, and notices to rank 0, which
 rank 0 answers; each message has one answer at most, sent in the same turn; and
@@ -175,6 +176,10 @@ class Waves:
             self._waiting.discard(source)
             self._children = self._children + require(message.counted)
         return []
+
+    def give_up(self) -> None:
+        """The open wave is not answered here any more."""
+        self._open = False
 
     def _accepts(self, source: int, number: int) -> bool:
         return self._open and number == self._number and source in self._waiting

@@ -7,16 +7,20 @@ come to play.
 from __future__ import annotations
 
 from math import inf
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 from pcircle.circle import Settings
+from pcircle.circle.messages import GATHER
+from pcircle.guards import require
 from pcircle.testing.drawing import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
-from tests.sim.cases import AbortAt, Case
+from tests.sim.cases import AbortAt, Case, draw
 from tests.sim.judge import Run, play
+from tests.sim.seeds import part_of
 from tests.sim.work import Forest, Item
 
 pytestmark = pytest.mark.sim
@@ -109,6 +113,73 @@ def test_accounts_mostly_tell_that_no_message_is_left() -> None:
     runs = [play(msgspec.structs.replace(flat, seed=seed)) for seed in range(20)]
     waves = sum(run.engines[0].ending.drain.waves for run in runs)
     assert 0 < waves < len(runs) / 2, "as long as the accounts came behind them there were 24"
+
+
+def _ends(case: Case, step: str) -> tuple[float, float]:
+    """When a job's accounts came to be gathered, and its end."""
+    lines: list[str] = []
+    run = Run(case, trace=lines.append).play()
+    begin_s = min(float(line.split()[0]) for line in lines if step in line or "Conclude" in line)
+    return begin_s, max(require(outcome).at_s for outcome in run.outcomes)
+
+
+@pytest.mark.parametrize("family", ["nasty", "epochs", "posts", "ending"])
+def test_aborts_at_the_end_are_soon_over(family: str) -> None:
+    """One rank or all, before, while and after accounts are given, and until rank 0 concludes."""
+    replace, step = msgspec.structs.replace, f"Down(kind={GATHER}, number=1"
+    for seed in part_of(range(400)):
+        drawn = draw(family, seed)
+        if drawn.ranks > 11:
+            continue
+        rng = Random(f"{family} {seed}")
+        held = rng.choice(((), ("Heard",), ("Notice",), ("Refuse",), ("Wait",), ("Ask", "Refuse")))
+        conditions = replace(drawn.conditions, kills=(), stalls=(), held=held, held_s=0.1)
+        settings = replace(drawn.settings, final_deadline_s=400.0)
+        drawn = replace(drawn, aborts=(), conditions=conditions, settings=settings, limit_s=600.0)
+        begin_s, end_s = _ends(drawn, step)
+        for many in (False, False, True):
+            at_s = begin_s + (end_s - begin_s) * rng.uniform(-0.1, 1)
+            ranks = range(drawn.ranks) if many else [rng.randrange(drawn.ranks)]
+            aborts = tuple(AbortAt(rank, 130, at_s=at_s + 1e-4 * rng.random()) for rank in ranks)
+            run = play(replace(drawn, aborts=aborts))
+            took_s = max(require(outcome).at_s for outcome in run.outcomes) - at_s
+            assert took_s < 90, f"{family} {seed}, {aborts}"
+
+
+def test_a_silent_rank_does_not_keep_an_abort_at_the_end_for_longer() -> None:
+    """Its counters are missing, so the others' do not balance."""
+    job = case(6, settings={"arity": 8})
+    begin_s, _ = _ends(job, f"Down(kind={GATHER}, number=1")
+    for stuck in range(1, 6):
+        conditions = Conditions(stalls=(Stall(stuck, begin_s + 1e-6, inf),))
+        aborts = (AbortAt(0, 130, at_s=begin_s + 5),)
+        run = play(msgspec.structs.replace(job, conditions=conditions, aborts=aborts))
+        assert run.network.now_s < begin_s + 5 + 0.3 * job.settings.final_deadline_s
+
+
+def test_what_is_noted_after_the_account_does_not_keep_the_job() -> None:
+    job = case(5, settings={"arity": 2}, conditions={"held": ("Wait",), "held_s": 0.05})
+    waves = 0
+    for seed in range(40):
+        run = Run(msgspec.structs.replace(job, seed=seed))
+        for engine in run.engines[1:]:
+            engine.ending.gather.advance = _noting(engine)  # type: ignore[method-assign]
+        waves += run.play().engines[0].ending.drain.waves
+    assert waves
+
+
+def _noting(engine: Any) -> Any:
+    """Puts something into a rank's outbox right after its account, as a task with threads may."""
+    advance = engine.ending.gather.advance
+
+    def noting(*arguments: Any) -> Any:
+        was_closed = engine.ending.gather.closed
+        out = advance(*arguments)
+        if engine.ending.gather.closed and not was_closed:
+            engine.outbox.add(0, 1)
+        return out
+
+    return noting
 
 
 def test_abort_while_the_accounts_are_gathered_has_a_deadline() -> None:
