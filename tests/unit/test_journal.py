@@ -41,11 +41,12 @@ from pcircle.checkpoint.journal import (
 )
 from pcircle.checkpoint.plan import JournalPlan
 from pcircle.checkpoint.resumed import History, Resumed, read_history
-from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.checkpoint.store import Checkpoint
 from pcircle.transfer.counters import Counted, Counters, named, totals
+from tests.unit.checkpoints import KEYS, SECRET, checkpoint
 
-SECRET = b"8 bytes!"
-KEYS = Keys(SECRET)
+__all__ = ["checkpoint"]  # a fixture
+
 COUNTS = dict.fromkeys(Counted.names, 1)
 SUMS = dict.fromkeys(Counters.names, 1)
 _EPOCHS = 300
@@ -57,14 +58,6 @@ ALL: tuple[Record, ...] = (
     Inode(b"i" * 16, 0, b"a/b", b"one", 78, (5, 10, -1, 7), b"seal"),
     Made(b"m" * 16),
 )
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
-    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
-    yield made
-    made.close()
 
 
 def _journal(checkpoint: Checkpoint, run: int = 1, rank: int = 0) -> Journal:

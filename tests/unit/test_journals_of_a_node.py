@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,15 @@ import pytest
 
 from pcircle.checkpoint import node
 from pcircle.checkpoint.end import End, JournalEnd
-from pcircle.checkpoint.journal import Damage, Journal, Keys, Made, Names, read_frames, read_records
+from pcircle.checkpoint.journal import Damage, Journal, Made, Names, read_frames, read_records
 from pcircle.checkpoint.node import Board
 from pcircle.checkpoint.resumed import read_history
-from pcircle.checkpoint.store import Checkpoint, Header
+from pcircle.checkpoint.store import Checkpoint
 from pcircle.errors import NoSpace
+from tests.unit.checkpoints import KEYS, checkpoint
 
-SECRET = b"8 bytes!"
-KEYS = Keys(SECRET)
+__all__ = ["checkpoint"]  # a fixture
+
 RANKS = 6
 PROCESSES = multiprocessing.get_context("fork")
 
@@ -33,14 +34,6 @@ PROCESSES = multiprocessing.get_context("fork")
 @pytest.fixture
 def token() -> bytes:
     return b"test-%d-%d" % (os.getpid(), time.monotonic_ns())
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
-    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
-    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
-    yield made
-    made.close()
 
 
 def journal_of(checkpoint: Checkpoint, rank: int, token: bytes) -> Journal:

@@ -1,0 +1,23 @@
+"""An empty checkpoint, and the secret that its journals are written with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pcircle.checkpoint.journal import Keys
+from pcircle.checkpoint.store import Checkpoint, Header
+
+SECRET = b"8 bytes!"
+KEYS = Keys(SECRET)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
+    made = Checkpoint.make(os.fsencode(tmp_path) + b"/checkpoint")
+    made.write_header(Header(1, SECRET, 0, (), {}, (b"01234567",), 1))
+    yield made
+    made.close()
