@@ -8,6 +8,7 @@ the command ends then, with that code, whether or not the child can.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import time
@@ -23,6 +24,7 @@ from pcircle.workers.deadline import limited
 _GRACE_S = 1.0  # a process without such threads is gone by then
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
+_kept: list[object] = []  # is called by its address
 
 
 def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
@@ -86,6 +88,13 @@ def _end_with(parent: int) -> None:
 def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
     """Be the child, and never return."""
     code = 70
+
+    def let_command_end() -> None:
+        let_go(said)
+        _say_code(said, code & 0xFF)
+        os._exit(code & 0xFF)
+
+    end = _after_libraries(let_command_end)
     try:
         with limited(limit_s):
             code = run()
@@ -94,18 +103,29 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
     finally:
         try:
             flush_standard_streams()
-            _finish_libraries()
+            atexit._run_exitfuncs()  # MPI is ended by one
         finally:
-            let_go(said)
-            _say_code(said, code & 0xFF)
-            os._exit(code & 0xFF)
+            end()
 
 
-def _finish_libraries() -> None:
-    """Have libraries say their last words, as of MPI: they do so at exit."""
-    import atexit
+def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
+    """Prepare the end of this process: a function that ends it, and calls `last` at the very end.
 
-    atexit._run_exitfuncs()
+    Under a launcher libraries have last words to say, which need descriptors that `last` lets go
+    of. MPICH tells the launcher by a handler of exit(3) that a rank has ended as it should, and one
+    that did not has the launcher kill all others. The handlers are called in reverse order, so
+    what is registered here, before there is MPI, comes last. Python does not end itself by this:
+    it would wait for threads.
+    """
+    if detect(os.environ).kind == "none":
+        return last
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: last())
+    libc.__cxa_atexit(handler, None, None)
+    _kept.append(handler)
+    return lambda: libc.exit(0)  # `last` gives the code
 
 
 def _say_code(fd: int, code: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Run as Script
-from tests.fcp.running import Finished, Launcher, Run, launchers
+from tests.fcp.running import FCP, Finished, Launcher, Run, command, launchers
 from tests.fusefs.fixture import Mount
 from tests.fusefs.mounting import Mounted
 from tests.fusefs.rules import Rule
@@ -66,6 +66,26 @@ from pcircle.ffind.cli import main
 sys.exit(main())
 """
 
+# The first rank's command ends at once, the others' some time later.
+LATE = """
+import sys, time
+from pcircle.runtime import supervised
+say_code = supervised._say_code
+def late(fd, code):
+    time.sleep(1.0 if supervised.RANK else 0.0)
+    say_code(fd, code)
+supervised._say_code = late
+from pcircle.transport import _mpi
+join = _mpi._join
+def noted(party):
+    transport = join(party)
+    supervised.RANK = transport.rank
+    return transport
+_mpi._join = noted
+from pcircle.ffind.cli import main
+sys.exit(main())
+"""
+
 
 @some_launchers
 @every_tool
@@ -80,6 +100,18 @@ def test_a_directory_that_hangs_is_named(tool: str, launcher: Launcher, mount: M
         assert re.search(r"process \d+ stays behind until the file system answers", done.said)
     if tool in ("ffind", "fls"):
         assert done.out.count(b"two") == 2
+
+
+@pytest.mark.mpi
+def test_no_rank_is_killed_that_ends_late(place: bytes) -> None:
+    """A launcher kills all when one ends whose MPI has not said that it does."""
+    words = ("--op-timeout=9", "--progress=never", place)
+    line = command(Launcher(ranks=3), words)
+    at = line.index("-m")
+    line[at : at + 1 + len(FCP)] = ["-c", LATE]
+    with Run(None, line=line) as started:
+        done = started.finish()
+    assert (done.code, done.out.strip(), done.said) == (0, place, "")
 
 
 @every_tool
