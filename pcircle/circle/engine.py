@@ -84,9 +84,8 @@ class Engine(Generic[I, R]):
     `merge` combines two results and must be associative and commutative.
     `measure` gives this rank's progress counters, `report` its encoded report
     for the final account, then `kept` what it adds to the result, when asked.
-    What is put into `outbox` at any time, rank 0 is told in packs.
-    Call an event method, then carry out what `take` returns; call `tick` no
-    later than `wakeup_s`.
+    What is put into `outbox` at any time, rank 0 is told in packs. Call an event
+    method, then carry out what `take` returns; call `tick` no later than `wakeup_s`.
     """
 
     def __init__(
@@ -105,7 +104,8 @@ class Engine(Generic[I, R]):
         self.settings = settings = settings or Settings()
         self.workers = settings.workers  # may change at any time
         self.rank, self.size = rank, size
-        self.tree = Tree(rank, size, settings.arity)
+        places = nodes if isinstance(nodes, Places) else Places(nodes or [0] * size)
+        self.tree = Tree(rank, size, settings.arity, places)
         self.queue: Queue[I] = Queue(settings.queue_high)
         self.pinned: deque[Parcel[I]] = deque()  # items that nobody may steal
         self.joins: Joins[I, R] = Joins(merge)
@@ -123,8 +123,8 @@ class Engine(Generic[I, R]):
         self.epochs = EpochRounds(self.tree, settings.epoch_period_s)
         self.outbox = Outbox()
         self.telling = Flow(self.outbox, rank, size)
-        place = Nodes(rank, nodes or [0] * size)
-        self.sharing: Sharing[I, R] = Sharing(place, settings, self.queue, self.joins, rng)
+        here = Nodes(rank, places)
+        self.sharing: Sharing[I, R] = Sharing(here, settings, self.queue, self.joins, rng)
         self.activity = self.sharing.activity
         self.lost: set[int] = set()
         self._merge = merge

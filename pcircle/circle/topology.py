@@ -1,4 +1,4 @@
-"""Where ranks are: which share a node, and how they form a k-ary tree.
+"""Where ranks are: which share a node, and how they form a tree.
 
 Both are functions of the rank numbers alone, so every rank knows them without
 a message.
@@ -7,32 +7,72 @@ a message.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 
-class Tree:
-    """A rank's place in the k-ary tree of all ranks: rank 0 is the root."""
+class Places:
+    """On which node each rank is: one for all ranks of a process, as it grows with their number."""
 
-    def __init__(self, rank: int, size: int, arity: int) -> None:
+    def __init__(self, nodes: Sequence[int]) -> None:
+        self.nodes = tuple(nodes)
+        self.ranks: dict[int, list[int]] = {}  # by node
+        for rank, node in enumerate(self.nodes):
+            self.ranks.setdefault(node, []).append(rank)
+        self.firsts = tuple(ranks[0] for ranks in self.ranks.values())
+        self.order = {node: place for place, node in enumerate(self.ranks)}
+        self.most = max(map(len, self.ranks.values()))
+
+
+class Tree:
+    """A rank's place in the tree of all ranks: rank 0 is the root.
+
+    The first ranks of all nodes are a k-ary tree, and so are the ranks of each node, below its
+    first: what is summed up on the way crosses from node to node once for a node, not for a rank.
+    Without `places` all ranks share a node.
+    """
+
+    def __init__(self, rank: int, size: int, arity: int, places: Places | None = None) -> None:
         if arity < 1:
             raise ValueError("a tree has an arity of at least one")
         self.rank = rank
         self.size = size
         self.arity = arity
-        self.parent = (rank - 1) // arity if rank else None
-        first = arity * rank + 1
-        self.children = tuple(range(first, min(first + arity, size)))
+        self._places = places
+        firsts, at, here = self._levels(rank)
+        place = bisect_left(here, rank)
+        far = () if place else self._below(at, len(firsts))
+        near = self._below(place, len(here))
+        self.children = (*(firsts[i] for i in far), *(here[i] for i in near))
         self.ancestors = self._path(rank)
+        self.parent = self.ancestors[0] if rank else None
         self.depth = len(self.ancestors)
-        self.height = len(self._path(size - 1))
+        most = size if places is None else places.most
+        self.height = self._depth(len(firsts) - 1) + self._depth(most - 1)
+
+    def _levels(self, rank: int) -> tuple[Sequence[int], int, Sequence[int]]:
+        """The first ranks of all nodes, the place of this one's among them, and all of its node."""
+        if self._places is None:
+            return (0,), 0, range(self.size)
+        node = self._places.nodes[rank]
+        return self._places.firsts, self._places.order[node], self._places.ranks[node]
+
+    def _below(self, place: int, count: int) -> range:
+        first = self.arity * place + 1
+        return range(first, min(first + self.arity, count))
+
+    def _depth(self, place: int) -> int:
+        return sum(1 for _ in self._above(place))
+
+    def _above(self, place: int) -> Iterator[int]:
+        while place:
+            place = (place - 1) // self.arity
+            yield place
 
     def _path(self, rank: int) -> tuple[int, ...]:
-        above = []
-        while rank:
-            rank = (rank - 1) // self.arity
-            above.append(rank)
-        return tuple(above)
+        firsts, at, here = self._levels(rank)
+        near = [here[i] for i in self._above(bisect_left(here, rank))]
+        return (*near, *(firsts[i] for i in self._above(at)))
 
     def patience(self) -> float:
         """The share of a time limit that this rank may wait for its children, 0 to 1.
@@ -46,16 +86,6 @@ class Tree:
     def neighbours(self) -> tuple[int, ...]:
         """Parent and children."""
         return self.children if self.parent is None else (self.parent, *self.children)
-
-
-class Places:
-    """On which node each rank is: one for all ranks of a process, as it grows with their number."""
-
-    def __init__(self, nodes: Sequence[int]) -> None:
-        self.nodes = tuple(nodes)
-        self.ranks: dict[int, list[int]] = {}  # by node
-        for rank, node in enumerate(self.nodes):
-            self.ranks.setdefault(node, []).append(rank)
 
 
 class Nodes:

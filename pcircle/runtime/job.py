@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pcircle.circle.settings import Settings
-from pcircle.circle.topology import Tree
+from pcircle.circle.topology import Places, Tree
 from pcircle.errors import Defect, PcircleError, StoppedEarly, UsageError
 from pcircle.runtime.defect import Mishaps, Tracebacks, once
 from pcircle.runtime.limit import TimeLimit
@@ -168,8 +168,10 @@ def _run(
 def _open(
     program: Program, transport: Transport, signals: Signals
 ) -> tuple[_Opening, list[Delivery | Lost]]:
+    places = Places(transport.nodes)
+    tree = Tree(transport.rank, transport.size, Settings().arity, places)
     if transport.rank:
-        payload, early = _hear(transport, signals)
+        payload, early = _hear(transport, tree, signals)
         opening = msgspec.msgpack.decode(payload, type=_Opening)
     else:
         early = []
@@ -186,18 +188,18 @@ def _open(
             program.complain(f"internal error: {told}")
             opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
-    tree = Tree(transport.rank, transport.size, Settings().arity)
     for child in tree.children:
         transport.send(child, payload)
     return opening, early
 
 
-def _hear(transport: Transport, signals: Signals) -> tuple[bytes, list[Delivery | Lost]]:
+def _hear(
+    transport: Transport, tree: Tree, signals: Signals
+) -> tuple[bytes, list[Delivery | Lost]]:
     """Wait for the opening; what comes besides, from ranks that had theirs sooner, is kept.
 
     So is the loss of a rank, which then ends the job as at any time; but not without an opening.
     """
-    tree = Tree(transport.rank, transport.size, Settings().arity)
     early: list[Delivery | Lost] = []
     while True:
         for arrival in transport.poll(None):

@@ -7,7 +7,7 @@ from math import log2
 import msgspec
 import numpy as np
 
-from pcircle.scale.ending import Rounds
+from pcircle.scale.ending import RankTree, Rounds
 from pcircle.scale.ideal import ideal_s
 from pcircle.scale.machine import Machine, Policy
 from pcircle.scale.model import Simulation
@@ -93,8 +93,8 @@ def play_tree(
     """Simulate a job on a tree that is known."""
     counts = Simulation(tree, ranks, machine, policy, seed).run()
     best_s, best_half_s = ideal_s(tree, ranks)
-    rounds = Rounds(ranks, policy.arity, machine, np.random.default_rng(seed))
-    round_s = rounds.round_s()
+    below = RankTree(ranks, policy.arity, machine.ranks_per_node)
+    round_s = Rounds(below, machine, np.random.default_rng(seed)).round_s()
     stop_s = counts.stopped_s - counts.last_work_s
     entries = task.entries + task.directories if task.shape == "files" else tree.items * task.batch
     messages = sum(counts.messages)

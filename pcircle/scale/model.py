@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from pcircle.guards import require
+from pcircle.scale.ending import RankTree
 from pcircle.scale.kinds import (
     ANSWER,
     ASK,
@@ -58,8 +59,14 @@ class Simulation(Working):
         least = max(policy.share_least, policy.enough * ranks // policy.share_messages)
         self.share_limit = min(policy.share_limit, least)
         self.most = max(self.share_limit, policy.enough * ranks)
+        below = RankTree(ranks, policy.arity, machine.ranks_per_node)
         self.waves = Waves(
-            ranks, policy.arity, self._send, self._wake, self._is_passive, self._counted
+            below.parents.tolist(),
+            below.children,
+            self._send,
+            self._wake,
+            self._is_passive,
+            self._counted,
         )
         self.jitter = [1 + machine.jitter * self.rng.expovariate(1.0) for _ in range(8191)]
 

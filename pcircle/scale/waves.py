@@ -7,7 +7,7 @@ to tell, and whether a message is left; if so, waves drain the network; half a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeAlias
 
@@ -35,27 +35,29 @@ class _Wave:
 
 
 class Waves:
-    """All waves of a job.
+    """All waves of a job, on the tree of ranks.
 
-    `send` has a source, a destination, a kind, a body (None: down, else sums)
-    and when it leaves; `wake` asks for a call of `passive` for rank 0 later.
-    `is_passive` and `counted` tell of each rank, by kind.
+    `parents` has one for each rank, and `children` says those of one. `send`
+    has a source, a destination, a kind, a body (None: down, else sums) and when
+    it leaves; `wake` asks for a call of `passive` for rank 0 later. `is_passive`
+    and `counted` tell of each rank, by kind.
     """
 
     def __init__(
         self,
-        size: int,
-        arity: int,
+        parents: Sequence[int],
+        children: Callable[[int], Sequence[int]],
         send: Callable[[int, int, int, Sums | None, float], None],
         wake: Callable[[float], None],
         is_passive: Callable[[int, int], bool],
         counted: Callable[[int, int], Sums],
     ) -> None:
+        size = len(parents)
         self.phases = [WORKING] * size
         self.stopped = 0
         self.stopped_s = 0.0
-        self._size = size
-        self._arity = arity
+        self._parents = parents
+        self._children = children
         self._send = send
         self._wake = wake
         self._is_passive = is_passive
@@ -112,10 +114,6 @@ class Waves:
         for child in children:
             self._send(rank, child, kind, None, at_s)
 
-    def _children(self, rank: int) -> range:
-        first = self._arity * rank + 1
-        return range(first, min(first + self._arity, self._size))
-
     def _report(self, rank: int, kind: int, at_s: float) -> None:
         """Report if all below have, and the rank itself is passive."""
         wave = self._waves[kind]
@@ -125,7 +123,7 @@ class Waves:
         sent, got = self._counted(rank, kind)
         sums = sent + wave.sent[rank], got + wave.got[rank]
         if rank:
-            self._send(rank, (rank - 1) // self._arity, kind, sums, at_s)
+            self._send(rank, self._parents[rank], kind, sums, at_s)
         else:
             self._closed(kind, wave, sums, at_s)
 

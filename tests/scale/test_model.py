@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from pcircle.circle import Settings, engine, stealing
-from pcircle.circle.topology import Tree as Ranks
-from pcircle.scale.ending import Rounds
+from pcircle.circle.topology import Places
+from pcircle.circle.topology import Tree as EngineTree
+from pcircle.scale.ending import RankTree, Rounds
 from pcircle.scale.ideal import ideal_s
 from pcircle.scale.job import Figures, Task, play
 from pcircle.scale.kinds import DRAIN, GATHER, LAST_LOOSE, QUIESCE, STOP
@@ -117,12 +118,25 @@ def test_the_defaults_are_those_of_the_engine() -> None:
         assert simulation.share_limit == stealing.parcels_a_message(limit, ranks)
 
 
+@pytest.mark.parametrize("per_node", [1, 3, 64, 5000])
+@pytest.mark.parametrize("arity", [1, 2, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 9, 10, 63, 100, 1000])
+def test_the_tree_of_ranks_is_that_of_the_engine(ranks: int, arity: int, per_node: int) -> None:
+    tree = RankTree(ranks, arity, per_node)
+    places = Places([rank // per_node for rank in range(ranks)])
+    real = [EngineTree(rank, ranks, arity, places) for rank in range(ranks)]
+    assert tree.parents.tolist() == [-1, *(each.parent for each in real[1:])]
+    assert [tree.children(rank) for rank in range(ranks)] == [list(each.children) for each in real]
+    depths = {rank: depth for depth, level in enumerate(tree.levels()) for rank in level.tolist()}
+    assert depths == {each.rank: each.depth for each in real}
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 9, 10, 100, 1000])
 def test_a_round_takes_as_long_as_its_slowest_path(ranks: int) -> None:
     machine = Machine(ranks_per_node=1, jitter=0.0)
-    slowest = Rounds(ranks, 8, machine, np.random.default_rng(1)).round_s()
+    slowest = Rounds(RankTree(ranks, 8, 1), machine, np.random.default_rng(1)).round_s()
     step_s = machine.far_s + machine.message_s
-    height = Ranks(0, ranks, 8).height
+    height = EngineTree(0, ranks, 8).height
     # Up it is as slow as down, and a rank that hears of several children has to hear them all.
     assert 2 * height * step_s <= slowest * (1 + 1e-9)
     assert slowest <= 2 * height * step_s + 7 * height * machine.message_s
@@ -136,9 +150,10 @@ class Waiting:
         self.sums = [(0, 0)] * ranks
         self.sent: list[int] = []
         self.alarms: list[float] = []
+        tree = RankTree(ranks, arity, ranks)
         self.waves = Waves(
-            ranks,
-            arity,
+            tree.parents.tolist(),
+            tree.children,
             self.send,
             self.alarms.append,
             lambda rank, kind: self.passive[rank],

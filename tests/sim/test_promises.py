@@ -6,6 +6,7 @@ come to play.
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from random import Random
 from typing import Any
@@ -14,11 +15,13 @@ import msgspec
 import pytest
 
 from pcircle.circle import Settings
-from pcircle.circle.messages import GATHER
+from pcircle.circle.instructions import Send
+from pcircle.circle.messages import EPOCH, GATHER, PROGRESS, QUIESCE, Up
 from pcircle.guards import require
 from pcircle.testing.drawing import POLICIES
 from pcircle.transport._sim import Conditions, Kill, Stall
 from tests.sim.cases import AbortAt, Case, draw
+from tests.sim.driver import Player
 from tests.sim.judge import Run, play
 from tests.sim.seeds import part_of
 from tests.sim.work import Forest, Item
@@ -54,6 +57,30 @@ LONG = 7  # the number of an item
 
 def _one_is_long(item: Item) -> float:
     return 20.0 if item[0] == LONG else 0.001
+
+
+# ---- rounds ------------------------------------------------------------------------------
+
+
+def test_rounds_come_from_each_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once from each rank: of progress, epochs, waves and accounts."""
+    nodes = tuple(rank * 7 % 5 for rank in range(40))
+    sent: Counter[tuple[int, int]] = Counter()
+    carry_out = Player._carry_out
+
+    def counted(player: Player, transport: Any, instruction: Any) -> None:
+        if isinstance(instruction, Send) and isinstance(instruction.message, Up):
+            is_far = nodes[player.engine.rank] != nodes[instruction.dest]
+            sent[instruction.message.kind, instruction.message.number] += is_far
+        carry_out(player, transport, instruction)
+
+    monkeypatch.setattr(Player, "_carry_out", counted)
+    settings = {"progress_period_s": 0.1, "epoch_period_s": 0.1, "structured": False}
+    job = case(40, size=4000, settings=settings)
+    play(msgspec.structs.replace(job, nodes=nodes))
+    assert {kind for kind, _ in sent} >= {PROGRESS, EPOCH, QUIESCE, GATHER}
+    assert max(sent.values()) == 4  # to that of rank 0
+    assert {number for (kind, number) in sent if kind == EPOCH} >= {1, 2, 3}
 
 
 # ---- progress --------------------------------------------------------------------------------

@@ -32,6 +32,42 @@ def test_places_make_one_tree(size: int, arity: int) -> None:
     assert {tree.height for tree in trees} == {max(tree.depth for tree in trees)}
 
 
+placed = st.lists(st.integers(0, 9), min_size=1, max_size=80)
+
+
+@given(nodes=placed, arity=arities)
+def test_places_on_nodes_make_one_tree(nodes: list[int], arity: int) -> None:
+    """Each node is entered once."""
+    places, size = Places(nodes), len(nodes)
+    trees = [Tree(rank, size, arity, places) for rank in range(size)]
+    seen = [0]
+    for rank in seen:
+        tree = trees[rank]
+        assert len(tree.children) <= 2 * arity
+        for child in tree.children:
+            assert trees[child].parent == rank
+            assert trees[child].depth == tree.depth + 1
+            assert trees[child].ancestors == (rank, *tree.ancestors)
+        seen += tree.children
+    assert sorted(seen) == list(range(size))
+    assert trees[0].parent is None
+    (height,) = {tree.height for tree in trees}
+    assert height >= max(tree.depth for tree in trees)
+    crossing = [tree for tree in trees[1:] if nodes[tree.rank] != nodes[tree.parent or 0]]
+    assert len(crossing) == len(set(nodes)) - 1
+    assert all(0 < tree.patience() <= 1 for tree in trees)
+
+
+@given(size=sizes, arity=arities)
+def test_a_tree_is_the_same_on_one_node_and_on_one_a_rank(size: int, arity: int) -> None:
+    for nodes in ([0] * size, range(size)):
+        for rank in range(size):
+            tree = Tree(rank, size, arity, Places(nodes))
+            plain = Tree(rank, size, arity)
+            assert (tree.parent, tree.children) == (plain.parent, plain.children)
+            assert (tree.ancestors, tree.height) == (plain.ancestors, plain.height)
+
+
 @given(size=sizes, arity=st.integers(2, 9))
 def test_tree_is_as_low_as_it_can_be(size: int, arity: int) -> None:
     height = Tree(0, size, arity).height
