@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-from pcircle.errors import RankLost
+from pcircle.errors import Defect, RankLost
 from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
 from pcircle.transport.launch import detect
 from pcircle.workers.deadline import limited
@@ -87,7 +87,7 @@ def _end_with(parent: int) -> None:
 
 def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
     """Be the child, and never return."""
-    code = 70
+    code = Defect.exit_code
 
     def let_command_end() -> None:
         let_go(said)
@@ -122,10 +122,16 @@ def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     import ctypes
 
     libc = ctypes.CDLL(None)
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: last())
+    this = os.getpid()
+
+    def at_exit(_: int | None) -> None:
+        if os.getpid() == this:  # what is forked from it has the handler as well
+            last()
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at_exit)
     libc.__cxa_atexit(handler, None, None)
     _kept.append(handler)
-    return lambda: libc.exit(0)  # `last` gives the code
+    return lambda: libc.exit(Defect.exit_code)  # unless `last` ends with its own
 
 
 def _say_code(fd: int, code: int) -> None:
