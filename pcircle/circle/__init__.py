@@ -1,4 +1,4 @@
-"""The circle: work stealing and one k-ary tree, as a protocol without I/O.
+"""The circle: work stealing and one tree of ranks, as a protocol without I/O.
 
 `Engine` is the state machine; everything else here is a part of it. See
 `pcircle.circle.engine` for the life of a job.

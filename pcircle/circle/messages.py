@@ -14,7 +14,7 @@ classes matter more than the messages:
     any two ranks. Before the job ends they are drained, so that no message is
     left in a network when its ranks are gone.
 *tree*
-    `Down`, `Up`, `Abort`: they travel along edges of the k-ary tree. An edge
+    `Down`, `Up`, `Abort`: they travel along edges of the tree of ranks. An edge
     keeps order, so the last one to travel (`Down` of the STOP round) finds it
     empty.
 """

@@ -1,6 +1,6 @@
 """Rounds that must not wait forever: progress while the job runs, the accounts at its end.
 
-Both go down the k-ary tree as a `Down` and come back as merged `Up`s. Unlike
+Both go down the tree of ranks as a `Down` and come back as merged `Up`s. Unlike
 a termination wave they have deadlines, because a rank that is stuck in a
 system call must silence neither the progress of the rest nor the end of the
 job. For progress a parent goes on with the last value that it had from the

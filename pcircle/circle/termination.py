@@ -10,7 +10,7 @@ basic message is in flight. That state is stable; the question is how to see
 it from inside, where no two ranks share a "now".
 
 Four counters (Mattern 1987, "Algorithms for distributed termination
-detection", section 4), as waves on the k-ary tree. Every rank counts the
+detection", section 4), as waves on the tree of ranks. Every rank counts the
 basic messages it ordered (sent) and consumed (received). A wave asks each
 rank for its counters; a rank answers when it is passive and all its children
 have answered, with the counters as they are *then*. Suppose two waves, the

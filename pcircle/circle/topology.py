@@ -1,7 +1,7 @@
 """Where ranks are: which share a node, and how they form a tree.
 
-Both are functions of the rank numbers alone, so every rank knows them without
-a message.
+Both are functions of which rank is on which node, which all ranks are told when
+a job begins: no message is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 
 class Places:
-    """On which node each rank is: one for all ranks of a process, as it grows with their number."""
+    """On which node each rank is. It grows with their number: ranks of a process can share it."""
 
     def __init__(self, nodes: Sequence[int]) -> None:
         self.nodes = tuple(nodes)

@@ -24,7 +24,7 @@ from pcircle.workers.deadline import limited
 _GRACE_S = 1.0  # a process without such threads is gone by then
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
-_kept: list[object] = []  # is called by its address
+_kept: list[object] = []  # C has but its address
 
 
 def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
@@ -90,9 +90,11 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
     code = Defect.exit_code
 
     def let_command_end() -> None:
-        let_go(said)
-        _say_code(said, code & 0xFF)
-        os._exit(code & 0xFF)
+        try:
+            let_go(said)
+            _say_code(said, code & 0xFF)
+        finally:
+            os._exit(code & 0xFF)
 
     end = _after_libraries(let_command_end)
     try:
@@ -101,9 +103,10 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
     except BaseException as error:
         code = explain_escape(error, 0)
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # the code is settled
         try:
             flush_standard_streams()
-            atexit._run_exitfuncs()  # MPI is ended by one
+            atexit._run_exitfuncs()  # the last words of libraries
         finally:
             end()
 
@@ -111,9 +114,9 @@ def _be_child(said: int, limit_s: float, run: Callable[[], int]) -> None:
 def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     """Prepare the end of this process: a function that ends it, and calls `last` at the very end.
 
-    Under a launcher libraries have last words to say, which need descriptors that `last` lets go
-    of. MPICH tells the launcher by a handler of exit(3) that a rank has ended as it should, and one
-    that did not has the launcher kill all others. The handlers are called in reverse order, so
+    Under a launcher libraries have last words of C as well, which need descriptors that `last` lets
+    go of. MPICH tells the launcher by a handler of exit(3) that a rank has ended as it should, and
+    one that did not has the launcher kill all others. The handlers are called in reverse order, so
     what is registered here, before there is MPI, comes last. Python does not end itself by this:
     it would wait for threads.
     """
@@ -122,16 +125,21 @@ def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     import ctypes
 
     libc = ctypes.CDLL(None)
-    this = os.getpid()
+    ending: list[int] = []
 
     def at_exit(_: int | None) -> None:
-        if os.getpid() == this:  # what is forked from it has the handler as well
+        # A library may call exit with a code of its own, and so may a process that is forked.
+        if ending == [os.getpid()]:
             last()
+
+    def end() -> None:
+        ending.append(os.getpid())
+        libc.exit(Defect.exit_code)  # `last` ends with its own
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(at_exit)
     libc.__cxa_atexit(handler, None, None)
     _kept.append(handler)
-    return lambda: libc.exit(Defect.exit_code)  # unless `last` ends with its own
+    return end
 
 
 def _say_code(fd: int, code: int) -> None:

@@ -142,6 +142,36 @@ def test_a_round_takes_as_long_as_its_slowest_path(ranks: int) -> None:
     assert slowest <= 2 * height * step_s + 7 * height * machine.message_s
 
 
+def one_by_one(tree: RankTree, machine: Machine) -> float:
+    """A round, each message by itself."""
+
+    def travel_s(a: int, b: int) -> float:
+        same = a // machine.ranks_per_node == b // machine.ranks_per_node
+        return machine.near_s if same else machine.far_s
+
+    times = [0.0] * tree.size
+    order = [rank for level in tree.levels() for rank in level.tolist()]
+    for rank in order:
+        for child in tree.children(rank):
+            times[child] = times[rank] + travel_s(rank, child) + machine.message_s
+    for rank in reversed(order):
+        is_free_s = 0.0
+        for at_s in sorted(times[child] + travel_s(child, rank) for child in tree.children(rank)):
+            is_free_s = max(is_free_s, at_s) + machine.message_s
+        times[rank] = max(times[rank], is_free_s)
+    return times[0]
+
+
+@pytest.mark.parametrize("per_node", [1, 3, 64, 5000])
+@pytest.mark.parametrize("arity", [1, 2, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 9, 10, 63, 300])
+def test_a_round_is_its_messages(ranks: int, arity: int, per_node: int) -> None:
+    machine = Machine(ranks_per_node=per_node, jitter=0.0)
+    tree = RankTree(ranks, arity, per_node)
+    round_s = Rounds(tree, machine, np.random.default_rng(1)).round_s()
+    assert round_s == pytest.approx(one_by_one(tree, machine))
+
+
 class Waiting:
     """Ranks that are passive or not, and messages that arrive at once."""
 

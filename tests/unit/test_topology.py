@@ -47,6 +47,7 @@ def test_places_on_nodes_make_one_tree(nodes: list[int], arity: int) -> None:
         for child in tree.children:
             assert trees[child].parent == rank
             assert trees[child].depth == tree.depth + 1
+            assert trees[child].patience() < tree.patience()
             assert trees[child].ancestors == (rank, *tree.ancestors)
         seen += tree.children
     assert sorted(seen) == list(range(size))
