@@ -16,6 +16,7 @@ item's epoch is the latest of its own end, its place's, and its children's.
 from __future__ import annotations
 
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 from pcircle.checkpoint.journal import Counts, Inode
@@ -51,6 +52,9 @@ class JournaledCopy(CopyTask):
         super().__init__(plan, rank, size, lists, beside, number)
         self._kept = kept  # on rank 0
         self._recorder: Recorder = require(self._worker.recorder)
+        self._committing = threading.Lock()
+        self._sealed = 0
+        self._late = 0  # up to this epoch a commit comes too late
         self.epoch_period_s = min(require(plan.journal).interval_s, self.epoch_period_s or math.inf)
 
     def beside(self, number: int) -> JournaledCopy:
@@ -96,17 +100,26 @@ class JournaledCopy(CopyTask):
     def finish(self) -> None:
         """Let go of the checkpoint's files: NFS keeps what is removed while a process has it."""
         super().finish()
-        self._recorder.journal.close()
+        with self._committing:
+            self._late = self._sealed
+            self._recorder.journal.close()
         for part in self.parts:
             if part._worker.earlier is not None:
                 part._worker.earlier.resumed.let_go()
 
     # ---- epochs ----------------------------------------------------------------
 
+    def seal(self, epoch: int) -> None:
+        self._sealed = epoch
+        super().seal(epoch)
+
     def commit(self, epoch: int) -> None:
-        if self._kept is not None:
-            self._kept.guard.check()
-        self._recorder.journal.commit(epoch, named(self.measure().counts))
+        with self._committing:
+            if epoch <= self._late:
+                return  # the work has ended, and the checkpoint may have gone
+            if self._kept is not None:
+                self._kept.guard.check()
+            self._recorder.journal.commit(epoch, named(self.measure().counts))
         super().commit(epoch)
 
 

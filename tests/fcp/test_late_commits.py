@@ -1,0 +1,54 @@
+"""A commit that a rank carries out late, when the others have ended the job."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .judge import differences
+from .running import FCP, HYBRID, OF_CHECKPOINTS, Launcher, Run, command
+from .trees import build_flat_tree
+
+# The first commit of a rank waits until its work is finished, and then some time longer.
+LATE = """
+import sys, threading, time
+from pcircle.transfer.work import journaled
+task = journaled.JournaledCopy
+commit, finish = task.commit, task.finish
+finished = threading.Event()
+def late(self, epoch):
+    if self._worker.rank:
+        finished.wait(20)
+        time.sleep(0.3)
+    commit(self, epoch)
+def noted(self):
+    finish(self)
+    finished.set()
+task.commit, task.finish = late, noted
+from pcircle.fcp.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        Launcher(jobs=3),
+        pytest.param(Launcher(ranks=3), marks=pytest.mark.mpi),
+        pytest.param(HYBRID, marks=pytest.mark.mpi),
+    ],
+    ids=str,
+)
+def test_a_late_commit_fails_nothing(launcher: Launcher, place: bytes) -> None:
+    """The checkpoint has gone by then."""
+    source = build_flat_tree(place + b"/source", 40, 20, 500)
+    arguments = ("-p", "--checkpoint-interval", "0.05", "--ops-limit", "2000")
+    fcp = command(launcher, [*arguments, source, place + b"/copy"])
+    at = fcp.index("-m")
+    fcp[at : at + 1 + len(FCP)] = ["-c", LATE]
+    with Run(None, line=fcp) as run:
+        finished = run.finish()
+    assert (finished.code, finished.said) == (0, "")
+    assert differences(source, place + b"/copy") == []
+    assert not [name for name in os.listdir(place) if name.startswith(OF_CHECKPOINTS)]
