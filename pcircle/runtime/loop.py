@@ -37,7 +37,7 @@ from pcircle.circle.instructions import (
 )
 from pcircle.circle.messages import Account, Message, Notice, Post, Results, Returns, Up
 from pcircle.circle.settings import Settings
-from pcircle.errors import Defect, PcircleError, StoppedEarly, worst
+from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
 from pcircle.runtime.defect import Mishaps
 from pcircle.runtime.limit import TimeLimit
@@ -430,7 +430,9 @@ class Rank:
     def _conclude(self, conclude: Conclude) -> None:
         account = self._amended(conclude.account)
         code = account.code
-        silent = tuple(rank for rank in account.silent if rank not in self._engine.lost)
+        # Another rank may know of a loss that this one has not heard of yet.
+        lost = self._engine.lost | set(map(RankLost.rank_in, account.reasons))
+        silent = tuple(rank for rank in account.silent if rank not in lost)
         self._unheard = bool(silent or account.more_silent)
         if account.silent:
             code = worst((code, StoppedEarly.exit_code))

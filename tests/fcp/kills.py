@@ -154,7 +154,7 @@ def play(
         early += code == 0 or not kept
     finished = run_fcp(rng.choice(launchers), "--resume", *arguments)
     said = f"seed {seed}, {' '.join(options)}: {finished.said}"
-    assert finished.code == 0, said
+    assert finished.code == 0, f"exit code {finished.code}: {said}"
     told = document(report)
     _judge(place, source, target, options, said)
     if "-s" in options:
@@ -196,11 +196,12 @@ def play_lost(
                     killed += 1
         finished = run.finish()
     said = f"seed {seed}, {' '.join(options)}, {killed} killed: {finished.said}"
-    assert finished.code == 0, said
+    assert finished.code == 0, f"exit code {finished.code}: {said}"
     told = document(report)
     _judge(place, source, target, options, said)
     if "-s" in options:
-        assert told["signatures"][0]["signature"] == signature_of(source), said
+        signed = told["signatures"][0]["signature"]
+        assert signed == signature_of(source), f"signature {signed}: {said}"
     _compare(place, source, options, told, said)
     remove_tree(target)
     return Round(killed, wanted - killed, told["resumed"], told)
