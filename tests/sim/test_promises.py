@@ -334,6 +334,38 @@ def test_death_while_the_accounts_are_gathered() -> None:
             assert run.network.now_s < ended_s + 1.0
 
 
+def _step_times(job: Case, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When any rank of a job does anything, from its beginning until all have stopped."""
+    times: set[float] = set()
+    carry_out = Player._carry_out
+
+    def noted(player: Player, transport: Any, instruction: Any) -> None:
+        times.add(player._now_s)
+        carry_out(player, transport, instruction)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Player, "_carry_out", noted)
+        play(job)
+    return sorted(times)
+
+
+@pytest.mark.parametrize("structured", [True, False])
+def test_a_rank_may_die_at_every_step(structured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And another one soon after: of work, epochs, waves, accounts and the stop."""
+    settings = {"arity": 2, "epoch_period_s": 0.01, "structured": structured}
+    job = case(6, size=60, item_s=0.005, settings=settings)
+    times = _step_times(job, monkeypatch)
+    assert len(times) > 100
+    last = len(times) - 1
+    for step in part_of(range(len(times))):
+        for victim in range(6):
+            one = Kill(victim, times[step] + 1e-9)
+            two = Kill((victim + 1 + step // 2 % 5) % 6, times[min(step + 3, last)] + 2e-9)
+            for kills in ((one,), (one, two)):
+                conditions = msgspec.structs.replace(job.conditions, kills=kills)
+                play(msgspec.structs.replace(job, conditions=conditions))
+
+
 # ---- stealing --------------------------------------------------------------------------------
 
 
