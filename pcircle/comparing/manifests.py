@@ -39,6 +39,7 @@ _MODES = {
 _MAGIC = b"pcmanifest "
 _FEW = 4096  # entries of a directory that are kept by name
 _PIECE_BYTES = 512 << 10
+_OTHER_DEVICE = 2**64 - 1  # none has this number: each of two manifests has its own precision
 
 Find = Callable[[bytes], "Entry | None"]
 
@@ -68,10 +69,10 @@ def checked(path: bytes) -> Manifest:
     return manifest
 
 
-def row_of(entry: Entry) -> Row:
-    """What an entry says of a status; the rest is 0."""
+def row_of(entry: Entry, device: int = 0) -> Row:
+    """What an entry says of a status, as if it were on this device; the rest is 0."""
     times = entry.changed_ns, entry.modified_ns, entry.changed_ns
-    return Row(mode_of(entry), 0, 0, 1, 0, 0, entry.size, 0, 0, 0, *times)
+    return Row(mode_of(entry), 0, device, 1, 0, 0, entry.size, 0, 0, 0, *times)
 
 
 def mode_of(entry: Entry) -> int:
@@ -178,7 +179,7 @@ class Digests:
 
 def differences_of(old: Entry, new: Entry, fields: int, comparer: Comparer) -> int:
     """What two entries have different, of manifests with the same algorithm."""
-    found = comparer.differences(row_of(old), row_of(new))
+    found = comparer.differences(row_of(old), row_of(new, _OTHER_DEVICE))
     if found & KIND or old.kind == b"d":
         return found
     wanted = {b"f": CONTENT, b"l": TARGET}.get(old.kind, RDEV) & fields

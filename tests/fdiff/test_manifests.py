@@ -22,6 +22,9 @@ from .running import differing, document, every_launcher, run_fdiff, twin
 
 __all__ = ["place"]
 
+# Seconds away from all times in the tree, some of which are 0: times so close that only their last
+# digits differ are the same where the file's other times seem to be of a coarser clock.
+_OTHER_NS = 1_005_000_000_005
 _KNOWN = "--fields=kind,size,mtime,target,rdev"
 
 
@@ -82,7 +85,7 @@ def _sides(place: bytes) -> dict[str, bytes]:
             if chance < 0.1:
                 os.unlink(name, dir_fd=fd)
             elif chance < 0.2:
-                os.utime(name, ns=(5, 5), dir_fd=fd, follow_symlinks=False)
+                os.utime(name, ns=(_OTHER_NS, _OTHER_NS), dir_fd=fd, follow_symlinks=False)
             elif chance < 0.4 and regular:
                 before = os.stat(name, dir_fd=fd)
                 with open(b"/proc/self/fd/%d/%b" % (fd, name), "r+b") as stream:

@@ -126,7 +126,7 @@ def test_times_are_the_same_as_exactly_as_the_coarser_side_keeps_them(tmp_path: 
     a, _ = _pair(tmp_path)
     fine = os.lstat(a)
     values = list(fine)
-    values[8] = 7
+    values[2], values[8] = 0, 7  # another device
     coarse = os.stat_result(values, {"st_mtime_ns": 7 * _S, "st_atime_ns": 5 * _S,
                                      "st_ctime_ns": 9 * _S})  # fmt: skip
     finer = os.stat_result(values, {"st_mtime_ns": 7 * _S, "st_atime_ns": 5 * _S,
@@ -135,8 +135,25 @@ def test_times_are_the_same_as_exactly_as_the_coarser_side_keeps_them(tmp_path: 
                                     "st_ctime_ns": 9 * _S})  # fmt: skip
     comparer = Comparer(f.MTIME)
     assert comparer.differences(fine, coarse) == comparer.differences(coarse, fine) == f.NOTHING
-    assert comparer.differences(fine, finer) == f.MTIME, "a time that happens to be a whole second"
     assert comparer.differences(fine, later) == f.MTIME
+    assert comparer.differences(fine, finer) == f.MTIME, "a time that happens to be a whole second"
+
+
+def test_one_file_with_finer_times_tells_how_exactly_all_of_its_device_are_kept(
+    tmp_path: Path,
+) -> None:
+    a, b = _pair(tmp_path)
+    seen = os.lstat(a)
+    by_chance = os.stat_result(
+        list(seen), {"st_mtime_ns": 0, "st_atime_ns": 5 * _S + 300, "st_ctime_ns": 9 * _S + 700}
+    )
+    close = os.stat_result(
+        list(seen), {"st_mtime_ns": 5, "st_atime_ns": 5 * _S + 300, "st_ctime_ns": 9 * _S + 700}
+    )
+    os.utime(b, ns=(5 * _S + 5, 7 * _S + 8))
+    comparer = Comparer(f.MTIME)
+    assert comparer.differences(seen, os.lstat(b)) == f.MTIME
+    assert comparer.differences(by_chance, close) == f.MTIME
 
 
 @as_root

@@ -245,7 +245,8 @@ def compare_manifests(
     alone = [Alone(book, side, telling, counters) for side, book in enumerate(books)]
     counters.found += 1
     counters.directories += 1
-    telling.pair(b"", stat.S_IFDIR, 0, comparer.differences(row_of(old.root), row_of(new.root)))
+    found = differences_of(old.root, new.root, plan.fields, comparer)
+    telling.pair(b"", stat.S_IFDIR, 0, found)
     paths, told = [b""], 0
     while paths:
         path = paths.pop()
