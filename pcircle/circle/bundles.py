@@ -10,6 +10,11 @@ A slot that is complete waits for the others of its bundle, so that one message 
 for long. What waits for it may be what the others wait for, such as a hard link for the file that
 another rank copies, and a bundle that waited for all of its slots could wait for ever. A slot
 alone cannot: its items have one join, which waits for all of them anyway.
+
+Near the end of a job single items go from rank to rank, and a result that went back through all of
+them, one after the other, would be most of the time that the end takes. So who gives away all that
+is left of a slot gives the slot itself: what has come of it goes along, the proxy is gone, and the
+result goes straight to the rank that the slot is of. That rank still hears once of each slot.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ from typing import Any, Generic
 import msgspec
 
 from pcircle.circle.joins import Joins
-from pcircle.circle.messages import I, JoinRef, Parcel, R, Returns, Work
+from pcircle.circle.messages import I, JoinRef, Moved, Parcel, R, Returns, Work
+from pcircle.guards import require
 
 
 class _Taken(msgspec.Struct, Generic[R]):
@@ -64,33 +70,63 @@ class Bundles(Generic[I, R]):
         """How many slots are here and not sent back, complete ones included."""
         return len(self._slots) + sum(len(taken.done) for taken in self._unsent.values())
 
-    def give(self, parcels: Iterable[Parcel[I]], *, is_answer: bool, rest: int = 0) -> Work[I]:
-        """What is sent for these parcels; their joins await its results."""
+    def give(
+        self, thief: int, parcels: Iterable[Parcel[I]], *, is_answer: bool, rest: int = 0
+    ) -> Work[I, R]:
+        """What is sent to a thief for these parcels; their joins await its results."""
         groups: dict[JoinRef | None, list[I]] = {}
         for parcel in parcels:
             groups.setdefault(parcel.parent, []).append(parcel.item)
-        number = 0
+        number, moved = 0, []
         if None not in groups:
             number = self._last = self._last + 1
-            self._given[number] = {
-                slot: (parent.number, len(items))
-                for slot, (parent, items) in enumerate(groups.items())
-                if parent is not None
-            }
-        return Work(number, is_answer, tuple(map(tuple, groups.values())), rest)
+            awaited = {}
+            for place, (parent, items) in enumerate(groups.items()):
+                join = require(parent).number
+                if self._is_all(join, len(items), thief):
+                    moved.append(self._move(join, place))
+                else:
+                    awaited[place] = join, len(items)
+            if awaited:
+                self._given[number] = awaited
+        return Work(number, is_answer, tuple(map(tuple, groups.values())), rest, tuple(moved))
 
-    def take(self, source: int, work: Work[I]) -> Iterator[Parcel[I]]:
+    def _is_all(self, join: int, items: int, thief: int) -> bool:
+        """Whether so many items are all that is left of another rank's slot, and not the thief's.
+
+        One of the thief's own comes back to it as any other work does.
+        """
+        found = self._slots.get(join)
+        if found is None or found[0].victim == thief:
+            return False
+        return self._joins.peek(join).pending == items
+
+    def _move(self, proxy: int, place: int) -> Moved[R]:
+        """Let go of a slot, whose items go on as a group at this place."""
+        taken, slot = self._slots.pop(proxy)
+        taken.open -= 1
+        value = self._joins.close(proxy).merged
+        return Moved(place, taken.victim, taken.number, slot, value)
+
+    def take(self, source: int, work: Work[I, R]) -> Iterator[Parcel[I]]:
         """The parcels that came; their parents are proxies."""
-        taken: _Taken[R] = _Taken(source, work.bundle, len(work.groups))
-        for slot, items in enumerate(work.groups):
+        moved = {each.place: each for each in work.moved}
+        own: _Taken[R] = _Taken(source, work.bundle, len(work.groups) - len(moved))
+        for place, items in enumerate(work.groups):
             proxy = None
-            if work.bundle:
-                number = self._joins.number()
-                self._joins.expect(number, None, len(items))
-                self._joins.processed(number, None)
-                self._slots[number] = taken, slot
-                proxy = JoinRef(self._rank, number)
+            if each := moved.get(place):
+                taken: _Taken[R] = _Taken(each.rank, each.bundle, 1)
+                proxy = self._proxy(taken, each.slot, len(items), each.value)
+            elif work.bundle:
+                proxy = self._proxy(own, place, len(items))
             yield from (Parcel(item, proxy) for item in items)
+
+    def _proxy(self, taken: _Taken[R], slot: int, items: int, value: R | None = None) -> JoinRef:
+        number = self._joins.number()
+        self._joins.expect(number, None, items)
+        require(self._joins.processed(number, None)).merged = value
+        self._slots[number] = taken, slot
+        return JoinRef(self._rank, number)
 
     def complete(self, proxy: int, value: Any) -> None:
         """A proxy has all its results."""

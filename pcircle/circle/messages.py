@@ -128,18 +128,34 @@ class Wait(msgspec.Struct, frozen=True, tag="l", array_like=True):
     """A rank waits for work and will not ask: it is to be given some when there is any."""
 
 
-class Work(msgspec.Struct, Generic[I], frozen=True, tag="w", array_like=True):
+class Moved(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+    """A group of items that have moved on: all that was left of a slot of another rank's bundle.
+
+    It is the group at this `place` of the `Work`. `Returns` for it go to that `rank`, with its
+    number of the `bundle` and the `slot`. `value` is what has come of the slot's other items, None
+    if there were none.
+    """
+
+    place: int
+    rank: int
+    bundle: int
+    slot: int
+    value: R | None
+
+
+class Work(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):
     """A victim's share of its queue, grouped by the joins that the items belong to. Basic.
 
     `Returns` for it has the victim's number of the `bundle`; 0 if the items have no joins. It is
     the answer to an `Ask`, or has been pushed to somebody who waits. Of a large share it is a part,
-    and `rest` items are to come.
+    and `rest` items are to come. Some groups may have `moved`.
     """
 
     bundle: int
     is_answer: bool
     groups: tuple[tuple[I, ...], ...]
     rest: int = 0
+    moved: tuple[Moved[R], ...] = ()
 
 
 class Returns(msgspec.Struct, Generic[R], frozen=True, tag="b", array_like=True):
@@ -212,7 +228,7 @@ Message: TypeAlias = (
     Ask
     | Refuse
     | Wait
-    | Work[Any]
+    | Work[Any, Any]
     | Returns[Any]
     | Post[Any]
     | Results[Any]

@@ -131,7 +131,7 @@ def victims_of(policy: str, nodes: Nodes) -> Victims:
     return RandomVictims(nodes.rank, nodes.size)
 
 
-_PAUSES_S = (0.1, 0.2, 0.4)
+_PAUSE_S = 0.25  # or up to half as much less, or more
 _ENOUGH = 16  # parcels for a rank
 _MESSAGES = 128  # in which the largest share goes
 _FEW = 64
@@ -150,8 +150,8 @@ def parcels_a_message(limit: int, ranks: int) -> int:
 class Thief:
     """One rank's requests for work.
 
-    It has so many `tries` when it runs dry, one after the other. Then it waits, and asks now and
-    then whom its neighbours may not reach. After that, which is less than a second, it is silent.
+    It has so many `tries` when it runs dry, one after the other. Then it waits, and asks once more
+    whom its neighbours may not reach. After that, which is less than half a second, it is silent.
     """
 
     def __init__(self, victims: Victims, tries: int, rng: Random) -> None:
@@ -161,7 +161,7 @@ class Thief:
         self.tells = not tries  # and the neighbours need not be told at once
         self.victims = victims
         self._tries = self._left = tries
-        self._pauses = 0
+        self._has_paused = False
         self._rng = rng
 
     def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
@@ -169,9 +169,9 @@ class Thief:
         if self.asked is not None or not self._tries:
             return None
         if self.waits:
-            if self.ask_at_s is None and self._pauses < len(_PAUSES_S):
-                self.ask_at_s = now_s + _PAUSES_S[self._pauses] * (0.5 + self._rng.random())
-                self._pauses += 1
+            if self.ask_at_s is None and not self._has_paused:
+                self.ask_at_s = now_s + _PAUSE_S * (0.5 + self._rng.random())
+                self._has_paused = True
             self.tells = self.tells or self.ask_at_s is None
             if self.ask_at_s is None or now_s < self.ask_at_s:
                 return None
@@ -192,7 +192,7 @@ class Thief:
         """There is work, however it came."""
         self.waits = self.tells = not self._tries
         self.ask_at_s = None
-        self._left, self._pauses = self._tries, 0
+        self._left, self._has_paused = self._tries, False
 
     def refused(self) -> None:
         """The request brought nothing."""
@@ -302,9 +302,9 @@ class Sharing(Generic[I, R]):
         self.activity.given += 1
         self.lifelines.gave(thief)
         parcels = self._queue.steal(min(count, self._share_limit))
-        return thief, self.bundles.give(parcels, is_answer=is_answer, rest=rest)
+        return thief, self.bundles.give(thief, parcels, is_answer=is_answer, rest=rest)
 
-    def got(self, source: int, work: Work[I]) -> None:
+    def got(self, source: int, work: Work[I, R]) -> None:
         """Work has come; `bundles.take` makes parcels of it."""
         self.lifelines.got(source)
         if work.rest:

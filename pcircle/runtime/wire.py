@@ -105,9 +105,8 @@ class Codec:
         """Not the values as MessagePack has them: it makes lists of tuples."""
         if isinstance(message, Post):
             return self._encode(Post(self._wrapped(message.parcels)))
-        if isinstance(message, Work) and not self._items:
-            groups = tuple(tuple(map(self._whole, group)) for group in message.groups)
-            return self._encode(msgspec.structs.replace(message, groups=groups))
+        if isinstance(message, Work):
+            return self._encode(self._whole_work(message))
         if isinstance(message, Results) and not self._results:
             return self._encode(Results(message.join, self._whole(message.value)))
         if isinstance(message, Returns) and not self._results:
@@ -120,6 +119,17 @@ class Codec:
             return self._encode(msgspec.structs.replace(message, account=account))
         return self._encode(message)
 
+    def _whole_work(self, work: Work[Any, Any]) -> Work[Any, Any]:
+        replace, groups, moved = msgspec.structs.replace, work.groups, work.moved
+        if not self._items:
+            groups = tuple(tuple(map(self._whole, group)) for group in groups)
+        if not self._results:
+            moved = tuple(
+                each if each.value is None else replace(each, value=self._whole(each.value))
+                for each in moved
+            )
+        return replace(work, groups=groups, moved=moved)
+
     def _encode_notice(self, told: tuple[Any, bytes]) -> bytes:
         notice, line = told
         return self._encode((self._whole(notice), line))
@@ -131,7 +141,7 @@ def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, 
         Ask,
         Refuse,
         Wait,
-        Work[item_type],
+        Work[item_type, result_type],
         Returns[result_type],
         Post[item_type],
         Results[result_type],

@@ -118,7 +118,7 @@ class Simulation(Working):
                 self._pause(rank, 0.0)
         self.busy = 1
         root = self.ranks[0]
-        slot = Slot(None, None)
+        slot = Slot(None, None, 0, 1)
         slot.runs = 1
         root.stack.append((0, 1, slot))
         root.queued = 1
@@ -368,11 +368,14 @@ class Simulation(Working):
         rank.waiters.pop(dest, None)
         if self.policy.mutual:
             rank.waits &= ~self._line(rank.number, dest)
-        runs = cut(rank.stack, count, rank.number)
+        runs, left = cut(rank.stack, count, rank.number, dest)
         rank.queued -= count
         self.counts.parcels += count
         rest = rank.rest if kind == PUSH else 0
         self._send(rank.number, dest, kind, (runs, rest), at_s)
+        for bundle in left:
+            if not bundle.open:
+                self._return(rank, bundle, at_s)
 
     def _line(self, number: int, other: int) -> int:
         """The bit of the dimension in which two ranks are neighbours, 0 if they are not."""

@@ -1,7 +1,8 @@
 """What a simulated rank knows, holds and gives, and what a simulated job has come to.
 
 A run is (first, last, slot): the siblings `first` until `last`, whose results
-go to `slot`. What is given is a bundle, with one slot for each run in it.
+go to `slot`. What is given is a bundle, with one slot for each run in it; but a run that is
+all that is left of another rank's slot goes with that slot.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import msgspec
+
+from pcircle.guards import require
 
 NONE = -1
 """No item, or no rank."""
@@ -19,11 +22,12 @@ SPAWNED = -1.0
 class Slot:
     """The results of a run that was given away come together here, on the rank that got it."""
 
-    __slots__ = ("bundle", "out", "parent", "runs")
+    __slots__ = ("bundle", "first", "last", "out", "parent", "runs")
 
-    def __init__(self, bundle: Bundle | None, parent: Slot | None) -> None:
+    def __init__(self, bundle: Bundle | None, parent: Slot | None, first: int, last: int) -> None:
         self.bundle = bundle  # None for the job's own
         self.parent = parent  # the slot at the victim which this was a part of
+        self.first, self.last = first, last  # the items that were given
         self.runs = 0  # on the stack of the rank, the running item included
         self.out = 0  # slots of bundles that were given on
 
@@ -43,26 +47,46 @@ class Bundle:
 Run: TypeAlias = "tuple[int, int, Slot]"
 
 
-def cut(stack: list[Run], count: int, victim: int) -> list[Run]:
-    """Takes `count` items from the steal end of a stack, as runs of a new bundle."""
+def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run], list[Bundle]]:
+    """Takes `count` items from the steal end of a stack: runs of a new bundle, or of older ones.
+
+    Of these it returns those that have lost a slot to it.
+    """
     bundle = Bundle(victim)
     given: list[Run] = []
+    left: list[Bundle] = []
     while count:
         first, last, parent = stack[0]
-        parent.out += 1
-        slot = Slot(bundle, parent)
-        slot.runs = 1
-        if last - first <= count:
+        begin = max(first, last - count)
+        if _is_all(stack[0], begin, thief):
+            slot = parent
             del stack[0]
-            parent.runs -= 1
-            given.append((first, last, slot))
-            count -= last - first
+            old = require(slot.bundle)
+            old.open -= 1
+            left.append(old)
+            slot.bundle = Bundle(old.victim)
+            slot.bundle.open = 1
         else:
-            stack[0] = (first, last - count, parent)
-            given.append((last - count, last, slot))
-            count = 0
-    bundle.open = len(given)
-    return given
+            parent.out += 1
+            slot = Slot(bundle, parent, begin, last)
+            slot.runs = 1
+            bundle.open += 1
+            if begin == first:
+                del stack[0]
+                parent.runs -= 1
+            else:
+                stack[0] = (first, begin, parent)
+        given.append((begin, last, slot))
+        count -= last - begin
+    return given, left
+
+
+def _is_all(run: Run, begin: int, thief: int) -> bool:
+    """Whether a run from there on is all that is left of what another rank gave, not the thief."""
+    first, last, slot = run
+    if begin > first or slot.runs > 1 or slot.out or slot.bundle is None:
+        return False
+    return slot.bundle.victim != thief and slot.first <= first and last <= slot.last
 
 
 class Rank:

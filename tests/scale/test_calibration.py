@@ -22,7 +22,7 @@ SHARE = 0.10
 MODELS_PER_RUN = 3
 
 # Ranks, items for each, and trees.
-CASES = [(100, 20, 2), (500, 10, 1)]
+CASES = [(100, 20, 6), (500, 10, 1)]
 if SOAK:
     CASES += [(100, 40, 12), (500, 50, 3), (2000, 50, 2)]
 

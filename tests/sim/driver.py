@@ -60,7 +60,7 @@ WIRE = (
     Ask
     | Refuse
     | Wait
-    | Work[Item]
+    | Work[Item, Result]
     | Returns[Result]
     | Post[Item]
     | Results[Result]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from pcircle.circle import Engine
 from pcircle.circle.engine import GATHERING
 from pcircle.circle.epochs import EpochRounds
@@ -20,6 +22,7 @@ from pcircle.circle.messages import (
     Counted,
     Down,
     Message,
+    Moved,
     Parcel,
     Returns,
     Up,
@@ -176,13 +179,13 @@ class WithForgottenChild(Engine[Any, Any]):
         super().__init__(*arguments, **named)
         self.sharing.bundles.give = self._give  # type: ignore[method-assign]
 
-    def _give(self, parcels: Iterable[Parcel[Any]], **named: Any) -> Work[Any]:
+    def _give(self, thief: int, parcels: Iterable[Parcel[Any]], **named: Any) -> Work[Any, Any]:
         parcels = list(parcels)
         for parcel in parcels:
             if parcel.parent is not None and parcel.parent.number:
                 self.joins.peek(parcel.parent.number).pending -= 1
         bundles = self.sharing.bundles
-        return type(bundles).give(bundles, parcels, **named)
+        return type(bundles).give(bundles, thief, parcels, **named)
 
 
 class WithUncountedWaits(Engine[Any, Any]):
@@ -389,6 +392,47 @@ class WithDoubledReturns(Engine[Any, Any]):
             message = Returns(message.bundle, before + message.results)
             self._returned[dest, message.bundle] = message.results
         super()._send(dest, message)
+
+
+class WithLostValues(Engine[Any, Any]):
+    """A slot moves on without what has come of it."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sharing.bundles._move = self._move  # type: ignore[method-assign]
+
+    def _move(self, proxy: int, place: int) -> Moved[Any]:
+        bundles = self.sharing.bundles
+        return msgspec.structs.replace(type(bundles)._move(bundles, proxy, place), value=None)
+
+
+class WithDoubledValues(Engine[Any, Any]):
+    """What has come of a slot goes along where it moves to, and back as well."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sharing.bundles._move = self._move  # type: ignore[method-assign]
+
+    def _move(self, proxy: int, place: int) -> Moved[Any]:
+        bundles = self.sharing.bundles
+        taken, slot = bundles._slots[proxy]
+        moved = type(bundles)._move(bundles, proxy, place)
+        if moved.value is not None:
+            taken.done.append((slot, moved.value))
+            bundles._unsent[id(taken)] = taken
+        return moved
+
+
+class WithHastyMoves(Engine[Any, Any]):
+    """A slot moves on although others still have some of its items."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.sharing.bundles._is_all = self._is_all  # type: ignore[method-assign]
+
+    def _is_all(self, join: int, items: int, thief: int) -> bool:
+        found = self.sharing.bundles._slots.get(join)
+        return found is not None and found[0].victim != thief
 
 
 class WithUnansweredBundles(Engine[Any, Any]):

@@ -92,6 +92,9 @@ def test_search_finds_ignored_aborts(family: str) -> None:
         ("nasty", mutants.WithForgottenLines),
         ("nasty", mutants.WithHastyProxies),
         ("ending", mutants.WithDoubledReturns),
+        ("nasty", mutants.WithLostValues),
+        ("nasty", mutants.WithDoubledValues),
+        ("nasty", mutants.WithHastyMoves),
     ],
 )
 def test_search_finds_mutants_of_sharing(family: str, engine_type: EngineType) -> None:
@@ -208,7 +211,7 @@ def test_walks_reach_what_they_are_for() -> None:
     runs = [play(draw("walk", seed)) for seed in range(100)]
     records = [run.record for run in runs]
     assert sum(record.disks.claims for record in records) > 500
-    assert sum(record.disks.committed > 3 for record in records) > 10
+    assert sum(record.disks.committed > 3 for record in records) > 5
     assert sum(len(record.verified) for record in records) > 20
     assert sum(record.failed for record in records) > 10
     reached: Counter[str] = sum((record.reached for record in records), Counter())

@@ -82,7 +82,7 @@ WIRE = (
     Ask
     | Refuse
     | Wait
-    | Work[Item]
+    | Work[Item, Slots]
     | Returns[Slots]
     | Post[Item]
     | Results[Slots]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pcircle.circle.bundles import Bundles
 from pcircle.circle.joins import Joins
-from pcircle.circle.messages import JoinRef, Parcel, Returns, Work
+from pcircle.circle.messages import JoinRef, Moved, Parcel, Returns, Work
 
 
 class Side:
@@ -44,7 +44,7 @@ def test_each_join_gets_the_results_of_its_items_once(sizes: list[int], seed: in
         for _ in range(n)
     ]
     rng.shuffle(parcels)
-    work = victim.bundles.give(parcels, is_answer=False)
+    work = victim.bundles.give(1, parcels, is_answer=False)
     assert sorted(map(len, work.groups)) == sorted(sizes)
     assert victim.bundles.given == len(sizes)
     taken = list(thief.bundles.take(0, work))
@@ -75,7 +75,7 @@ def by_join(parcel: Parcel[int]) -> int:
 def test_a_complete_slot_waits_for_the_others_but_not_for_long() -> None:
     victim, thief = Side(0), Side(1)
     first, second = victim.join_of(1), victim.join_of(1)
-    work = victim.bundles.give([Parcel(5, first), Parcel(6, second)], is_answer=True)
+    work = victim.bundles.give(1, [Parcel(5, first), Parcel(6, second)], is_answer=True)
     one, other = thief.bundles.take(0, work)
     assert thief.bundles.wakeup_s() is None
     thief.done(one)
@@ -92,15 +92,101 @@ def test_a_complete_slot_waits_for_the_others_but_not_for_long() -> None:
 def test_a_whole_bundle_comes_back_at_once() -> None:
     victim, thief = Side(0), Side(1)
     ref = victim.join_of(3)
-    work = victim.bundles.give([Parcel(item, ref) for item in (1, 2, 3)], is_answer=True)
+    work = victim.bundles.give(1, [Parcel(item, ref) for item in (1, 2, 3)], is_answer=True)
     for parcel in thief.bundles.take(0, work):
         thief.done(parcel)
     assert thief.bundles.results(0.0) == [(0, Returns(1, ((0, 6),)))]
 
 
+def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
+    first, second, third = Side(0), Side(1), Side(2)
+    ref, other = first.join_of(3), first.join_of(1)
+    parcels = [Parcel(1, ref), Parcel(2, ref), Parcel(4, ref), Parcel(8, other)]
+    one, two, three, alone = second.bundles.take(0, first.bundles.give(1, parcels, is_answer=True))
+    second.done(one)
+    second.done(alone)
+    work = second.bundles.give(2, [two, three], is_answer=False)
+    assert work == Work(1, False, ((2, 4),), 0, (Moved(0, 0, 1, 0, 1),))
+    assert (second.bundles.given, len(second.joins)) == (0, 0)
+    # What is left of the bundle waits for nothing any more.
+    assert second.bundles.results(0.0) == [(0, Returns(1, ((1, 8),)))]
+    assert second.bundles.taken == 0
+    for parcel in third.bundles.take(1, work):
+        third.done(parcel)
+    (dest, returns), *rest = third.bundles.results(0.0)
+    assert (dest, returns, rest) == (0, Returns(1, ((0, 7),)), [])
+    assert list(first.bundles.returned(returns)) == [(ref.number, 3, 7)]
+
+
+def test_a_part_of_a_slot_and_what_is_the_thiefs_own_come_back_through_who_gave_them() -> None:
+    first, second = Side(0), Side(1)
+    ref = first.join_of(2)
+    parcels = [Parcel(1, ref), Parcel(2, ref)]
+    one, two = second.bundles.take(0, first.bundles.give(1, parcels, is_answer=True))
+    assert second.bundles.give(2, [one], is_answer=True).moved == ()
+    assert second.bundles.given == 1
+    whole = first.bundles.give(1, [Parcel(5, first.join_of(1))], is_answer=True)
+    (back,) = second.bundles.take(0, whole)
+    assert second.bundles.give(0, [back], is_answer=True).moved == ()
+    assert second.bundles.give(2, [two], is_answer=True).moved == (), "its other item is not back"
+
+
+@given(
+    items=st.integers(1, 12),
+    moves=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 12)), max_size=30),
+    seed=st.integers(0, 999),
+)
+def test_items_that_wander_come_to_one_result(
+    items: int, moves: list[tuple[int, int]], seed: int
+) -> None:
+    """Any rank gives some to any other, or does some, until all are done."""
+    rng, sides = Random(seed), [Side(rank) for rank in range(4)]
+    ref = sides[0].join_of(items)
+    held: list[list[Parcel[int]]] = [[Parcel(1 << n, ref) for n in range(items)], [], [], []]
+    for step, count in [*moves, *((0, 1),) * 12 * 12]:
+        source = rng.randrange(4)
+        side, queue = sides[source], held[source]
+        some, held[source] = queue[:count], queue[count:]
+        thief = (source + step) % 4
+        if some and thief != source:
+            work = side.bundles.give(thief, some, is_answer=False)
+            held[thief] += sides[thief].bundles.take(source, work)
+        for parcel in some if thief == source else ():
+            side.done(parcel)
+        pass_on(sides)
+        owed = len([1 for side in sides for number, join in side.joins.items() if join.parcel])
+        assert owed == 1
+        given, taken = (
+            sum(getattr(side.bundles, what) for side in sides) for what in ("given", "taken")
+        )
+        assert given == taken
+    while any(held):
+        for side, queue in zip(sides, held, strict=True):
+            while queue:
+                side.done(queue.pop())
+    pass_on(sides)
+    join = sides[0].joins.peek(ref.number)
+    assert (join.pending, join.merged) == (0, (1 << items) - 1)
+    assert [len(side.joins) for side in sides] == [1, 0, 0, 0]
+
+
+def pass_on(sides: list[Side]) -> None:
+    """Carry all results to where they go."""
+    now_s, carries = 0.0, True
+    while carries or any(side.bundles.is_owing for side in sides):
+        now_s, carries = now_s + 1, False
+        for side in sides:
+            for dest, returns in side.bundles.results(now_s):
+                carries = True
+                for join, count, value in sides[dest].bundles.returned(returns):
+                    if sides[dest].joins.arrived(join, value, count).complete:
+                        found = sides[dest].joins.close(join)
+                        sides[dest].bundles.complete(join, found.merged)
+
+
 def test_items_without_joins_owe_nothing() -> None:
     victim, thief = Side(0), Side(1)
-    work = victim.bundles.give([Parcel(4, None), Parcel(5, None)], is_answer=True)
+    work = victim.bundles.give(1, [Parcel(4, None), Parcel(5, None)], is_answer=True)
     assert work == Work(0, True, ((4, 5),))
     assert list(thief.bundles.take(0, work)) == [Parcel(4, None), Parcel(5, None)]
     assert (victim.bundles.given, thief.bundles.taken, len(thief.joins)) == (0, 0, 0)

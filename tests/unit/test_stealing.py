@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 
 import pytest
@@ -56,7 +55,7 @@ def test_a_thief_tries_so_often_and_then_waits() -> None:
 
 
 @pytest.mark.parametrize("fed", [False, True])
-def test_a_thief_that_waits_asks_ever_less_and_then_is_silent(fed: bool) -> None:
+def test_a_thief_that_waits_asks_once_more_and_then_is_silent(fed: bool) -> None:
     thief, now_s, times_s = Thief(RandomVictims(1, 9), 1, Random(4)), 5.0, []
     assert not thief.tells, "at the start it is known"
     if fed:
@@ -68,10 +67,8 @@ def test_a_thief_that_waits_asks_ever_less_and_then_is_silent(fed: bool) -> None
         assert thief.ask(now_s, ()) is not None
         times_s.append(now_s)
         thief.refused()
-    pauses_s = [after - before for before, after in pairwise([5.0, *times_s])]
-    assert len(times_s) == 3
-    assert all(0.04 < pause_s < 0.7 for pause_s in pauses_s)
-    assert sum(pauses_s) < 1.1
+    (asked_s,) = times_s
+    assert 5.1 < asked_s < 5.4
     assert thief.ask(now_s + 100, ()) is None
     assert thief.tells
     thief.fed()
