@@ -105,27 +105,30 @@ class Bundles(Generic[I, R]):
         """Let go of a slot, whose items go on as a group at this place."""
         taken, slot = self._slots.pop(proxy)
         taken.open -= 1
-        value = self._joins.close(proxy).merged
-        return Moved(place, taken.victim, taken.number, slot, value)
+        merged = self._joins.close(proxy).merged
+        came = () if merged is None else (merged,)
+        return Moved(place, taken.victim, taken.number, slot, came)
 
     def take(self, source: int, work: Work[I, R]) -> Iterator[Parcel[I]]:
         """The parcels that came; their parents are proxies."""
         moved = {each.place: each for each in work.moved}
-        own: _Taken[R] = _Taken(source, work.bundle, len(work.groups) - len(moved))
+        bundles: dict[tuple[int, int], _Taken[R]] = {}
         for place, items in enumerate(work.groups):
             proxy = None
-            if each := moved.get(place):
-                taken: _Taken[R] = _Taken(each.rank, each.bundle, 1)
-                proxy = self._proxy(taken, each.slot, len(items), each.value)
-            elif work.bundle:
-                proxy = self._proxy(own, place, len(items))
+            if work.bundle:
+                each = moved.get(place) or Moved(place, source, work.bundle, place)
+                of = each.rank, each.bundle
+                taken = bundles.get(of) or bundles.setdefault(of, _Taken(*of, 0))
+                taken.open += 1
+                proxy = self._proxy(taken, each, len(items))
             yield from (Parcel(item, proxy) for item in items)
 
-    def _proxy(self, taken: _Taken[R], slot: int, items: int, value: R | None = None) -> JoinRef:
+    def _proxy(self, taken: _Taken[R], each: Moved[R], items: int) -> JoinRef:
         number = self._joins.number()
         self._joins.expect(number, None, items)
-        require(self._joins.processed(number, None)).merged = value
-        self._slots[number] = taken, slot
+        join = require(self._joins.processed(number, None))
+        join.merged = each.came[0] if each.came else None
+        self._slots[number] = taken, each.slot
         return JoinRef(self._rank, number)
 
     def complete(self, proxy: int, value: Any) -> None:

@@ -10,8 +10,8 @@ is wide: there is no timer.
 The graph is a cube: neighbours are the ranks whose numbers differ in one bit, log2 P of them. Only
 who has nothing to do waits. If busy ranks waited for others as well, demand would reach everybody,
 but single items then go round among busy ranks for ever. So a rank that waits may be unlucky: all
-its neighbours are busy, and have nothing to spare. For a second it therefore asks others now and
-then (`pcircle.circle.stealing.Thief`).
+its neighbours are busy, and have nothing to spare. So some time later it asks others once more
+(`pcircle.circle.stealing.Thief`).
 
 A line has two ends: `_lines` is what this rank has told and nobody has acted on, `_waiters` is what
 it was told. Work that is given uses up the taker's line at the giver, and takes back the giver's at

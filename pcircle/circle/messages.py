@@ -132,15 +132,15 @@ class Moved(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     """A group of items that have moved on: all that was left of a slot of another rank's bundle.
 
     It is the group at this `place` of the `Work`. `Returns` for it go to that `rank`, with its
-    number of the `bundle` and the `slot`. `value` is what has come of the slot's other items, None
-    if there were none.
+    number of the `bundle` and the `slot`. `came` is what has come of the slot's other items, one
+    result at most.
     """
 
     place: int
     rank: int
     bundle: int
     slot: int
-    value: R | None
+    came: tuple[R, ...] = ()
 
 
 class Work(msgspec.Struct, Generic[I, R], frozen=True, tag="w", array_like=True):

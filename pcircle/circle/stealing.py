@@ -162,20 +162,21 @@ class Thief:
         self.victims = victims
         self._tries = self._left = tries
         self._has_paused = False
+        self._is_halfway = False  # a near one has refused, and a far one is to be asked
         self._rng = rng
 
     def ask(self, now_s: float, lost: Container[int]) -> tuple[int, Ask] | None:
         """Whom to ask now, and what; None if it is not the time, or nobody is there."""
         if self.asked is not None or not self._tries:
             return None
-        if self.waits:
+        if self.waits and not self._is_halfway:
             if self.ask_at_s is None and not self._has_paused:
                 self.ask_at_s = now_s + _PAUSE_S * (0.5 + self._rng.random())
                 self._has_paused = True
             self.tells = self.tells or self.ask_at_s is None
             if self.ask_at_s is None or now_s < self.ask_at_s:
                 return None
-        self.ask_at_s = None
+        self.ask_at_s, self._is_halfway = None, False
         request = self.victims.choose(self._rng)
         if request is None or request[0] in lost:
             self.waits = self.tells = True
@@ -191,13 +192,14 @@ class Thief:
     def fed(self) -> None:
         """There is work, however it came."""
         self.waits = self.tells = not self._tries
-        self.ask_at_s = None
+        self.ask_at_s, self._is_halfway = None, False
         self._left, self._has_paused = self._tries, False
 
     def refused(self) -> None:
         """The request brought nothing."""
         self.asked = None
-        if self.victims.refused() and not self.waits:
+        self._is_halfway = not self.victims.refused()
+        if not (self._is_halfway or self.waits):
             self._left -= 1
             self.waits = self.tells = not self._left
 

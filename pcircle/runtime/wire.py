@@ -103,36 +103,36 @@ class Codec:
 
     def _encode_untyped(self, message: Message) -> bytes:
         """Not the values as MessagePack has them: it makes lists of tuples."""
+        if not self._results:
+            message = with_results(message, self._whole)
         if isinstance(message, Post):
             return self._encode(Post(self._wrapped(message.parcels)))
-        if isinstance(message, Work):
-            return self._encode(self._whole_work(message))
-        if isinstance(message, Results) and not self._results:
-            return self._encode(Results(message.join, self._whole(message.value)))
-        if isinstance(message, Returns) and not self._results:
-            results = tuple((slot, self._whole(value)) for slot, value in message.results)
-            return self._encode(Returns(message.bundle, results))
-        if isinstance(message, Up) and message.account is not None and not self._results:
-            account: Account[Any] = message.account
-            if account.value is not None:
-                account = msgspec.structs.replace(account, value=self._whole(account.value))
-            return self._encode(msgspec.structs.replace(message, account=account))
+        if isinstance(message, Work) and not self._items:
+            groups = tuple(tuple(map(self._whole, group)) for group in message.groups)
+            return self._encode(msgspec.structs.replace(message, groups=groups))
         return self._encode(message)
-
-    def _whole_work(self, work: Work[Any, Any]) -> Work[Any, Any]:
-        replace, groups, moved = msgspec.structs.replace, work.groups, work.moved
-        if not self._items:
-            groups = tuple(tuple(map(self._whole, group)) for group in groups)
-        if not self._results:
-            moved = tuple(
-                each if each.value is None else replace(each, value=self._whole(each.value))
-                for each in moved
-            )
-        return replace(work, groups=groups, moved=moved)
 
     def _encode_notice(self, told: tuple[Any, bytes]) -> bytes:
         notice, line = told
         return self._encode((self._whole(notice), line))
+
+
+def with_results(message: Message, change: Callable[[Any], Any]) -> Message:
+    """A message with each result in it changed."""
+    replace = msgspec.structs.replace
+    if isinstance(message, Results):
+        return Results(message.join, change(message.value))
+    if isinstance(message, Returns):
+        results = tuple((slot, change(value)) for slot, value in message.results)
+        return Returns(message.bundle, results)
+    if isinstance(message, Work):
+        moved = tuple(replace(each, came=tuple(map(change, each.came))) for each in message.moved)
+        return replace(message, moved=moved) if moved else message
+    if isinstance(message, Up) and message.account is not None:
+        account: Account[Any] = message.account
+        if account.value is not None:
+            return replace(message, account=replace(account, value=change(account.value)))
+    return message
 
 
 def _decoders(item_type: Any, result_type: Any, notice_type: Any) -> tuple[Any, Any]:

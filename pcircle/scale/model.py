@@ -322,7 +322,10 @@ class Simulation(Working):
         if rank.tries and is_try:
             rank.tries -= 1
         if rank.current == NONE:
-            self._seek(rank, at_s)
+            if is_try or self.waves.phases[rank.number] != WORKING:
+                self._seek(rank, at_s)
+            else:
+                self._ask(rank, at_s)
             self.waves.passive(rank.number, at_s)
 
     def _has_local(self, number: int) -> bool:

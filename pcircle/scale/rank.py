@@ -54,7 +54,7 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
     """
     bundle = Bundle(victim)
     given: list[Run] = []
-    left: list[Bundle] = []
+    moved: dict[Bundle, Bundle] = {}
     while count:
         first, last, parent = stack[0]
         begin = max(first, last - count)
@@ -63,9 +63,8 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
             del stack[0]
             old = require(slot.bundle)
             old.open -= 1
-            left.append(old)
-            slot.bundle = Bundle(old.victim)
-            slot.bundle.open = 1
+            slot.bundle = moved.setdefault(old, Bundle(old.victim))
+            slot.bundle.open += 1
         else:
             parent.out += 1
             slot = Slot(bundle, parent, begin, last)
@@ -78,7 +77,7 @@ def cut(stack: list[Run], count: int, victim: int, thief: int) -> tuple[list[Run
                 stack[0] = (first, begin, parent)
         given.append((begin, last, slot))
         count -= last - begin
-    return given, left
+    return given, list(moved)
 
 
 def _is_all(run: Run, begin: int, thief: int) -> bool:

@@ -21,7 +21,7 @@ POINTS = 0.03
 SHARE = 0.10
 MODELS_PER_RUN = 3
 
-# Ranks, items for each, and trees.
+# Ranks, items for each, and trees: those of few ranks differ most from each other.
 CASES = [(100, 20, 6), (500, 10, 1)]
 if SOAK:
     CASES += [(100, 40, 12), (500, 50, 3), (2000, 50, 2)]

@@ -403,7 +403,7 @@ class WithLostValues(Engine[Any, Any]):
 
     def _move(self, proxy: int, place: int) -> Moved[Any]:
         bundles = self.sharing.bundles
-        return msgspec.structs.replace(type(bundles)._move(bundles, proxy, place), value=None)
+        return msgspec.structs.replace(type(bundles)._move(bundles, proxy, place), came=())
 
 
 class WithDoubledValues(Engine[Any, Any]):
@@ -417,8 +417,8 @@ class WithDoubledValues(Engine[Any, Any]):
         bundles = self.sharing.bundles
         taken, slot = bundles._slots[proxy]
         moved = type(bundles)._move(bundles, proxy, place)
-        if moved.value is not None:
-            taken.done.append((slot, moved.value))
+        if moved.came:
+            taken.done.append((slot, moved.came[0]))
             bundles._unsent[id(taken)] = taken
         return moved
 

@@ -106,7 +106,7 @@ def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
     second.done(one)
     second.done(alone)
     work = second.bundles.give(2, [two, three], is_answer=False)
-    assert work == Work(1, False, ((2, 4),), 0, (Moved(0, 0, 1, 0, 1),))
+    assert work == Work(1, False, ((2, 4),), 0, (Moved(0, 0, 1, 0, (1,)),))
     assert (second.bundles.given, len(second.joins)) == (0, 0)
     # What is left of the bundle waits for nothing any more.
     assert second.bundles.results(0.0) == [(0, Returns(1, ((1, 8),)))]
@@ -116,6 +116,19 @@ def test_all_that_is_left_of_a_slot_moves_on_with_what_has_come_of_it() -> None:
     (dest, returns), *rest = third.bundles.results(0.0)
     assert (dest, returns, rest) == (0, Returns(1, ((0, 7),)), [])
     assert list(first.bundles.returned(returns)) == [(ref.number, 3, 7)]
+
+
+def test_slots_of_one_bundle_that_move_together_come_back_together() -> None:
+    first, second, third = Side(0), Side(1), Side(2)
+    refs = [first.join_of(1) for _ in range(3)]
+    given = first.bundles.give(1, [Parcel(n, ref) for n, ref in enumerate(refs)], is_answer=True)
+    work = second.bundles.give(2, list(second.bundles.take(0, given))[1:], is_answer=True)
+    assert [(each.bundle, each.slot) for each in work.moved] == [(1, 1), (1, 2)]
+    one, two = third.bundles.take(1, work)
+    third.done(one)
+    assert third.bundles.results(0.0) == []
+    third.done(two)
+    assert third.bundles.results(0.0) == [(0, Returns(1, ((1, 1), (2, 2))))]
 
 
 def test_a_part_of_a_slot_and_what_is_the_thiefs_own_come_back_through_who_gave_them() -> None:

@@ -69,8 +69,8 @@ MESSAGES = [
     Wait(),
     Work(3, True, (ITEMS[:4], ITEMS[4:])),
     Work(0, False, (ITEMS,), 2**40),
-    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3, Done({3: items.Part((1, 2), 4)})),)),
-    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3, None),)),
+    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3, (Done({3: items.Part((1, 2), 4)}),)),)),
+    Work(4, False, (ITEMS[:1],), 0, (Moved(0, 7, 2**50, 3),)),
     Post(PARCELS),
     Returns(2**50, ((0, Done({3: items.Part((1, 2), 4)})), (7, Done(cause=FAILURE)))),
     Results(7, Done({3: items.Part((1, 2), 4), -1: items.NOTHING})),
@@ -129,7 +129,7 @@ def test_a_library_task_has_plain_values(number: int, name: bytes, names: list[b
     parcel = Parcel((number, name), JoinRef(number % 8, number))
     for message in (
         Work(number, True, ((parcel.item,),)),
-        Work(number, True, ((parcel.item,),), 0, (Moved(0, 1, number, 2, {name: number}),)),
+        Work(number, True, ((parcel.item,),), 0, (Moved(0, 1, number, 2, ({name: number},)),)),
         Post((parcel,)),
         Returns(number, ((1, {name: number}),)),
         Results(number, {name: number}),
@@ -194,7 +194,7 @@ def test_what_has_no_type_comes_as_it_was(value: Any) -> None:
     parcels = (Parcel(value, JoinRef(1, 2)), Parcel([value], None))
     for message in (
         Work(4, False, ((value, [value]), (value,))),
-        Work(4, False, ((value,),), 0, (Moved(0, 1, 2, 3, value), Moved(0, 1, 2, 3, None))),
+        Work(4, False, ((value,),), 0, (Moved(0, 1, 2, 3, (value,)), Moved(0, 1, 2, 3))),
         Returns(5, ((0, value), (1, [value]))),
         Post(parcels),
         Results(3, value),
@@ -212,7 +212,7 @@ def test_types_that_only_python_knows_are_pickled() -> None:
     parcel = Parcel((Path("/a"), 1), None)
     messages: list[Any] = [
         Work(1, False, ((parcel.item,),)),
-        Work(1, False, ((parcel.item,),), 0, (Moved(0, 1, 2, 3, Own(4)),)),
+        Work(1, False, ((parcel.item,),), 0, (Moved(0, 1, 2, 3, (Own(4),)),)),
         Post((parcel,)),
         Results(3, Own(4)),
         Returns(4, ((0, Own(4)),)),
