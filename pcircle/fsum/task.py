@@ -100,6 +100,10 @@ class SumTask(WalkTask[Item, Done]):
             slots[slot] = part if known is None else self._visitor.merge(known, part)
         return Done(slots, a.cause or b.cause, a.blocks + b.blocks)
 
+    def portable(self, result: Done) -> Done:
+        slots = {slot: self._signer.portable(part) for slot, part in result.slots.items()}
+        return Done(slots, result.cause, result.blocks)
+
     def join(self, item: Item, own: Any, merged: Done, context: Context[Item]) -> Done:
         if isinstance(item, SINK_ITEMS):
             return require(require(self._ledger).sink).join(item, own, merged, context)

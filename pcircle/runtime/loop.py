@@ -35,7 +35,7 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Account, Message, Notice, Post, Results, Returns, Up
+from pcircle.circle.messages import Account, Message, Notice, Post, Results, Returns, Up, Work
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
@@ -46,7 +46,7 @@ from pcircle.runtime.signals import Signals
 from pcircle.runtime.spill import SpillFile
 from pcircle.runtime.task import Context, Observer, Outcome, RankReport, Task, wire_types
 from pcircle.runtime.threads import Parts, Tuner, max_threads
-from pcircle.runtime.wire import Codec
+from pcircle.runtime.wire import Codec, with_results
 from pcircle.transport.contract import Delivery, Lost, Transport
 from pcircle.workers.pool import Future, Pool
 
@@ -91,6 +91,7 @@ class Rank:
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
         self._on_disk: tuple[int, int] | None = None  # an epoch, and what was told by then
+        self._are_portable = type(task).portable is Task.portable  # results, as they are
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
         self._sums_up = transport.size > settings.rank_rows  # the ranks' reports
@@ -303,6 +304,8 @@ class Rank:
         if isinstance(message, Up) and message.account is not None:
             message = msgspec.structs.replace(message, account=self._amended(message.account))
         try:
+            if not self._are_portable:
+                message = with_results(message, self._task.portable)
             payload = self._codec.encode(message)
         except Exception as error:
             payload = self._encode_failed(message, error)
@@ -320,6 +323,8 @@ class Rank:
             account = self._amended(msgspec.structs.replace(message.account, value=None))
             return self._codec.encode(msgspec.structs.replace(message, account=account))
         what = "a result" if isinstance(message, Results | Returns) else "items"
+        if isinstance(message, Work) and message.moved:
+            what = "items, or what has come of others,"
         self._fail(error, f"sending {what} to another rank")
         return self._codec.encode(Post(()))  # which counts as the other one would have
 

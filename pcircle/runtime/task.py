@@ -196,6 +196,13 @@ class Task(ABC, Generic[I, R]):
     def merge(self, a: R, b: R) -> R:
         """Two results as one; associative and commutative."""
 
+    def portable(self, result: R) -> R:
+        """A result for another rank, with all of it that is kept on this one, as in a file.
+
+        Called on the main thread, before it is sent.
+        """
+        return result
+
     def abandon(self, item: I, own: Any) -> None:
         """The job stops early: undo what `item` began and its `join` would have ended."""
 

@@ -61,7 +61,7 @@ Visitor: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], None]"
 class Runs(NamedTuple):
     """Entries of one directory: in memory, each run at least twice the next, and on the shelf.
 
-    What is on the shelf, as (offset, length), belongs to this rank.
+    What is on the shelf, as (offset, length), belongs to this rank: see `Shelf.take_back`.
     """
 
     held: tuple[bytes, ...] = ()
@@ -110,6 +110,12 @@ class Shelf:
             lot = b"".join(held)
             return Runs((), (*shelved, (self._keep(lot), len(lot))))
         return Runs(held, shelved)
+
+    def take_back(self, runs: Runs) -> Runs:
+        """The same entries, all of them held, for another rank."""
+        lots = [b"".join(self._parts(*place)) for place in runs.shelved]
+        self._forget(len(lots))
+        return Runs(gather(runs.held, lots))
 
     def digest(self, runs: Runs, visit: Visitor | None = None) -> tuple[bytes, int]:
         """The digest of the directory that these are all entries of, and how many they are.

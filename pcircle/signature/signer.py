@@ -229,6 +229,16 @@ class Signer:
         runs = self._add(Runs(a.runs, a.shelved), Runs(b.runs, b.shelved))
         return _with(done, runs, a.signed + b.signed, a.blocks + b.blocks)
 
+    def portable(self, done: D) -> D:
+        """A result for another rank, with what is on the shelf. StoppedEarly as `directory`."""
+        if not done.shelved:
+            return done
+        try:
+            runs = self._shelf.take_back(Runs(done.runs, done.shelved))
+        except OSError as error:
+            raise StoppedEarly(_SPACE.format("read", error.strerror)) from error
+        return _with(done, runs, done.signed, done.blocks)
+
     def _add(self, a: Runs, b: Runs) -> Runs:
         try:
             return self._shelf.add(a, b)

@@ -261,6 +261,11 @@ class CopyTask(PartedTask[Item, Done]):
             slots[slot] = self._worker.takings.merge(slots.get(slot, NOTHING), part)
         return Done(slots, a.cause or b.cause, copy.made, copy.copied)
 
+    def portable(self, result: Done) -> Done:
+        portable = self._worker.takings.portable
+        slots = {slot: portable(part) for slot, part in result.slots.items()}
+        return msgspec.structs.replace(result, slots=slots)
+
     def abandon(self, item: Item, own: Any) -> None:
         value = own.value if isinstance(own, Own) else own
         if isinstance(value, LargeFile) and isinstance(item, Large):
