@@ -394,8 +394,8 @@ class WithDoubledReturns(Engine[Any, Any]):
         super()._send(dest, message)
 
 
-class WithLostValues(Engine[Any, Any]):
-    """A slot moves on without what has come of it."""
+class _Moving(Engine[Any, Any]):
+    """Slots move on by a method of its own."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -403,20 +403,23 @@ class WithLostValues(Engine[Any, Any]):
 
     def _move(self, proxy: int, place: int) -> Moved[Any]:
         bundles = self.sharing.bundles
-        return msgspec.structs.replace(type(bundles)._move(bundles, proxy, place), came=())
+        return type(bundles)._move(bundles, proxy, place)
 
 
-class WithDoubledValues(Engine[Any, Any]):
+class WithLostValues(_Moving):
+    """A slot moves on without what has come of it."""
+
+    def _move(self, proxy: int, place: int) -> Moved[Any]:
+        return msgspec.structs.replace(super()._move(proxy, place), came=())
+
+
+class WithDoubledValues(_Moving):
     """What has come of a slot goes along where it moves to, and back as well."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.sharing.bundles._move = self._move  # type: ignore[method-assign]
 
     def _move(self, proxy: int, place: int) -> Moved[Any]:
         bundles = self.sharing.bundles
         taken, slot = bundles._slots[proxy]
-        moved = type(bundles)._move(bundles, proxy, place)
+        moved = super()._move(proxy, place)
         if moved.came:
             taken.done.append((slot, moved.came[0]))
             bundles._unsent[id(taken)] = taken
