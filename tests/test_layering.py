@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom, what starting up may load, how long things are.
+"""The structure of the package: the permitted imports, and what start-up may load.
 
 Read from the source with ``ast``, imports inside functions included.  A module that the table does
 not place fails, so nothing escapes by being new.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import io
 import re
 import sys
 import tokenize
@@ -188,13 +187,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The transports know what a message is, and nothing else of the engine.
 TRANSPORT_MAY_IMPORT_OF_CIRCLE = {"pcircle.circle.messages"}
 MPI_MODULE = PACKAGE / "transport" / "_mpi.py"
-MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 SLOW_TO_IMPORT = {"mpi4py", "numpy", "rich"}
-MAX_ROOM_FILES = 16
-MAX_ROOM_FLOORS = 7
-# Of the smallest of the tools that walk: what else it takes belongs to the floor below it.
-MAX_ROOM_LINES = {"frm": 300}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -329,17 +323,6 @@ def test_the_check_itself(where: str, source: str, wrong: list[str]) -> None:
 Graph = dict[str, set[str]]
 
 
-class Room(NamedTuple):
-    """A package: how many files it has, the longest chain of imports, and modules in circles.
-
-    A room inside it is one of its files: what lies in that is measured there.
-    """
-
-    files: int
-    floors: int
-    cycles: list[list[str]]
-
-
 def _imports_inside(room: Path) -> Graph:
     """Of each module of a room, and of each room inside it, which others of these it imports."""
     base = len(_module_of(room / "__init__.py"))
@@ -353,62 +336,40 @@ def _imports_inside(room: Path) -> Graph:
     return {module: (names & graph.keys()) - {module} for module, names in graph.items()}
 
 
-def _measured(graph: Graph) -> Room:
-    """A room, measured; a module that imports none of the others is on the first floor."""
-    floors: dict[str, int] = {}
+def _cycles(graph: Graph) -> list[list[str]]:
+    """Return the import cycles of a graph, each as a path that ends where it begins."""
+    done: set[str] = set()
     cycles: list[list[str]] = []
 
-    def climb(module: str, below: list[str]) -> int:
-        if module in below:
-            cycles.append([*below[below.index(module) :], module])
-            return 0
-        if module not in floors:
-            path = [*below, module]
-            floors[module] = 1 + max(
-                (climb(name, path) for name in sorted(graph[module])), default=0
-            )
-        return floors[module]
+    def visit(module: str, path: list[str]) -> None:
+        if module in path:
+            cycles.append([*path[path.index(module) :], module])
+        elif module not in done:
+            for name in sorted(graph[module]):
+                visit(name, [*path, module])
+            done.add(module)
 
-    highest = max((climb(module, []) for module in sorted(graph)), default=0)
-    return Room(len(graph), highest, cycles)
-
-
-def _rooms() -> dict[str, Room]:
-    folders = sorted({path.parent for path in _sources("pcircle")} - {PACKAGE})
-    return {
-        ".".join(_module_of(folder / "__init__.py")[1:]): _measured(_imports_inside(folder))
-        for folder in folders
-    }
+    for module in sorted(graph):
+        visit(module, [])
+    return cycles
 
 
 def test_no_imports_in_circles_inside_a_room() -> None:
-    assert {name: room.cycles for name, room in _rooms().items() if room.cycles} == {}
-
-
-def test_rooms_are_small() -> None:
-    """With ``-s`` it shows the house: the rooms, their files and their floors."""
-    rooms = _rooms()
-    print(f"\n{'room':16}{'files':>6}{'floors':>7}")
-    for name, room in rooms.items():
-        print(f"{name:16}{room.files:6}{room.floors:7}")
-    beyond = {
-        name
-        for name, room in rooms.items()
-        if room.files > MAX_ROOM_FILES or room.floors > MAX_ROOM_FLOORS
-    }
-    assert beyond == set()
+    folders = sorted({path.parent for path in _sources("pcircle")} - {PACKAGE})
+    found = {_name(folder): _cycles(_imports_inside(folder)) for folder in folders}
+    assert {name: cycles for name, cycles in found.items() if cycles} == {}
 
 
 @pytest.mark.parametrize(
-    ("graph", "room"),
+    ("graph", "cycles"),
     [
-        ({}, Room(0, 0, [])),
-        ({"a": set(), "b": {"a"}, "c": {"a", "b"}}, Room(3, 3, [])),
-        ({"a": {"b"}, "b": {"a"}}, Room(2, 2, [["a", "b", "a"]])),
+        ({}, []),
+        ({"a": set(), "b": {"a"}, "c": {"a", "b"}}, []),
+        ({"a": {"b"}, "b": {"a"}}, [["a", "b", "a"]]),
     ],
 )
-def test_rooms_are_measured(graph: Graph, room: Room) -> None:
-    assert _measured(graph) == room
+def test_cycles_are_found(graph: Graph, cycles: list[list[str]]) -> None:
+    assert _cycles(graph) == cycles
 
 
 def test_a_room_inside_a_room_is_one_of_its_files() -> None:
@@ -456,34 +417,12 @@ def test_every_module_says_why_it_exists() -> None:
 
 
 def _too_long(path: Path) -> list[str]:
-    lines = len(path.read_bytes().splitlines())
     functions = _facts(path).functions
-    long = [f"{name}: {length} lines" for name, length in functions if length > MAX_FUNCTION_LINES]
-    return long if lines <= MAX_FILE_LINES else [*long, f"{lines} lines"]
+    return [f"{name}: {length} lines" for name, length in functions if length > MAX_FUNCTION_LINES]
 
 
-def test_files_and_functions_are_short() -> None:
+def test_functions_are_short() -> None:
     assert _against(_sources(*PROJECT), _too_long) == {}
-
-
-@pytest.mark.parametrize("room", MAX_ROOM_LINES)
-def test_a_small_tool_is_small(room: str) -> None:
-    """In lines of code: blank lines, comments and docstrings are none."""
-    lines = sum(map(_code_lines, (PACKAGE / room).rglob("*.py")))
-    assert 100 < lines <= MAX_ROOM_LINES[room]
-
-
-def _code_lines(path: Path) -> int:
-    text = path.read_bytes()
-    code = (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING)
-    found = set[int]()
-    for token in tokenize.tokenize(io.BytesIO(text).readline):
-        if token.type in code:
-            found.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            found.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
-    return len(found)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"], []])
