@@ -78,6 +78,9 @@ class Keeper(Protocol):
     ) -> bool:
         """Whether `old` is left; `names` are both directories' and the names in them. OSError."""
 
+    def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
+        """Return whether an option leaves `old`, which need not be a copy of the source."""
+
     def may_replace(self, old: os.stat_result) -> bool:
         """Whether what is neither a regular file nor a link may be replaced."""
 

@@ -165,7 +165,9 @@ def _trees(paths: list[str] | None) -> tuple[bytes, ...]:
 
 def _existing(typed: argparse.Namespace) -> Existing:
     """What a plan makes has to be told apart from what has come since, also if it is killed."""
-    near, whole = bool(typed.copy_dest or typed.reflink_dest), typed.apply is not None
+    near = bool(typed.copy_dest or typed.reflink_dest)
+    # A file that a killed run has cut short would stay for ever.
+    whole = typed.apply is not None or typed.update or typed.ignore_existing
     return Existing(kept=True, near=near, sync=typed.fsync, whole=whole)
 
 

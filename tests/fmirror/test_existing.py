@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 
 import pytest
 
-from tests.fcp.running import Launcher
+from tests.fcp.running import Launcher, Run
 from tests.fcp.trees import write_file
 
 from .edits import Tree, copy_of
-from .running import as_root, differences, every_launcher, mirrored, needs_rsync, run_fmirror
+from .running import (
+    FMIRROR,
+    as_root,
+    differences,
+    every_launcher,
+    mirrored,
+    needs_rsync,
+    run_fmirror,
+)
 from .test_judge import state
 
 pytestmark = [as_root, needs_rsync]
@@ -62,3 +71,89 @@ def test_a_directory_that_has_the_name_of_a_file_stays_as_well(
         assert finished.out.startswith(b"1 entry skipped, ")
     assert differences(judge, target) == ""
     assert os.path.exists(target + b"/name/inner")
+
+
+def _linked(source: bytes, target: bytes) -> list[bytes]:
+    """Make names of hard-linked files, links and FIFOs of which the target has some; all of it."""
+    os.makedirs(source + b"/deep")
+    os.makedirs(target + b"/deep")
+    there = []
+    for kind in (b"file", b"link", b"fifo"):
+        for has in range(8):  # which of three names the target has, as something else
+            names = [b"%b %d%b" % (path, has, kind) for path in (b"a", b"deep/b", b"c")]
+            first = source + b"/" + names[0]
+            if kind == b"file":
+                write_file(first, b"new")
+            elif kind == b"link":
+                os.symlink(b"new", first)
+            else:
+                os.mkfifo(first)
+            os.utime(first, (1, 1), follow_symlinks=False)
+            for name in names[1:]:
+                os.link(first, source + b"/" + name, follow_symlinks=False)
+            for number, name in enumerate(names):
+                if has >> number & 1:
+                    write_file(target + b"/" + name, b"precious %d" % number)
+                    there.append(name)
+    return there
+
+
+@every_launcher
+@pytest.mark.parametrize("option", ["--ignore-existing", "-u"])
+@pytest.mark.parametrize("way", ["run", "plan"])
+def test_each_name_of_several_stays(
+    place: bytes, launcher: Launcher, option: str, way: str
+) -> None:
+    """What is in B under a name of a hard-linked entry of A is neither replaced nor linked to."""
+    source, target, judge = (place + each for each in (b"/a", b"/b", b"/judge"))
+    there = _linked(source, target)
+    copy_of(target, judge)
+    subprocess.run(["rsync", "-aH", option, source + b"/", judge + b"/"], check=True)
+    dry = run_fmirror(launcher, "-v", "--dry-run", option, source, target)
+    assert dry.code == 0, dry.said
+    shown = {line.split(b" ", 1)[1] for line in dry.out.splitlines() if line[:1] in b">ch."}
+    left = [name for name in there if option != "-u" or name.endswith(b"file")]
+    assert shown & set(left) == set()
+    if way == "run":
+        mirrored(launcher, option, source, target)
+    else:
+        plan = place + b"/plan"
+        mirrored(launcher, option, "--plan", plan, source, target)
+        mirrored(launcher, "--apply", plan)
+    assert differences(judge, target, "--no-times") == ""
+    for name in left:
+        with open(target + b"/" + name, "rb") as stream:
+            assert stream.read().startswith(b"precious")
+
+
+@every_launcher
+def test_a_directory_does_not_replace_what_stays(place: bytes, launcher: Launcher) -> None:
+    """With --ignore-existing; the run and the dry run name it, and exit with 1."""
+    source, target = place + b"/a", place + b"/b"
+    os.makedirs(source + b"/name/inner")
+    os.makedirs(target)
+    write_file(target + b"/name", b"precious")
+    for dry in (["--dry-run"], []):
+        finished = run_fmirror(launcher, *dry, "--ignore-existing", source, target)
+        assert finished.code == 1, finished.said
+        assert b"another kind of entry has its name and stays" in finished.err
+    with open(target + b"/name", "rb") as stream:
+        assert stream.read() == b"precious"
+
+
+@pytest.mark.parametrize("option", ["--ignore-existing", "-u"])
+def test_a_killed_run_leaves_no_part_that_stays(place: bytes, option: str) -> None:
+    """A file has its name when it is complete, since it would not be looked at again."""
+    source, target = place + b"/a", place + b"/b"
+    os.makedirs(source)
+    with open(source + b"/big", "wb") as stream:
+        stream.truncate(4_000_000)
+        stream.write(b"x" * 3_000_000)
+    words = ["-q", "--sparse=never", "--no-checkpoint", "--bwlimit=1M", option]
+    with Run(None, *words, source, target, program=FMIRROR) as run:
+        while run.process.poll() is None and not (os.path.isdir(target) and os.listdir(target)):
+            time.sleep(0.01)
+        run.kill()
+    assert not os.path.exists(target + b"/big")
+    mirrored(None, option, source, target)
+    assert differences(source, target, "--exclude=.fcp-*") == ""

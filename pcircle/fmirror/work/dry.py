@@ -77,6 +77,7 @@ class DryMirrorVisitor(DryVisitor):
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         """See `Visitor`."""
+        self._refuse_left(opened, source)
         lease = super().enter(opened, source, holder)
         target_fd = None if lease is None else lease.fd
         sides, context = (source.fd, source.opened.status), require(self._here)
@@ -90,6 +91,18 @@ class DryMirrorVisitor(DryVisitor):
                 lease.end()
             raise
         return lease
+
+    def _refuse_left(self, opened: Open[None], source: Lease) -> None:
+        """Raise OSError if an entry that stays has a directory's name in the target."""
+        above, _, name = opened.path.rpartition(b"/")
+        if not (name and require_type(MirrorPlan, self._plan).upkeep.stays):
+            return
+        lease = self._target_of(opened.root, above)
+        if lease is None:
+            return
+        with lease, suppress(FileNotFoundError):
+            old = os.stat(name, dir_fd=lease.fd, follow_symlinks=False)
+            self._keeping.refuse_left(source.opened.status, old)
 
     def _differs(self, source: Lease, lease: Lease) -> bool:
         return False  # it is judged in another way
@@ -182,7 +195,8 @@ class DryMirrorVisitor(DryVisitor):
                 self._refuse(name, source_fd, source, old)
                 near = self._is_near(where, name, source_fd, source)
                 self.counters.nearby += near and not self._judge.is_linked(source)
-            if self._plans and (different or self._judge.is_linked(source)):
+            is_linked = self._judge.is_linked(source) and not self._judge.is_left(source, old)
+            if self._plans and (different or is_linked):
                 marks = _marks(source, name, target_fd)
         except OSError as error:
             self._fail(root, path, error, context)

@@ -133,6 +133,10 @@ class Judge:
         """Whether an entry is a name of several that are to be one in the target as well."""
         return self._plan.keep.links and source.st_nlink > 1 and not stat.S_ISDIR(source.st_mode)
 
+    def is_left(self, source: Status, old: Status | None) -> bool:
+        """Return whether an option leaves what has the name: it is no link of the others then."""
+        return old is not None and self._keeping.leaves(source, old)
+
     def say(
         self,
         path: bytes,
@@ -149,6 +153,8 @@ class Judge:
         `near`: another tree has its content.
         """
         if self.is_linked(source):
+            if self.is_left(source, old):
+                return
             number = source.st_dev if self._plan.one_node else 0
             self._linked.append(_record(number, path, (source, old), different, near, marks))
         elif different and self._plan.itemize:

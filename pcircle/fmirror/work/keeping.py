@@ -133,19 +133,32 @@ class Keeping:
 
     def differences(self, source: os.stat_result, old: os.stat_result, names: Sides) -> int:
         """What is to be changed of what is there; with `CONTENT` it is to be replaced. OSError."""
-        upkeep = self._upkeep
-        if upkeep.stays:
+        if self.leaves(source, old):
             return fields.NOTHING
         different = self.status_differences(source, old)
-        newer = old.st_mtime_ns > source.st_mtime_ns and stat.S_ISREG(old.st_mode)
-        if upkeep.newer and newer and not different & fields.KIND:
-            return fields.NOTHING
         if different & _CONTENT or not self._is_content(source, different, names):
             return different | fields.CONTENT
         with trying("compare"):
             fds, name = (names[0], names[2]), names[1]
             different |= self.details.of_name(name, fds, source, old)
         return different | fields.CONTENT * bool(different & _CONTENT)
+
+    def leaves(self, source: os.stat_result, old: os.stat_result) -> bool:
+        """Return whether an option leaves `old` as it is, whatever its source is; see `Keeper`.
+
+        A directory that both sides have is never left: its entries are mirrored.
+        """
+        upkeep, kinds = self._upkeep, (stat.S_IFMT(source.st_mode), stat.S_IFMT(old.st_mode))
+        if upkeep.stays:
+            return kinds != (stat.S_IFDIR, stat.S_IFDIR)
+        newer = upkeep.newer and old.st_mtime_ns > source.st_mtime_ns
+        return newer and kinds == (stat.S_IFREG, stat.S_IFREG)
+
+    def refuse_left(self, source: os.stat_result, old: os.stat_result) -> None:
+        """Raise OSError if an option leaves the entry that a directory would replace."""
+        if self.leaves(source, old):
+            with trying("create the copy of"):
+                raise FileExistsError(errno.EEXIST, "another kind of entry has its name and stays")
 
     def status_differences(self, source: Status, old: Status) -> int:
         """What two entries' status has different, less what nobody here could change."""

@@ -180,6 +180,7 @@ class MirrorVisitor(CopyVisitor):
         self._is_there(opened, name, holder_fd, holder)
         if stat.S_ISDIR(old.st_mode):
             return False
+        self._keeper.refuse_left(status, old)
         names = self._copier.names
         written = names.next()
         os.mkdir(written, 0o700, dir_fd=holder_fd)

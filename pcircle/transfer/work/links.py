@@ -34,6 +34,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -451,7 +452,9 @@ class HardLinks:
 
     def _is_copy(self, source: os.stat_result, old: os.stat_result, target_fd: int) -> bool:
         """Whether what stays is a copy of the source, as far as size and time tell."""
-        plan = self._plan
+        plan, keeper = self._plan, self._copier.names.keeper
+        if keeper is not None:
+            return not keeper.leaves(source, old)
         if not plan.existing.newer:
             return not plan.existing.stays
         if is_copied_special(source, old):
@@ -544,22 +547,32 @@ class HardLinks:
             self._signer.add_at(one.root, one.path, one.name)
 
     def _stays(self, one: One, target_fd: int, name: bytes) -> bool:
-        """Whether -u keeps what has a link's name, and it is a copy of the source.
+        """Whether what has a link's name stays, and is a copy of the source.
 
         It becomes a link then, whichever name was copied first. Taken if it is anything else.
         """
-        if not self._plan.existing.newer:
-            return False
+        plan, keeper = self._plan, self._copier.names.keeper
+        if keeper is None and not plan.existing.newer:
+            return False  # -n is decided when the link is made
         with self._sides.sources.lease(one.root, one.path, one.place.source) as source:
             names = (source.fd, one.name, target_fd, name)
-            old = target.stays(self._plan, *names, self._copier.names)
-            if old is None:
-                return False
-            follow = self._plan.follow
-            found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=follow)
+            found = os.stat(one.name, dir_fd=source.fd, follow_symlinks=plan.follow)
+            if keeper is None:
+                old = target.stays(plan, *names, self._copier.names)
+            else:
+                old = _status(name, target_fd)
+        if old is None or (keeper is not None and plan.is_ours(old)):
+            return False
         if not self._is_copy(found, old, target_fd):
             raise Taken
-        return True
+        return keeper is None
+
+
+def _status(name: bytes, directory_fd: int) -> os.stat_result | None:
+    """Return the status of a name, None if it is free. OSError."""
+    with suppress(FileNotFoundError):
+        return os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
+    return None
 
 
 def _key(one: One) -> Key:
