@@ -93,8 +93,7 @@ class MirrorProgram(CopyProgram):
     def prepare(self, nodes: Sequence[int]) -> bytes:
         snapshot, options = self._mirror.snapshot, self._mirror
         if os.path.isdir(options.sources[0]) and not options.is_idle:
-            place = state.place_of(options.kept_at, options.state_dir, b"lock")
-            self._lock.take(place, options.kept_at)
+            self._lock.take(options.kept_at, options.state_dir)
         if snapshot is not None:
             source = self._mirror.sources[0]
             makes = os.path.isdir(source) and not self._mirror.dry

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pcircle.fmirror.earlier.state import place_of
+from pcircle.fmirror.earlier.lock import place_of
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import make_directory, write_file
 from tests.fusefs.mounting import Mounted
@@ -394,7 +394,7 @@ def test_two_at_once_of_other_sources(
     line = ["-q", "--bwlimit", "200k", "--no-checkpoint"]
     line += ["--snapshot=first"] if "--snapshot=second" in words else ["--delete"]
     with Run(TWO, *line, source, target, program=FMIRROR) as first:
-        assert first.wait_for(place_of(target, None, b"lock"))
+        assert first.wait_for(place_of(target, None))
         finished = mirrored(TWO, "--no-checkpoint", *words, other, target, code=2)
         assert "another run" in finished.said
         assert not os.path.exists(target + b"/file")
@@ -402,6 +402,32 @@ def test_two_at_once_of_other_sources(
         first.kill()
     mirrored(TWO, "--no-checkpoint", *words, other, target)
     assert [name for name in os.listdir(place) if name.endswith(b".lock")] == []
+
+
+@as_root
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
+def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:
+    """B, or the directory in which it is to be made, is mounted at two places."""
+    source, other = make_directory(place, b"a"), make_directory(place, b"other")
+    rewrite(source + b"/large", b"x" * 2_000_000)
+    rewrite(other + b"/file", b"content")
+    holder, mounted = make_directory(place, b"holder"), make_directory(place, b"mounted")
+    target = holder + b"/b"
+    if there:
+        os.mkdir(target)
+    subprocess.run(["mount", "--bind", target if there else holder, mounted], check=True)
+    try:
+        words = ["-q", "--bwlimit", "200k", "--no-checkpoint"]
+        with Run(TWO, *words, source, target, program=FMIRROR) as first:
+            assert first.wait_for(place_of(target, None))
+            again = mounted if there else mounted + b"/b"
+            finished = mirrored(TWO, "--no-checkpoint", "--delete", other, again, code=2)
+            assert "another run" in finished.said
+            first.kill()
+        mirrored(TWO, "--no-checkpoint", "--delete", other, again)
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert names_below(target) == {b"file"}
 
 
 @as_root

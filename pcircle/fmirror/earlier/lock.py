@@ -1,31 +1,60 @@
-"""One run at a time: a lock beside the target, where its state lies.
+"""One run at a time: locks on the target itself and on a file beside it, where its state lies.
 
-Two runs at once would undo what the other has done, and both would call it complete. The lock is
-the kernel's, on a file that a run removes at its end: so one that was killed holds nothing, and the
-next takes what it has left. Where no file can be made, or nothing locked, there is none.
+Two runs at once would undo what the other has done, and both would call it complete. The locks are
+the kernel's. The directory is the same by whatever path it is reached, such as a bind mount. The
+file keeps runs apart that both make the directory; a run removes it at its end. So one that was
+killed holds nothing, and the next takes what it has left. Where no file can be made, or nothing
+locked, there is none.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 from contextlib import suppress
 
+import xxhash
+
 from pcircle.errors import UsageError
-from pcircle.trusted import create, opened, place_of
+from pcircle.trusted import create, opened
+from pcircle.trusted import place_of as trusted_place
 from pcircle.ui.names import show
+
+_TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # the last of those is NFS's
+
+
+def place_of(target: bytes, directory: bytes | None) -> bytes:
+    """Return the path of the file that is locked: beside the target, or in `directory`.
+
+    Beside the target its name suffices, whatever path leads to the directory that both are in.
+    """
+    real = os.path.realpath(target)
+    above, name = os.path.split(real)
+    known_by = name if directory is None else real
+    name = b".fmirror-%016x.lock" % xxhash.xxh3_64_intdigest(known_by)
+    return os.path.join(above if directory is None else directory, name)
 
 
 class Lock:
     """Taken once, on rank 0, by the first job that gets so far; `end` gives it up."""
 
     def __init__(self) -> None:
-        self._fd = -1
+        self._fd = self._directory_fd = -1
         self._path = b""
 
-    def take(self, path: bytes, target: bytes) -> None:
-        """Lock the file of this path for a run on a target. UsageError if another run has it."""
+    def take(self, target: bytes, directory: bytes | None) -> None:
+        """Lock a target. UsageError if another run has it.
+
+        The file is in `directory`, or beside the target.
+        """
+        if self._fd < 0:
+            self._take_file(place_of(target, directory), target)
+        if self._directory_fd < 0:
+            self._take_directory(target)
+
+    def _take_file(self, path: bytes, target: bytes) -> None:
         while self._fd < 0:
             try:
                 fd = _file(path)
@@ -38,13 +67,27 @@ class Lock:
                     if self._fd < 0:
                         os.close(fd)
             except BlockingIOError:
-                text = "another run of fmirror is going on there; wait until it has ended"
-                raise UsageError(f"'{show(target)}': {text}") from None
+                raise _is_taken(target) from None
             except (FileExistsError, FileNotFoundError):
                 if not os.path.isdir(os.path.dirname(path)):
                     return
             except OSError:
                 return
+
+    def _take_directory(self, target: bytes) -> None:
+        try:
+            fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return  # it is not there yet, or cannot be read
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno not in _TAKEN:
+                return  # the file system locks no directories
+            self.end()
+            raise _is_taken(target) from None
+        self._directory_fd = fd
 
     def end(self) -> None:
         """Give it up."""
@@ -54,13 +97,24 @@ class Lock:
                 os.unlink(self._path)
             with suppress(OSError):
                 os.close(fd)
+        if self._directory_fd >= 0:
+            fd, self._directory_fd = self._directory_fd, -1
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # also for processes that have inherited it
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _is_taken(target: bytes) -> UsageError:
+    text = "another run of fmirror is going on there; wait until it has ended"
+    return UsageError(f"'{show(target)}': {text}")
 
 
 def _file(path: bytes) -> int:
     """Open it, made if need be. OSError, also if it is none that a run has made."""
     with suppress(FileExistsError):
         return create(path, 0o600)
-    with place_of(path) as place:
+    with trusted_place(path) as place:
         if place.status is None:
             raise FileNotFoundError
         if not stat.S_ISREG(place.status.st_mode) or place.status.st_uid != os.geteuid():

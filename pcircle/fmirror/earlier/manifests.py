@@ -121,8 +121,7 @@ class Survey(TreeProgram):
             raise UsageError(f"'{show(source)}' is not a directory")
         refuse_inside(source, target)
         if not options.dry:
-            place = state.place_of(options.kept_at, options.state_dir, b"lock")
-            self._lock.take(place, options.kept_at)
+            self._lock.take(options.kept_at, options.state_dir)
         path = os.path.abspath(os.fsencode(require(options.since_manifest)))
         manifest = checked(path)
         self._refuse(manifest)

@@ -111,10 +111,10 @@ def identity_of(path: bytes) -> Identity:
     return Identity(f"{kind.decode(errors='replace')} {known}", status.st_ino)
 
 
-def place_of(target: bytes, directory: bytes | None, what: bytes = b"state") -> bytes:
+def place_of(target: bytes, directory: bytes | None) -> bytes:
     """The path of the state of a target, which need not exist: beside it, or in `directory`."""
     real = os.path.realpath(target)
-    name = b".fmirror-%016x.%b" % (xxhash.xxh3_64_intdigest(real), what)
+    name = b".fmirror-%016x.state" % xxhash.xxh3_64_intdigest(real)
     return os.path.join(os.path.dirname(real) if directory is None else directory, name)
 
 
