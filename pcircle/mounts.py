@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["mount_of", "mounts_below", "type_of", "type_of_device", "type_of_mount"]
+__all__ = ["mount_of", "mounts_below", "place_of", "type_of", "type_of_device", "type_of_mount"]
 
 
 def type_of(mountinfo: bytes, device: int) -> bytes | None:
@@ -64,11 +64,39 @@ def mounts_below(path: bytes) -> set[bytes]:
         return found
     for line in lines:
         fields = line.split()
-        place = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), fields[4])
+        place = _unescaped(fields[4])
         if place.startswith(top):
             kind = fields[fields.index(b"-", 6) + 1]
             (on_demand if kind == b"autofs" else found).add(place.removeprefix(top))
     return found - on_demand
+
+
+def place_of(directory: bytes) -> tuple[bytes, bytes]:
+    """Return the file system of a directory, and the directory's path in it.
+
+    Both are the same through any bind mount. Without procfs they are no more than the path.
+    OSError if it cannot be reached.
+    """
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        path = os.readlink(b"/proc/self/fd/%d" % fd)
+        number = b"%d" % mount_of(fd)[0]
+        with open("/proc/self/mountinfo", "rb") as mounts:
+            lines = [line.split() for line in mounts]
+    except FileNotFoundError:
+        return b"", os.path.realpath(directory)
+    finally:
+        os.close(fd)
+    for fields in lines:
+        if fields[0] == number:
+            root, place = map(_unescaped, fields[3:5])
+            return fields[2], os.path.normpath(os.path.join(root, os.path.relpath(path, place)))
+    return b"", path
+
+
+def _unescaped(path: bytes) -> bytes:
+    """Return a path of the kernel's list, where blanks are octal numbers."""
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), path)
 
 
 def mount_of(fd: int) -> tuple[int, int]:

@@ -64,6 +64,8 @@ class MirrorOptions(Options, frozen=True, kw_only=True):
     copy_dest: tuple[bytes, ...] = ()
     reflink_dest: tuple[bytes, ...] = ()
     snapshot: Snapshot | None = None
+    written: tuple[tuple[str, str], ...] = ()
+    """Files that the run writes, each with its option; also of a job before it that writes none."""
 
     @property
     def is_idle(self) -> bool:
@@ -141,6 +143,7 @@ def made_of(typed: argparse.Namespace) -> MirrorOptions:
         allow_moved=typed.allow_moved,
         state_dir=None if typed.state_dir is None else os.fsencode(typed.state_dir),
         changed=typed.changed,
+        written=_written(typed),
         **_told(typed),
     )
 
@@ -157,6 +160,14 @@ def _told(typed: argparse.Namespace) -> dict[str, Any]:
         "changed_from": typed.changed_from,
         "full_every_s": None if every is None else interval_s("--full-every", every),
     }
+
+
+_WRITTEN = ("json", "json_lines", "list_out", "error_log")
+
+
+def _written(typed: argparse.Namespace) -> tuple[tuple[str, str], ...]:
+    given = ((_option(name), getattr(typed, name)) for name in _WRITTEN)
+    return tuple((option, path) for option, path in given if path not in (None, "-"))
 
 
 def _trees(paths: list[str] | None) -> tuple[bytes, ...]:

@@ -23,6 +23,7 @@ from pcircle.fmirror.refusals import (
     refuse_apart,
     refuse_inside,
     refuse_other,
+    refuse_removed,
     refuse_without_clones,
     warn_of_slash,
 )
@@ -38,7 +39,7 @@ from pcircle.runtime import Observer
 from pcircle.tool.actions import Wanted
 from pcircle.tool.inputs import read_paths
 from pcircle.tool.planned import Planned
-from pcircle.transfer.plan import DIRECTORY, Root
+from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.program import CopyProgram
 from pcircle.ui.errorlog import LogFile, decode, open_log
 from pcircle.ui.names import show
@@ -198,6 +199,19 @@ class MirrorProgram(CopyProgram):
         """What finds surplus on rank 0, before the plan is made; None if nothing is to go."""
         deleting = self._mirror.deleting
         return Finder(Meant(deleting)) if deleting.wanted else None
+
+    def _decide(
+        self, nodes: Sequence[int], roots: tuple[Root, ...], rules: Any, here: bytes
+    ) -> Plan:
+        """See `CopyProgram`."""
+        options = self._mirror
+        if options.deleting.wanted:
+            kept, written = kept_rules(Meant(options.deleting, rules)), options.written
+            if options.state_dir is not None:
+                place = os.fsdecode(state.place_of(options.kept_at, options.state_dir))
+                written = (*written, ("--state-dir", place))
+            refuse_removed(written, options.target, kept)
+        return super()._decide(nodes, roots, rules, here)
 
     def decided(self, roots: tuple[Root, ...]) -> dict[str, Any]:
         """See `CopyProgram`."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pcircle.errors import UsageError
 from pcircle.fs.data import Mover
 from pcircle.fs.directories import at_and_above
+from pcircle.mounts import place_of
 from pcircle.trusted import directory, make_directory
 from pcircle.ui.names import show
+from pcircle.walk.globs import Chooser, Rule
 
 
 def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
@@ -31,6 +33,43 @@ def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> Non
                     raise UsageError(f"'{show(said or path)}' lies in '{show(other)}'")
     finally:
         os.close(fd)
+
+
+def refuse_removed(
+    written: Iterable[tuple[str, str]], target: bytes, rules: Sequence[Rule]
+) -> None:
+    """UsageError if a file that the run writes lies in the target, and would be removed there.
+
+    `written` are pairs of an option and a path; what `rules` leave out is not removed.
+    """
+    for option, path in written:
+        above, name = os.path.split(os.path.realpath(os.fsencode(path)))
+        try:
+            system, top = place_of(target)
+            its_system, place = place_of(above)
+        except OSError:
+            continue  # one of them is missing
+        place, top = os.path.join(place, name), os.path.join(top, b"")
+        if its_system != system or not place.startswith(top):
+            continue
+        if not _is_left_out(place.removeprefix(top), rules):
+            shown = show(os.fsencode(path))
+            raise UsageError(
+                f"{option}: '{shown}' lies in '{show(target)}', and --delete would remove it; "
+                "write it elsewhere, or add --protect"
+            )
+
+
+def _is_left_out(path: bytes, rules: Sequence[Rule]) -> bool:
+    """Return whether rules leave out a file, or a directory that it lies in."""
+    if not rules:
+        return False
+    chooser, parts = Chooser(rules), path.split(b"/")
+    for count in range(1, len(parts) + 1):
+        asked = parts[count - 1] if chooser.by_name else b"/".join(parts[:count])
+        if not chooser.chooses(asked, directory=count < len(parts)):
+            return True
+    return False
 
 
 def refuse_other(other: bytes, source: bytes, target: bytes) -> None:

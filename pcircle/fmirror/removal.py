@@ -190,7 +190,8 @@ class Removal(ChangeProgram):
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
         more |= {"json_lines": None} if keeps else {}
         if rules:
-            more["filters"] = [("include", _REPLACED), *map(_as_typed, rules)]
+            replaced = () if found is None else _replaced(found.replaced)
+            more["filters"] = [*replaced, *map(_as_typed, rules)]
         typed = argparse.Namespace(**vars(typed) | _PLAIN | more)
         super().__init__(
             typed,
@@ -278,8 +279,16 @@ _PLAIN: dict[str, Any] = {
 """What of the copy's options does not hold for its deletions."""
 
 
-_REPLACED = b".fcp-" + b"[0-9a-f]" * 8 + b"-*/***"
-"""Directories that a file has replaced, and all in them: there is no place where it could stay."""
+_TOKEN_BYTES = len(".fcp-01234567-")
+
+
+def _replaced(paths: Iterable[bytes]) -> list[tuple[str, bytes]]:
+    """Return the rules for directories that a file has replaced: all in them goes.
+
+    They have temporary names of the run that has replaced them.
+    """
+    prefixes = {os.path.basename(path)[:_TOKEN_BYTES] for path in paths}
+    return [("include", prefix + b"*/***") for prefix in sorted(prefixes)]
 
 
 def _as_typed(rule: Rule) -> tuple[str, bytes]:

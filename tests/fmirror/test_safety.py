@@ -404,6 +404,71 @@ def test_two_at_once_of_other_sources(
     assert [name for name in os.listdir(place) if name.endswith(b".lock")] == []
 
 
+_REPORTS = ("--list-out", "--json-lines", "--error-log", "--json")
+
+
+@pytest.mark.parametrize("option", [*_REPORTS, "--state-dir"])
+@pytest.mark.parametrize("words", [["--delete"], ["--delete=during"], ["--delete", "--moved"]])
+def test_a_report_in_the_target_is_refused(
+    pair: tuple[bytes, bytes], place: bytes, option: str, words: list[str]
+) -> None:
+    """By whatever link it is given; protected it is written, and stays."""
+    source, target = pair
+    os.symlink(b"b/two", place + b"/link")
+    before = names_below(target)
+    report = place + b"/link" + b"/report" * (option != "--state-dir")
+    finished = mirrored(None, "-j1", *words, option, report, source, target, code=2)
+    assert f"{option}: " in finished.said
+    assert "--protect" in finished.said
+    assert names_below(target) == before
+    mirrored(None, "-j1", option, report, source, target)
+    if option != "--state-dir":
+        mirrored(None, "-j1", *words, "--protect=/two/report", option, report, source, target)
+        assert os.path.exists(target + b"/two/report")
+        assert surplus(target) == 0
+
+
+@as_root
+def test_a_report_in_a_part_of_the_target_mounted_elsewhere_is_refused(
+    pair: tuple[bytes, bytes], place: bytes
+) -> None:
+    source, target = pair
+    mounted = make_directory(place, b"mounted here")
+    subprocess.run(["mount", "--bind", target + b"/two", mounted], check=True)
+    try:
+        report = mounted + b"/report"
+        finished = mirrored(None, "-j1", "--delete", "--list-out", report, source, target, code=2)
+        assert "--list-out: " in finished.said
+        beside = place + b"/report"
+        mirrored(None, "-j1", "--delete", "--list-out", beside, source, target)
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert surplus(target) == 0
+
+
+@every_launcher
+@pytest.mark.parametrize("words", [["--delete"], ["--delete=during"], ["--resume", "--delete"]])
+def test_names_like_those_of_checkpoints_are_ordinary(
+    place: bytes, launcher: Launcher, words: list[str]
+) -> None:
+    """Only a run's own mark and checkpoint are not removed, nor are they copied."""
+    source, target = make_directory(place, b"a"), place + b"/b"
+    names = [b".fcp-checkpoint-0123456789abcdef", b".fcp-mark-0123456789abcdef-0123456789abcdef"]
+    names += [b".fcp-01234567-0-1", b".fcp-mark-", b".fmirror-x.lock"]
+    for name in names:
+        write_file(source + b"/" + name, b"content")
+        os.makedirs(source + b"/deep/" + name)
+        write_file(source + b"/deep/" + name + b"/file", b"content")
+    mirrored(launcher, *words, source, target)
+    assert differences(source, target) == ""
+    shutil.rmtree(source + b"/deep")
+    for name in names:
+        os.unlink(source + b"/" + name)
+    write_file(source + b"/file", b"content")
+    mirrored(launcher, *words, source, target)
+    assert names_below(target) == {b"file"}
+
+
 @as_root
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
 def test_two_at_once_by_two_paths(place: bytes, there: bool) -> None:

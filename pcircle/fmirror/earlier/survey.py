@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from pcircle.checkpoint.plan import JournalPlan
 from pcircle.comparing.manifests import Book, Digests, row_of
 from pcircle.comparing.statuses import Comparer
 from pcircle.encoding import text_of
@@ -56,6 +57,7 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     quiet_ns: int
     deleting: Deleting
     token: bytes = b""
+    journal: JournalPlan | None = None
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag="t"):

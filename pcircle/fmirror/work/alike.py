@@ -17,7 +17,6 @@ from pcircle.comparing.moves import Alike, Pairing
 from pcircle.guards import require_type
 from pcircle.ui.errorlog import LogFile
 
-_OURS = b".fcp-"
 _BYTES = 8
 _PARTS = 1 << 8
 _AT_ONCE = 1 << 20
@@ -123,9 +122,8 @@ class Candidates:
 
     def add(self, side: int, path: bytes, size: int, mtime_ns: int) -> None:
         """One more."""
-        if may_move(path):
-            key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
-            self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
+        key = b"%020d %021d %b" % (size, mtime_ns, os.path.basename(path).hex().encode())
+        self._named.add(side, key, path, b"%d %d" % (size, mtime_ns))
 
     def add_all(self, alone: Alone) -> None:
         """Some of the source."""
@@ -154,8 +152,3 @@ class Candidates:
 def _pair(a: Alike, b: Alike) -> Pair:
     size, mtime_ns = map(int, a.rest.split(b" "))
     return Pair(a.path, b.path, size, mtime_ns)
-
-
-def may_move(path: bytes) -> bool:
-    """Whether a file of the target may be another one's: none that belongs to a run."""
-    return not os.path.basename(path).startswith(_OURS)

@@ -4,8 +4,8 @@ The names of a small directory are kept while it is read, and held against those
 large one the target's names are asked for in the source, a block at a time, so that memory does not
 grow with it. Only of a directory that was listed to its end anything is surplus.
 
-What the rules leave out of the copy is no surplus, nor is what belongs to a run: its temporary
-files, marks and checkpoints.
+What the rules leave out of the copy is no surplus, nor is what belongs to this run: its temporary
+files, its mark and its checkpoint. Entries of the user's may have names of that form.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import xxhash
 
+from pcircle.checkpoint.plan import JournalPlan
+from pcircle.checkpoint.resumed import without_checkpoint
 from pcircle.copying.collisions import has_two_names, key_of
-from pcircle.encoding import to_scan
+from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
@@ -36,7 +38,6 @@ from pcircle.walk.globs import Rule, read_rule
 
 _MOST_AT_HAND = 1 << 16
 KINDS = ("files", "directories", "links", "specials")
-_OURS = (".fcp-checkpoint-", ".fcp-mark-")
 DELETING = b"*deleting   "
 
 
@@ -65,6 +66,8 @@ class Decided(Protocol):
     def rules(self) -> tuple[Rule, ...]: ...
     @property
     def token(self) -> bytes: ...
+    @property
+    def journal(self) -> JournalPlan | None: ...
 
 
 class Meant(NamedTuple):
@@ -73,6 +76,7 @@ class Meant(NamedTuple):
     deleting: Deleting
     rules: tuple[Rule, ...] = ()
     token: bytes = b""
+    journal: JournalPlan | None = None
 
 
 def kept_rules(plan: Decided) -> tuple[Rule, ...]:
@@ -118,7 +122,8 @@ class Finder:
         self._choose = choosing(rules) if rules else None
         # Of what the source has, too, nothing goes but what is left out and is to go for that.
         self._leave_out = choosing(plan.rules) if deleting.excluded and plan.rules else None
-        self._ours = (*_OURS, f".fcp-{plan.token.decode()}-")
+        self._temporary = f".fcp-{plan.token.decode()}-"
+        self._journal = plan.journal
         self._steadiness = Steadiness() if deleting.during else None  # of what is listed and goes
 
     def watched(
@@ -162,8 +167,9 @@ class Finder:
             listed = listed_first(listed)
         for block in listed:
             there = Block()
+            self._leave_own(block, path, target_fd)
             for kind in KINDS:
-                some = [name for name in getattr(block, kind) if not name.startswith(self._ours)]
+                some = getattr(block, kind)
                 if names is not None:
                     some = [name for name in some if name not in names]
                 # Whatever a listing has said: what the source has by that name is never lost.
@@ -187,6 +193,19 @@ class Finder:
             if len(block):
                 found = block.files + block.directories + block.links + block.specials
                 yield [join_path(path, name) for name in encoded(found)]
+
+    def _leave_own(self, block: Block, path: bytes, target_fd: int) -> None:
+        """Leave out of a block of the target's directory what this run has made there itself."""
+        prefix, journal = self._temporary, self._journal
+        for kind in KINDS:
+            some = getattr(block, kind)
+            setattr(block, kind, [name for name in some if not name.startswith(prefix)])
+        if journal is not None:
+            if not path:
+                mark = text_of(journal.mark)
+                block.files = [name for name in block.files if name != mark]
+            for _ in without_checkpoint([block], target_fd, journal.path):
+                pass
 
     def _exists(self, name: str, source_fd: int, path: bytes) -> bool:
         if self._emptiness is None or not _exists(name, source_fd):
