@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from pcircle.entry import enter
@@ -37,10 +36,10 @@ def _answer(arguments: list[str]) -> int:
     from pcircle import __version__
     from pcircle.commands import COMMANDS
     from pcircle.errors import EntriesFailed, UsageError
-    from pcircle.transport.launch import detect
+    from pcircle.transport.launch import launched
     from pcircle.writing import is_left, write_stream
 
-    speaks = not detect(os.environ).rank
+    speaks = not launched().rank
     if arguments and arguments not in (["--help"], ["-h"], ["--version"]):
         text = f"unknown command {arguments[0]!a}; choose from doctor"
         return _refused(f"{text}\nTry 'pcircle --help'." if speaks else "", UsageError.exit_code)

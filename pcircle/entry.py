@@ -56,9 +56,9 @@ def enter(run: Callable[[], int]) -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     code = run()
     from pcircle.transport._exit import flush_standard_streams
-    from pcircle.transport.launch import detect
+    from pcircle.transport.launch import launched
 
-    if detect(os.environ).kind == "none":
+    if launched().kind == "none":
         flush_standard_streams()
         os._exit(code)
     gc.freeze()

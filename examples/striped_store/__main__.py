@@ -17,7 +17,7 @@ from pathlib import Path
 from examples.striped_store.store import Change, StripedStore, check
 from pcircle.collective import Answer, Directory, Service
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import choose
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 _MAX_PATIENCE_S = 86_400
@@ -36,7 +36,7 @@ def main() -> int:
     typed = parser.parse_args()
     if not 0 < typed.patience <= _MAX_PATIENCE_S:
         parser.error("--patience: must be between 0 and a day")
-    choice = choose("auto", typed.jobs, os.environ)
+    choice = choose("auto", typed.jobs, launched())
     return start(choice, lambda transport: _body(transport, typed))
 
 

@@ -14,7 +14,8 @@ from pcircle.doctor.launching import launching
 from pcircle.doctor.report import SCHEMA, Report, text
 from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.tool.results import Results
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
+from pcircle.transport.start import remark_stale
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
@@ -33,8 +34,9 @@ def doctor_typed(typed: argparse.Namespace) -> int:
             raise UsageError("empty file name")
     if typed.json is not None:
         jsonout.check(typed.json)
+    remark_stale("pcircle doctor")
     found, trouble = launching(os.environ)
-    if detect(os.environ).rank:
+    if launched().rank:
         return 0  # the first one reports
     paths = given or list(dict.fromkeys((b".", os.fsencode(tempfile.gettempdir()))))
     sections = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pcircle.doctor.facts import Fact, Facts, Value, asked, reason
 from pcircle.errors import PcircleError
-from pcircle.transport.launch import choose, detect
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 if TYPE_CHECKING:
@@ -40,23 +40,25 @@ def launching(environ: Mapping[str, str]) -> tuple[Facts, str]:
     Under a launcher MPI is started and ended, by all ranks; elsewhere its library is loaded by a
     process of its own, since that may end the one that loads it.
     """
-    launch = detect(environ)
+    launch = launched()
     jobs = {name: environ[variable] for name, variable in _BATCH.items() if environ.get(variable)}
     found = {
-        "launcher": Fact(launch.launcher or "none"),
+        "launcher": Fact(
+            launch.launcher or "none", f"left: {launch.stale}" if launch.stale else ""
+        ),
         "batch_job": Fact(", ".join(f"{name} {job}" for name, job in jobs.items()) or "none"),
     }
     trouble = ""
     if launch.kind == "mpi":
         world: Facts = {}
         try:
-            start(choose("auto", None, environ), lambda transport: _joined(transport, world))
+            start(choose("auto", None, launch), lambda transport: _joined(transport, world))
         except PcircleError as error:
             trouble = str(error)
             world["ranks"] = Fact(None, trouble)
         found |= world
     else:
-        found["local_processes"] = asked(lambda: choose("auto", None, environ).size)
+        found["local_processes"] = asked(lambda: choose("auto", None, launch).size)
         found |= _library_apart()
     return found | {"mpirun": _mpirun()}, trouble
 

@@ -13,7 +13,7 @@ from pcircle import __version__
 from pcircle.doctor.facts import Fact, Facts, Value, asked
 from pcircle.fs.directories import affordable, affordable_threads
 from pcircle.optional import try_out
-from pcircle.transport.launch import choose
+from pcircle.transport.launch import NOT_LAUNCHED, choose
 
 _TRIED_ELSEWHERE = "-"  # with the MPI library
 _NEEDED = """\
@@ -86,7 +86,7 @@ def cores() -> Facts:
     return {
         "online": asked(os.cpu_count),
         "usable": asked(lambda: len(os.sched_getaffinity(0))),
-        "default_jobs": asked(lambda: choose("auto", None, {}).size),
+        "default_jobs": asked(lambda: choose("auto", None, NOT_LAUNCHED).size),
         "load": asked(lambda: " ".join(f"{load:.1f}" for load in os.getloadavg())),
     }
 

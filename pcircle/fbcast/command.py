@@ -25,8 +25,8 @@ from pcircle.fbcast.signing import digest
 from pcircle.runtime.defect import write_report
 from pcircle.runtime.signals import Signals
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import TransportOption, choose
-from pcircle.transport.start import start
+from pcircle.transport.launch import TransportOption, choose, launched
+from pcircle.transport.start import remark_stale, start
 from pcircle.trusted import make_directory
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -63,7 +63,9 @@ class Options(msgspec.Struct, frozen=True):
 def broadcast_typed(typed: argparse.Namespace) -> int:
     """Carry out a parsed command line; returns the exit code. UsageError if it makes no sense."""
     options = _options(typed)
-    choice = choose(options.transport, options.jobs, os.environ)
+    choice = choose(options.transport, options.jobs, launched())
+    if choice.kind != "mpi":
+        remark_stale("fbcast")
     return start(choice, lambda transport: _Job(options, transport).run())
 
 

@@ -163,6 +163,6 @@ def _options(typed: argparse.Namespace) -> Options:
 def _jobs(typed: argparse.Namespace) -> int | None:
     if typed.jobs is not None:
         return number_of_jobs(typed.jobs)
-    from pcircle.transport.launch import detect
+    from pcircle.transport.launch import launched
 
-    return 1 if detect(os.environ).kind == "none" else None
+    return 1 if launched().kind == "none" else None

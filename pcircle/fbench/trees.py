@@ -13,7 +13,7 @@ import msgspec
 from pcircle.errors import EntriesFailed, UsageError
 from pcircle.fbench.making import MAX_NUMBER, make, prepare, shape_of
 from pcircle.tool.results import Results
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.names import show
 from pcircle.ui.output import Output
@@ -29,7 +29,7 @@ def carry_out(word: str, typed: argparse.Namespace) -> int:
     _refuse_others(word, typed)
     folder = os.fsencode(typed.operands[1])
     seed = _seed(typed.seed)
-    if detect(os.environ).rank:
+    if launched().rank:
         return 0
     shape = shape_of(typed.shape)
     changes = 10 if typed.changes is None else positive("--changes", typed.changes, MAX_NUMBER)

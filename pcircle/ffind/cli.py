@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 
 from pcircle.ffind.language.words import ACTIONS, COMMANDS, TESTS, split
 from pcircle.tool.shell import logging
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.ui.arguments import (
     POLITE,
     Bare,
@@ -133,6 +132,6 @@ def _carry_out(typed: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Of many ranks the first one speaks."""
-    speaks = not detect(os.environ).rank
+    speaks = not launched().rank
     carry_out = logging("ffind", _carry_out, speaks=speaks)
     return run(parser, arguments, _BARE, carry_out, speaks=speaks)

@@ -24,7 +24,7 @@ from pcircle.fmirror.work.surplus import packed
 from pcircle.guards import require
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.trusted import any_link
 from pcircle.ui.errorlog import encode
 from pcircle.ui.names import show
@@ -262,7 +262,7 @@ def _remove(
     found = None if console is None else Found() if withheld else console.found
     if withheld:
         code = worst((code, EntriesFailed.exit_code))
-    if found is not None and not found.count and (detect(os.environ).size or 1) == 1:
+    if found is not None and not found.count and (launched().size or 1) == 1:
         return Removed(code, withheld=withheld)
     backup = options.deleting.backup
     entries = 0 if console is None else _entries(copied)
@@ -327,7 +327,7 @@ def _keep_snapshots(
         except OSError as error:
             copied.complain(f"'{show(snapshot.path)}': {error.strerror}")
             code = worst((code, EntriesFailed.exit_code))
-    alone = (detect(os.environ).size or 1) == 1
+    alone = (launched().size or 1) == 1
     if not snapshot.rules or (alone and not old):
         return code
     found = None

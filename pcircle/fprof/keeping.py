@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from itertools import accumulate
 
@@ -16,7 +15,7 @@ from pcircle.fprof.reports.outputs import tell
 from pcircle.fprof.reports.report import Run, make
 from pcircle.tool.options import refuse_others
 from pcircle.tool.results import Results
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.ui import jsonout
 from pcircle.ui.output import Output
 from pcircle.walk.attributes import ANY
@@ -36,7 +35,7 @@ def tell_kept(options: Options) -> int:
             "--merge cannot be combined with filters, -x, --files-from, --threads, --list-out or "
             "--error-log"
         )
-    if detect(os.environ).rank:
+    if launched().rank:
         return 0
     check_outputs(options)
     *_, merged = accumulate((saved.read(path) for path in options.paths), merge)
@@ -58,7 +57,7 @@ def tell_kept(options: Options) -> int:
 def diff(typed: argparse.Namespace) -> int:
     """Compare kept profiles; rank 0 of a launched job does, the others have nothing to do."""
     refuse_others(typed, "two saved profiles")
-    if detect(os.environ).rank:
+    if launched().rank:
         return 0
     if typed.json is not None:
         jsonout.check(typed.json)

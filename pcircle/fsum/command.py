@@ -21,7 +21,7 @@ from pcircle.tool.filters import now_ns, refuse_ageless
 from pcircle.tool.inputs import lists_of, refuse_loose, rules_of, strictly
 from pcircle.tool.options import Common, common, refuse_idle_null, refuse_others
 from pcircle.tool.program import ToolProgram, called, run_tool
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.trusted import any_link, named
 from pcircle.ui import jsonout
 from pcircle.ui.names import show
@@ -282,7 +282,7 @@ def _recorded(old: Manifest | None) -> tuple[bytes, ...]:
 def _diff(typed: argparse.Namespace) -> int:
     """Compare two manifests; rank 0 of a launched job does, the others have nothing to do."""
     refuse_others(typed, "two manifests", format="pcsig")
-    if detect(os.environ).rank:
+    if launched().rank:
         return 0
     from pcircle.fsum.diffing import differences
     from pcircle.fsum.publishing import read_manifest

@@ -9,7 +9,6 @@ exist on any rank.
 
 from __future__ import annotations
 
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -28,8 +27,8 @@ from pcircle.runtime.signals import Signals
 from pcircle.runtime.task import Observer, Outcome, Task
 from pcircle.runtime.wire import by_value
 from pcircle.transport.contract import Delivery, Lost, Transport
-from pcircle.transport.launch import TransportOption, choose
-from pcircle.transport.start import is_importable, start
+from pcircle.transport.launch import TransportOption, choose, launched
+from pcircle.transport.start import is_importable, remark_stale, start
 
 R = TypeVar("R")
 
@@ -93,7 +92,9 @@ def run_program(program: Program, jobs: int | None, transport: TransportOption) 
     Forked and launched ranks never see it return with a code of their own:
     all return the agreed one. UsageError if options and launcher disagree.
     """
-    choice = choose(transport, jobs, os.environ)
+    choice = choose(transport, jobs, launched())
+    if choice.kind != "mpi":
+        remark_stale(program.name)
     body = _Body(program)
     try:
         return start(choice, body, body.pickled, again=program.again)

@@ -18,7 +18,7 @@ from types import FrameType
 
 from pcircle.errors import Defect, RankLost
 from pcircle.transport._exit import explain_escape, flush_standard_streams, let_go, say
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.workers.deadline import limited
 
 _GRACE_S = 1.0  # a process without such threads is gone by then
@@ -51,7 +51,7 @@ def supervised(name: str, limit_s: float, run: Callable[[], int]) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
     with open(heard, "rb", buffering=0) as pipe:
         told = pipe.read(1)
-    if told and detect(os.environ).kind != "none":
+    if told and launched().kind != "none":
         return told[0]  # a launcher ends all others soon after the first, by a signal
     status = _reaped(child, _GRACE_S if told else None)
     if told:
@@ -120,7 +120,7 @@ def _after_libraries(last: Callable[[], None]) -> Callable[[], object]:
     what is registered here, before there is MPI, comes last. Python does not end itself by this:
     it would wait for threads.
     """
-    if detect(os.environ).kind == "none":
+    if launched().kind == "none":
         return last
     import ctypes
 

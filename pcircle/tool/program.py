@@ -13,7 +13,7 @@ import msgspec
 
 from pcircle.errors import UsageError
 from pcircle.runtime import Program, run_program
-from pcircle.transport.launch import TransportOption, choose
+from pcircle.transport.launch import TransportOption, choose, launched
 from pcircle.ui.errorlog import LogFile, open_log
 from pcircle.ui.output import Output
 from pcircle.workers.starting import are_alive
@@ -76,7 +76,7 @@ class Ranks(Protocol):
 
 def local_ranks(ranks: Ranks) -> int:
     """How many ranks are this process and its children; 0 if they are a launcher's."""
-    choice = choose(ranks.transport, ranks.jobs, os.environ)
+    choice = choose(ranks.transport, ranks.jobs, launched())
     return choice.size if choice.kind == "local" else 0
 
 

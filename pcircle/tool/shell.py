@@ -7,12 +7,11 @@ mistyped option answer at once: this module imports as little as `pcircle.ui.arg
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pcircle.errors import UsageError
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.ui.arguments import Parser, run
 
 _WHILE_LOGGED_S = 0.1
@@ -92,6 +91,6 @@ class Shell(NamedTuple):
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Run the command; returns the exit code. Of many ranks the first one speaks."""
-        speaks = not detect(os.environ).rank
+        speaks = not launched().rank
         carry_out = logging(self.name, self.carry_out, speaks=speaks)
         return run(self.parser, arguments, self.bare, carry_out, speaks=speaks, joined=self.joined)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,7 +36,7 @@ from pcircle.tool.options import common as common_of
 from pcircle.tool.program import ToolProgram, run_tool
 from pcircle.tool.shell import logging
 from pcircle.tool.trees import TreePlan, TreeTask, resolve
-from pcircle.transport.launch import detect
+from pcircle.transport.launch import launched
 from pcircle.trusted import any_link
 from pcircle.ui import jsonout
 from pcircle.ui.arguments import (
@@ -82,7 +81,7 @@ def tree_parser(name: str, operands: str, about: str, *, more: str = _EXIT_CODES
 
 def main(parser: Callable[[], Parser], carry_out: Callable[[argparse.Namespace], int]) -> int:
     """Be a command, from its arguments to the end of the process; or returns its exit code."""
-    speaks = not detect(os.environ).rank
+    speaks = not launched().rank
 
     def command() -> int:
         built = parser()

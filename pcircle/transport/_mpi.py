@@ -49,7 +49,12 @@ from pcircle.transport._exit import (  # noqa: E402
 )
 from pcircle.transport._wake import Wakeup  # noqa: E402
 from pcircle.transport.contract import Delivery, Lost  # noqa: E402
-from pcircle.transport.launch import Launch, check_library, check_world, is_crowded  # noqa: E402
+from pcircle.transport.launch import (  # noqa: E402
+    Launch,
+    check_library,
+    check_world,
+    is_crowded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,6 +18,7 @@ from pcircle.errors import UsageError
 from pcircle.transport._exit import say
 from pcircle.transport._fork import begin, fork
 from pcircle.transport._hybrid import Party, leaf_of
+from pcircle.transport.launch import mpi_is_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,7 +67,7 @@ def _may_fork() -> bool:
     """Whether this is the only thread of Python's, and MPI has not begun."""
     if len(sys._current_frames()) > 1:
         return False
-    if not any(name.endswith(".MPI") for name in sys.modules):
+    if not mpi_is_loaded():
         return True
     from pcircle.transport._mpi import has_begun  # loads the library, were it not there
 

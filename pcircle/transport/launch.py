@@ -7,7 +7,9 @@ counts is what it gives a *step*, the processes it starts: the handles of PMI or
 own names, or, for srun without any of these, a step of several tasks.  A batch script or an
 allocation's shell inherits ``SLURM_*`` as well and is not a launch.
 
-All that looks at the environment is a pure function of it; tests replay recorded ones.
+What looks at the environment is a pure function of it; tests replay recorded ones.  A launcher
+whose connection is closed has left its variables behind and does not count (``_connections``):
+`launched` examines that once in a process, before MPI opens and closes the same connection.
 
 What this is not: a judge of the MPI library before it is loaded.  Whether it belongs to the
 launcher can be asked only then: ``check_library`` and, once it runs, ``check_world``.
@@ -16,22 +18,37 @@ launcher can be asked only then: ``check_library`` and, once it runs, ``check_wo
 from __future__ import annotations
 
 import os
+import sys
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pcircle.errors import UsageError
+from pcircle.transport._connections import UNKNOWN, Connection, find_pmi, find_pmix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping
     from typing import TypeAlias
 
 
-__all__ = ["Choice", "Launch", "check_library", "check_world", "choose", "detect", "is_crowded"]
+__all__ = [
+    "Choice",
+    "Launch",
+    "check_library",
+    "check_world",
+    "choose",
+    "detect",
+    "forget_closed",
+    "is_crowded",
+    "launched",
+    "mpi_is_loaded",
+]
 
 TransportOption: TypeAlias = "Literal['auto', 'mpi', 'local']"
 
 _DEFAULT_JOBS_LIMIT = 8
 # Slurm numbers steps that it makes by itself (batch script, interactive shell, extern) from here.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
+_CONNECTED_BY = ("PMI_", "PMIX_", "OMPI_")
 
 
 OPEN_MPI = "Open MPI's mpirun"
@@ -52,13 +69,17 @@ _CURE = (
 class Launch(NamedTuple):
     """What a launcher says of this process.
 
-    *size* and *rank* are those of the world it started, None where it doesn't say.
+    *size* and *rank* are those of the world it started, None where it doesn't say.  *stale* says of
+    which launcher the environment is left, and how that shows, if no other one started this;
+    *closed* are the variables of connections that MPI must not find.
     """
 
     kind: Literal["none", "mpi"]
     launcher: str = ""
     size: int | None = None
     rank: int | None = None
+    stale: str = ""
+    closed: tuple[str, ...] = ()
 
 
 class Choice(NamedTuple):
@@ -76,22 +97,71 @@ class Choice(NamedTuple):
 NOT_LAUNCHED = Launch("none")
 
 
-def detect(environ: Mapping[str, str]) -> Launch:
-    """Which launcher, if any, started this process as a part of a parallel job."""
-    slurm_tasks = _slurm_step_tasks(environ)
+@cache
+def launched() -> Launch:
+    """Return which launcher started this process, as it was when this was first called.
+
+    Where MPI may have begun, the connection is MPI's, and nothing is examined.
+    """
+    if mpi_is_loaded() or not any(name.startswith(_CONNECTED_BY) for name in os.environ):
+        return detect(os.environ)
+    return detect(os.environ, find_pmi(os.environ), find_pmix(os.environ))
+
+
+def mpi_is_loaded() -> bool:
+    """Return whether the MPI library is loaded, so that MPI may have begun in this process."""
+    return any(name.endswith(".MPI") for name in sys.modules)
+
+
+def forget_closed(environ: MutableMapping[str, str]) -> None:
+    """Remove the variables of closed connections, by which an MPI library ends the process."""
+    for name in launched().closed:
+        environ.pop(name, None)
+
+
+def detect(
+    environ: Mapping[str, str], pmi: Connection = UNKNOWN, pmix: Connection = UNKNOWN
+) -> Launch:
+    """Return which launcher, if any, started this process as a part of a parallel job.
+
+    A launcher whose connection is open takes precedence, then one whose connection is unknown. One
+    whose connection is closed did not start this process.
+    """
+    found = list(_launches(environ, pmi, pmix))
+    closed = tuple(
+        name for each in (pmi, pmix) if each.state == "closed" for name in each.variables
+    )
+    for state in ("open", "unknown"):
+        for launch, connection in found:
+            if connection.state == state:
+                return launch._replace(closed=closed)
+    stale = [
+        f"{launch.launcher}, which cannot be reached ({connection.reason})"
+        for launch, connection in found
+    ]
+    return Launch("none", stale="; ".join(stale[:1]), closed=closed)
+
+
+def _launches(
+    environ: Mapping[str, str], pmi: Connection, pmix: Connection
+) -> Iterator[tuple[Launch, Connection]]:
+    """Yield what the environment says, each with the connection that belongs to it."""
+    of_slurm = environ.get("PMIX_NAMESPACE", "").startswith("slurm.")
     if "OMPI_COMM_WORLD_SIZE" in environ:
-        return _launch(environ, OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
-    if slurm_tasks is not None and not _is_inside_other_launcher(environ):
+        launch = _launch(environ, OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+        yield launch, UNKNOWN if of_slurm else pmix
+    slurm_tasks = _slurm_step_tasks(environ)
+    if slurm_tasks is not None and not _is_inside_other_launcher(environ, pmi, pmix):
         # All that Slurm gives a step is judged by the step's size: a shell that was itself
         # started by `srun --pty` has PMI or PMIx handles, but is a step of one task.
         if slurm_tasks == 1:
-            return NOT_LAUNCHED
-        return Launch("mpi", SRUN, slurm_tasks, _number(environ, "SLURM_PROCID"))
+            return
+        launch = Launch("mpi", SRUN, slurm_tasks, _number(environ, "SLURM_PROCID"))
+        yield launch, pmix if of_slurm else pmi if _is_pmi_of_slurm(environ) else UNKNOWN
     if "PMI_SIZE" in environ and "PMI_RANK" in environ:
-        return _launch(environ, _hydra_name(environ), "PMI_SIZE", "PMI_RANK")
+        yield _launch(environ, _hydra_name(environ), "PMI_SIZE", "PMI_RANK"), pmi
     if "PMIX_NAMESPACE" in environ and "PMIX_RANK" in environ:
-        return Launch("mpi", PMIX, None, _number(environ, "PMIX_RANK"))
-    return NOT_LAUNCHED
+        yield Launch("mpi", PMIX, None, _number(environ, "PMIX_RANK")), pmix
 
 
 def _launch(environ: Mapping[str, str], launcher: str, size: str, rank: str) -> Launch:
@@ -115,16 +185,24 @@ def _slurm_step_tasks(environ: Mapping[str, str]) -> int | None:
     return _number(environ, "SLURM_STEP_NUM_TASKS")
 
 
-def _is_inside_other_launcher(environ: Mapping[str, str]) -> bool:
+def _is_pmi_of_slurm(environ: Mapping[str, str]) -> bool:
+    """Return whether the PMI connection is this Slurm job's, as of ``srun --mpi=pmi2``."""
+    job = environ.get("SLURM_JOB_ID", environ.get("SLURM_JOBID", ""))
+    return bool(job) and environ.get("PMI_JOBID", "").partition(".")[0] == job
+
+
+def _is_inside_other_launcher(
+    environ: Mapping[str, str], pmi: Connection, pmix: Connection
+) -> bool:
     """Whether an mpirun runs inside of the Slurm step, so that the handles are its own.
 
     Hydra (MPICH, Intel) starts its proxies by srun, one task per node; its processes inherit that
     step's names beside Hydra's own.  PMIx names the server that speaks.
     """
-    if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ:
+    if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ and pmi.state != "closed":
         return True
     namespace = environ.get("PMIX_NAMESPACE", "")
-    return bool(namespace) and not namespace.startswith("slurm.")
+    return bool(namespace) and not namespace.startswith("slurm.") and pmix.state != "closed"
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:
@@ -132,14 +210,13 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def choose(transport: TransportOption, jobs: int | None, environ: Mapping[str, str]) -> Choice:
-    """What ``--transport`` and ``--jobs`` (None: not given) mean in *environ*.
+def choose(transport: TransportOption, jobs: int | None, launch: Launch) -> Choice:
+    """What ``--transport`` and ``--jobs`` (None: not given) mean for a process started so.
 
     Raises UsageError for what contradicts itself or the launcher.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs: invalid value '{jobs}': must be a positive integer")
-    launch = detect(environ)
     if transport == "local":
         if launch.size is not None and launch.size > 1:
             raise UsageError(

@@ -6,10 +6,14 @@ library need be installed, and ``--help`` pays for none of them.
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pcircle.errors import UsageError
+from pcircle.transport._exit import say
+from pcircle.transport.launch import forget_closed, launched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +23,19 @@ if TYPE_CHECKING:
     from pcircle.transport.contract import Body
     from pcircle.transport.launch import Choice, Launch
 
-__all__ = ["is_importable", "start"]
+__all__ = ["is_importable", "remark_stale", "start"]
 
 
 def is_importable(main: ModuleType) -> bool:
     """Whether another process could import what is defined in *main*: it is in a file."""
     return getattr(main, "__spec__", None) is not None or bool(getattr(main, "__file__", None))
+
+
+@cache
+def remark_stale(name: str) -> None:
+    """Print, once, that the environment is of a launcher that did not start this process."""
+    if stale := launched().stale:
+        say(f"{name}: using local processes: the environment names {stale}")
 
 
 def start(
@@ -69,6 +80,7 @@ def start(
 
 
 def _start_mpi(choice: Choice, body: Body, pickled: Callable[[], bytes] | None, again: bool) -> int:
+    forget_closed(os.environ)
     if choice.processes == 1:
         return _launch_mpi(choice.launch, body, again)
     from pcircle.transport._party import party_of, remark

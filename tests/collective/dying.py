@@ -21,7 +21,7 @@ from typing import Any
 from examples.striped_store.store import Change, StripedStore
 from pcircle.collective import Directory, Op, Service
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import choose
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 DEADLINE_S = 240.0
@@ -90,7 +90,7 @@ def play(arguments: list[str]) -> int:
         transport.close()
         return 0
 
-    return start(choose("auto", int(jobs) or None, os.environ), body)
+    return start(choose("auto", int(jobs) or None, launched()), body)
 
 
 def main() -> None:

@@ -118,8 +118,8 @@ def test_choice(
     size: int,
     processes: int,
 ) -> None:
-    given = environment(name)
-    assert choose(transport, jobs, given) == Choice(kind, size, detect(given), processes)
+    launch = detect(environment(name))
+    assert choose(transport, jobs, launch) == Choice(kind, size, launch, processes)
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (3, 3), (8, 8), (9, 8), (256, 8)])
@@ -127,7 +127,7 @@ def test_default_is_one_process_per_usable_core_up_to_eight(
     monkeypatch: pytest.MonkeyPatch, cores: int, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
-    choice = choose("auto", None, {})
+    choice = choose("auto", None, NOT_LAUNCHED)
     assert choice.size == expected
     assert choice.kind == ("single" if cores == 1 else "local")
 
@@ -145,7 +145,7 @@ def test_refused_choice(
     transport: TransportOption, jobs: int | None, name: str, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        choose(transport, jobs, environment(name))
+        choose(transport, jobs, detect(environment(name)))
 
 
 # -- a launcher and a library that don't belong together
@@ -183,7 +183,7 @@ def test_single_runs_the_body_here() -> None:
         assert (transport.rank, transport.size) == (0, 1)
         return os.getpid() % 100
 
-    assert start(choose("auto", 1, {}), body) == os.getpid() % 100
+    assert start(choose("auto", 1, NOT_LAUNCHED), body) == os.getpid() % 100
 
 
 def test_single_lets_exceptions_through() -> None:
@@ -191,18 +191,18 @@ def test_single_lets_exceptions_through() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        start(choose("auto", 1, {}), body)
+        start(choose("auto", 1, NOT_LAUNCHED), body)
 
 
 def test_local_starts_as_many_as_were_asked_for(run: Run) -> None:
     program = (
         "import os\n"
-        "from pcircle.transport.launch import choose\n"
+        "from pcircle.transport.launch import NOT_LAUNCHED, choose\n"
         "from pcircle.transport.start import start\n"
         "def body(transport):\n"
         "    os.write(1, b'%d of %d;' % (transport.rank, transport.size))\n"
         "    return 0\n"
-        "raise SystemExit(start(choose('auto', 3, {}), body))\n"
+        "raise SystemExit(start(choose('auto', 3, NOT_LAUNCHED), body))\n"
     )
     done = run([sys.executable, "-c", program])
     assert done.returncode == 0
@@ -213,9 +213,9 @@ def test_local_starts_as_many_as_were_asked_for(run: Run) -> None:
 def test_without_a_launcher_no_mpi_is_imported(jobs: int) -> None:
     program = (
         "import sys\n"
-        "from pcircle.transport.launch import choose\n"
+        "from pcircle.transport.launch import NOT_LAUNCHED, choose\n"
         "from pcircle.transport.start import start\n"
-        f"code = start(choose('auto', {jobs}, {{}}), lambda transport: 0)\n"
+        f"code = start(choose('auto', {jobs}, NOT_LAUNCHED), lambda transport: 0)\n"
         "print(sorted({'mpi4py', 'numpy', 'rich', 'dataclasses', 'json'} & set(sys.modules)))\n"
         "raise SystemExit(code)\n"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pcircle.errors import UsageError
 from pcircle.transport.contract import Lost, Transport
-from pcircle.transport.launch import choose
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 EACH = 3
@@ -23,7 +23,7 @@ MANY = 20  # need 380 sockets
 
 
 def _start(body: Callable[[Transport], int], jobs: int | None = EACH) -> int:
-    choice = choose("auto", jobs, os.environ)
+    choice = choose("auto", jobs, launched())
     try:
         return start(choice, body, partial(pickle.dumps, body), again=True)
     except UsageError as error:

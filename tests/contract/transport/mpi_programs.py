@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 
 from pcircle.errors import IntegrityError, UsageError
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import choose
+from pcircle.transport.launch import choose, launched
 from pcircle.transport.start import start
 
 
@@ -108,7 +107,7 @@ PROGRAMS: tuple[Callable[[str], Callable[[Transport], int]], ...] = (
 def main(name: str, argument: str) -> int:
     named = {program.__name__: program for program in PROGRAMS}
     try:
-        return start(choose("auto", None, os.environ), named[name](argument))
+        return start(choose("auto", None, launched()), named[name](argument))
     except UsageError as error:
         print(f"refused: {error}", file=sys.stderr)
         return error.exit_code

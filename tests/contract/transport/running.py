@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pcircle.transport.contract import Transport
-from pcircle.transport.launch import Choice, detect
+from pcircle.transport.launch import Choice, launched
 from pcircle.transport.start import start
 from tests.contract.transport.bodies import Steps
 
@@ -65,8 +64,8 @@ def main(kind: Any, size: str, place: str, folder: str, arguments: str) -> int:
         return 0
 
     if kind == "hybrid":
-        return start(Choice("mpi", 1, detect(os.environ), int(size)), rank_body)
-    return start(Choice(kind, int(size), detect(os.environ)), rank_body)
+        return start(Choice("mpi", 1, launched(), int(size)), rank_body)
+    return start(Choice(kind, int(size), launched()), rank_body)
 
 
 if __name__ == "__main__":
