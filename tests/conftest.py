@@ -3,7 +3,7 @@
 Fixtures:
 
 - ``run``: runs a program with a deadline, and ends all of its processes when that passes.
-- ``mpirun``: the command that starts N ranks, or a skip that says why there is none.
+- ``mpirun``: the command that starts N ranks; see `tests.mpi` for what happens without MPI.
 
 Every test is checked for descriptors, child processes and threads that it leaves behind.  Programs
 that tests start hear stop signals, also where the tests run under nohup.
@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import gc
 import os
-import re
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.mpi import mpirun_prefix
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -72,24 +71,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than processors: for a fifth of their time tests wait."""
     return len(os.sched_getaffinity(0)) + 1
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With PCIRCLE_REQUIRE_MPI set, as under tox, a test that misses MPI fails."""
-    report = yield
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-    if (
-        report.skipped
-        and item.get_closest_marker("mpi")
-        and os.environ.get("PCIRCLE_REQUIRE_MPI")
-        and "no room" not in reason  # is the machine's affair, not MPI's
-    ):
-        report.outcome = "failed"
-        report.longrepr = f"skipped although PCIRCLE_REQUIRE_MPI is set: {report.longrepr}"
-    return report
 
 
 class Run(Protocol):
@@ -149,33 +130,9 @@ def run() -> Run:
 
 @pytest.fixture(scope="session")
 def mpirun() -> Callable[[int], list[str]]:
-    """The command that starts N ranks: ``run([*mpirun(4), sys.executable, ...])``.
-
-    Found beside the interpreter, then on PATH, and tried once; skips where none works.
-    """
-    found = _find_mpirun()
-    if isinstance(found, str):
-        pytest.skip(found)
-    return lambda ranks: [*found, "-np", str(ranks)]
-
-
-def _find_mpirun() -> list[str] | str:
-    """The command without a number of ranks, or why there is none."""
-    beside = str(Path(sys.executable).parent)
-    program = shutil.which("mpirun", path=beside) or shutil.which("mpirun")
-    if program is None:
-        return "no mpirun, neither beside the interpreter nor on PATH"
-    command = [program]
-    if re.search(rb"Open MPI|OpenRTE|PRRTE", _run([program, "--version"]).stdout):
-        # More ranks than cores, and root, as in a container: it asks to be told that this is meant.
-        command += ["--oversubscribe", "--allow-run-as-root"]
-    trial = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
-    done = _run([*command, "-np", "2", sys.executable, "-c", trial])
-    # Launchers may mix the output of ranks, "22" and two ends of lines: the digits tell enough.
-    if done.returncode != 0 or b"".join(done.stdout.split()) != b"22":
-        said = _text(done.stdout[-99:] + done.stderr[-300:])
-        return f"{program} starts no two ranks that see each other: {said!r}"
-    return command
+    """The command that starts N ranks: ``run([*mpirun(4), sys.executable, ...])``."""
+    prefix = mpirun_prefix()
+    return lambda ranks: [*prefix, "-np", str(ranks)]
 
 
 @pytest.fixture(scope="session", autouse=True)

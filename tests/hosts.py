@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mpi import mpirun_prefix
+
 NETWORK = "10.77.3."
 
 
@@ -131,16 +133,12 @@ class Hosts:
 
 
 def _hydra() -> str:
-    """The launcher of MPICH; skips where there is another one or none."""
-    from tests.fcp.running import mpirun_command
-
-    prefix, reason = mpirun_command()
-    if not prefix:
-        pytest.skip(reason)
-    said = subprocess.run([prefix[0], "--version"], check=False, capture_output=True, text=True)
+    """Return the launcher of MPICH; skip the test where MPI is another one."""
+    program = mpirun_prefix()[0]
+    said = subprocess.run([program, "--version"], check=False, capture_output=True, text=True)
     if "HYDRA" not in said.stdout:
         pytest.skip("hosts are made for Hydra, the launcher of MPICH")
-    return prefix[0]
+    return program
 
 
 def environment_of_ranks(environment: Mapping[str, str]) -> dict[str, str]:

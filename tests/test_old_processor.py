@@ -23,8 +23,9 @@ import pytest
 
 from tests.conftest import Run
 from tests.fcp.interrupts import interrupt
-from tests.fcp.running import ONE, mpirun_command
+from tests.fcp.running import ONE
 from tests.fcp.trees import build_flat_tree, build_small_tree
+from tests.mpi import mpirun_prefix
 from tests.signed import signature_of
 
 # x86-64-v2, the oldest processor that numpy's wheels support: SSE4.2 and POPCNT, but no AVX.
@@ -137,10 +138,7 @@ def test_fcp_resumes(run: Run, old: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_fcp_under_mpi(run: Run, old: list[str], tree: Path, tmp_path: Path) -> None:
-    mpirun, reason = mpirun_command()
-    if not mpirun:
-        pytest.skip(reason)
-    done = run([*mpirun, "-np", "2", *old, "-m", "pcircle.fcp", tree, tmp_path / "copied"])
+    done = run([*mpirun_prefix(), "-np", "2", *old, "-m", "pcircle.fcp", tree, tmp_path / "copied"])
     assert done.returncode == 0, done.stderr
     assert _same(tree, tmp_path / "copied")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ import pytest
 
 from docs.generate.completions import PLACES, completed
 from tests.conftest import DEADLINE_S, ROOT
+from tests.programs import required
 
 SHELLS = ("bash", "zsh", "fish")
 LOADER = Path("/usr/share/bash-completion/bash_completion")
@@ -38,14 +38,6 @@ _COMMAND = {
     "zsh": ["zsh", "-f", "-i"],
     "fish": ["fish", "-i"],
 }
-
-
-def required(shell: str) -> str:
-    """The path of a shell, or a skip."""
-    found = shutil.which(shell)
-    if found is None:
-        pytest.skip(f"{shell} is not installed")
-    return found
 
 
 def environment(place: Path) -> dict[str, str]:

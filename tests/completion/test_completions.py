@@ -12,8 +12,9 @@ import pytest
 from docs.generate.completions import PLACES, completed
 from docs.generate.completions.flags import all_flags
 from docs.generate.reference import Reference
-from tests.completion.shells import LOADER, SHELLS, environment, required, terminal
+from tests.completion.shells import LOADER, SHELLS, environment, terminal
 from tests.conftest import ROOT, Run
+from tests.programs import required
 
 every_shell = pytest.mark.parametrize("shell", SHELLS)
 

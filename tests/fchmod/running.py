@@ -14,6 +14,7 @@ import pytest
 from tests.fcp import trees
 from tests.fcp.running import Finished, Launcher, Run, launchers
 from tests.frm.test_removal import ALL
+from tests.programs import required
 
 PROGRAMS = {
     "fchmod": ("pcircle.fchmod",),
@@ -139,9 +140,9 @@ def add_lists(top: bytes) -> None:
         file, directory = (top + b"/lists/%b%d" % (kind, number) for kind in (b"f", b"d"))
         trees.write_file(file, b"x", 0o640)
         os.mkdir(directory, 0o750)
-        subprocess.run(["setfacl", "-m", spec, file, directory], check=True)
+        subprocess.run([required("setfacl"), "-m", spec, file, directory], check=True)
         if number % 2:
-            subprocess.run(["setfacl", "-d", "-m", spec, directory], check=True)
+            subprocess.run([required("setfacl"), "-d", "-m", spec, directory], check=True)
 
 
 def pair(place: bytes, make: Callable[[bytes], object] = build) -> tuple[bytes, bytes]:

@@ -19,6 +19,7 @@ from tests.fcp.running import ONE, TWO, Launcher, Run, without_rights
 from tests.frm.running import grow
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
+from tests.programs import required
 
 from .running import (
     PROGRAMS,
@@ -78,7 +79,7 @@ def test_lists_are_those_of_setfacl(place: bytes) -> None:
 
 
 def getfacl(top: bytes) -> bytes:
-    command: list[str | bytes] = ["getfacl", "-R", "-P", "-p", "-n", top]
+    command: list[str | bytes] = [required("getfacl"), "-R", "-P", "-p", "-n", top]
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 

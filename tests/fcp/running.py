@@ -18,13 +18,13 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.conftest import SOAK
+from tests.mpi import LAUNCHER_VARIABLES, mpirun_prefix
 
 # Ends what hangs; no measure of speed. The longest healthy run takes a dozen seconds where nothing
 # else runs (a thousand files on the tests' own file system, at 2 ms a request); beside other tests,
@@ -36,8 +36,6 @@ TAG = "FCP_TEST_RUN"
 # Of MPI: two seconds of two processors each time they are started.
 MANY_RANKS = 8
 OF_CHECKPOINTS = (b".fcp-checkpoint-", b".fcp-mark-")
-# What a launcher gives its processes: the tests may themselves run under one.
-LAUNCHER_VARIABLES = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "SLURM_", "HYDRA_", "I_MPI_", "MPI_")
 
 
 class Launcher(NamedTuple):
@@ -93,35 +91,6 @@ every_launcher = pytest.mark.parametrize("launcher", launchers([1, 4], [1, 2, 4,
 some_launchers = pytest.mark.parametrize("launcher", launchers([1, 4], [2]))
 
 
-@cache
-def mpirun_command() -> tuple[tuple[str, ...], str]:
-    """The launcher and its options, or the reason why there is none that fits our mpi4py."""
-    beside = Path(sys.executable).with_name("mpirun")
-    mpirun = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
-    if mpirun is None:
-        return (), "no mpirun beside this Python nor on PATH"
-    if importlib.util.find_spec("mpi4py") is None:
-        return (), "mpi4py is not installed"
-    version = subprocess.run([mpirun, "--version"], check=False, capture_output=True).stdout
-    openmpi = b"Open MPI" in version or b"OpenRTE" in version
-    # More ranks than cores, and root as in a container, want to be meant.
-    options = ["--oversubscribe", "--allow-run-as-root"] if openmpi else []
-    # By exit code: what two ranks print may come out as "22", then two line ends.
-    trial = "from mpi4py import MPI; raise SystemExit(MPI.COMM_WORLD.size != 2)"
-    probe = [sys.executable, "-c", trial]
-    answer = subprocess.run(
-        [mpirun, *options, "-np", "2", *probe],
-        check=False,
-        capture_output=True,
-        timeout=HANG_S,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-    )
-    if answer.returncode != 0:
-        return (), f"{mpirun} and mpi4py do not belong together: {answer.stderr[-300:]!r}"
-    return (mpirun, *options), ""
-
-
 def clean_environment() -> dict[str, str]:
     """Our environment without a launcher's variables, and with the package on the path."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
@@ -143,10 +112,7 @@ def command(
         fcp += ["-j", str(launcher.jobs)]
     if not launcher.ranks:
         return [*fcp, *arguments]
-    prefix, reason = mpirun_command()
-    if not prefix:
-        pytest.skip(reason)
-    return [*prefix, "-np", str(launcher.ranks), *fcp, *arguments]
+    return [*mpirun_prefix(), "-np", str(launcher.ranks), *fcp, *arguments]
 
 
 class Run:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from tests.fcp import kills
-from tests.fcp.running import mpirun_command
+from tests.mpi import find_mpirun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = parser.parse_args(arguments)
     launchers = {"local": kills.LOCAL, "mpi": kills.LAUNCHERS[-2:], "all": kills.LAUNCHERS}
     chosen = launchers[typed.launchers]
-    if typed.launchers == "all" and not mpirun_command()[0]:
-        print(f"without MPI: {mpirun_command()[1]}")
+    if typed.launchers == "all" and not find_mpirun()[0]:
+        print(f"without MPI: {find_mpirun()[1]}")
         chosen = kills.LOCAL
     room = kills.room()
     began_s = time.monotonic()

@@ -29,13 +29,13 @@ from tests.fcp.running import (
     clean_environment,
     copy,
     document,
-    mpirun_command,
     run_fcp,
     without_rights,
 )
 from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write_file
 from tests.fusefs.fixture import Mount
 from tests.fusefs.rules import Rule
+from tests.mpi import mpirun_prefix
 
 OLD_NS = 10**18
 
@@ -341,9 +341,7 @@ def test_a_rank_that_does_not_see_the_checkpoint(place: bytes) -> None:
         pytest.skip("a rank of its own view needs root and unshare")
     source = build_flat_tree(place + b"/flat", 2, 10, 20)
     elsewhere = make_directory(place, b"elsewhere")
-    prefix, reason = mpirun_command()
-    if not prefix:
-        pytest.skip(reason)
+    prefix = mpirun_prefix()
     script = """
         if [ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}}" = 1 ]; then
             exec unshare -m sh -c 'mount -t tmpfs none "$0" && exec "$@"' "$@"

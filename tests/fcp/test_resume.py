@@ -53,6 +53,7 @@ from tests.fcp.running import (
     run_fcp,
 )
 from tests.fcp.trees import MIB, build_flat_tree, content, make_directory, write_file
+from tests.programs import required
 
 
 @pytest.fixture(scope="session")
@@ -469,8 +470,7 @@ def xfs(place: bytes) -> Iterator[tuple[bytes, Callable[[], None]]]:
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
     for tool in ("mkfs.xfs", "xfs_io"):
-        if subprocess.run(["which", tool], check=False, capture_output=True).returncode:
-            pytest.skip(f"{tool} is not installed")
+        required(tool)
     image, mount = place + b"/image", make_directory(place, b"mount")
     with open(image, "wb") as stream:
         stream.truncate(400 * MIB)

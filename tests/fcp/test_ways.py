@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import required
+
 from .judge import CONTENT, data_map, differences, hole_differences
 from .running import FOUR, ONE, TWO, Launcher, copy, document, launchers, run_fcp
 from .trees import KIB, MIB, add_holes, content
@@ -102,10 +104,9 @@ def _write_sizes(folder: bytes) -> bytes:
 
 def _is_shared(path: bytes) -> bool:
     """Whether all extents of a file are shared, as the file system tells."""
-    filefrag = shutil.which("filefrag")
-    if filefrag is None:
-        pytest.skip("filefrag is not installed")
-    said = subprocess.run([filefrag, "-sv", path], check=True, capture_output=True).stdout
+    said = subprocess.run(
+        [required("filefrag"), "-sv", path], check=True, capture_output=True
+    ).stdout
     extents = [line for line in said.splitlines() if line.split(b":")[0].strip().isdigit()]
     assert extents, said
     shared = {b"shared" in line for line in extents}

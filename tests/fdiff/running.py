@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fcp.running import Finished, Launcher, Run, launchers
+from tests.programs import required
 
 FDIFF = ("pcircle.fdiff",)
 every_launcher = pytest.mark.parametrize("launcher", launchers([1, 2, 4], [3]), ids=str)
@@ -58,7 +59,7 @@ def twin(source: bytes, target: bytes) -> bytes:
 def rsync(a: bytes, b: bytes, *options: str) -> list[str]:
     """The lines of rsync's judgment, sorted: what it would do to make B like A."""
     command: list[str | bytes] = [
-        "rsync",
+        required("rsync"),
         "-naHAXi",
         "--delete",
         "--modify-window=-1",

@@ -13,6 +13,7 @@ import pytest
 from tests.fcp import trees
 from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO
+from tests.programs import required
 
 from .running import as_root, differing, document, run_fdiff, twin
 
@@ -77,7 +78,7 @@ def _flag(path: bytes) -> None:
 
 
 def _list(path: bytes, *options: str) -> None:
-    done = subprocess.run(["setfacl", *options, "-m", "u:1234:r", path], check=False)
+    done = subprocess.run([required("setfacl"), *options, "-m", "u:1234:r", path], check=False)
     if done.returncode:
         pytest.skip("no access control lists here")
 

@@ -23,6 +23,7 @@ from tests.fcp.conftest import place
 from tests.fcp.running import ONE, TWO, Launcher
 from tests.fcp.test_property import Node, _build
 from tests.fcp.test_property import trees as any_tree
+from tests.programs import required
 
 from .running import as_root, run_fdiff
 
@@ -85,7 +86,7 @@ def _edit(top: bytes, edit: Edit) -> None:
             _make(name, how)
     elif what == "acl" and not stat.S_ISLNK(mode):
         options = ["-d"] * (stat.S_ISDIR(mode) and how % 2)
-        subprocess.run(["setfacl", *options, "-m", f"u:{how}:r", path], check=True)
+        subprocess.run([required("setfacl"), *options, "-m", f"u:{how}:r", path], check=True)
     elif what == "xattr" and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         os.setxattr(path, "user.colour", b"%d" % how)
     elif path != top:
@@ -104,7 +105,7 @@ def _replace(path: bytes, what: str, how: int) -> None:
 def _of_rsync(a: bytes, b: bytes) -> dict[bytes, str]:
     """What rsync would do, by path: its columns, "A" and "B" for what one side has."""
     command: list[str | bytes] = [
-        "rsync",
+        required("rsync"),
         "-naHAXi",
         "-8",
         "--delete",

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import SOAK
 from tests.fcp.running import TWO, Launcher
 from tests.fcp.trees import write_file
+from tests.programs import required
 
 from .edits import Tree, copy_of
 from .running import (
@@ -247,7 +248,7 @@ def used(disk: bytes) -> int:
 
 def extents(path: bytes) -> list[bytes]:
     """Where the blocks of a file are."""
-    line: list[str | bytes] = ["filefrag", "-v", path]
+    line: list[str | bytes] = [required("filefrag"), "-v", path]
     found = subprocess.run(line, check=True, capture_output=True).stdout
     return re.findall(rb"^ *\d+: +\d+\.\. +\d+: +(\d+)\.\.", found, re.MULTILINE)
 
@@ -276,7 +277,7 @@ def test_what_shares_no_blocks_after_all_is_copied(mount: Callable[..., bytes]) 
     source, other, target = (disk + each for each in (b"/a", b"/other", b"/b"))
     os.mkdir(source)
     os.mkdir(other)
-    subprocess.run(["chattr", "+C", other], check=True)
+    subprocess.run([required("chattr"), "+C", other], check=True)
     for number in range(4):
         path = write_file(source + b"/%d" % number, os.urandom(200_000 << number))
         os.utime(path, (10**9, 10**9))

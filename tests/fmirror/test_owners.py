@@ -31,6 +31,7 @@ from pcircle.acls import (
 from pcircle.owners import changed, read_modes
 from tests.fcp.running import TWO, Launcher, Run
 from tests.fcp.trees import write_file
+from tests.programs import required
 
 from .edits import Tree, copy_of
 from .running import (
@@ -203,7 +204,9 @@ def test_who_become_one_have_what_both_had(listed: tuple[bytes, bytes]) -> None:
     for path, name in ((b"/file", ACCESS), (b"/d", ACCESS), (b"/d", DEFAULT)):
         users = [each for each in entries(target + path, name) if each[0] == USER]
         assert users == [(USER, 2, 2001)]
-    subprocess.run(["setfacl", "-m", "u:1:r", target + b"/file"], check=True)  # it is a valid list
+    subprocess.run(
+        [required("setfacl"), "-m", "u:1:r", target + b"/file"], check=True
+    )  # it is a valid list
 
 
 def test_a_mode_counts_for_the_list(listed: tuple[bytes, bytes]) -> None:

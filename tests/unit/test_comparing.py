@@ -21,6 +21,7 @@ from pcircle.comparing.itemize import itemized, one_sided
 from pcircle.comparing.sides import opened, side_of
 from pcircle.comparing.statuses import Comparer, Users
 from pcircle.fs.stats import CAPACITY, Stats
+from tests.programs import required
 
 _S = 10**9
 _EVERYTHING = (1 << len(f.NAMES)) - 1
@@ -227,7 +228,7 @@ def _xattr(file: Path) -> None:
 
 
 def _acl(file: Path) -> None:
-    subprocess.run(["setfacl", "-m", "u:1234:r", file], check=True)
+    subprocess.run([required("setfacl"), "-m", "u:1234:r", file], check=True)
 
 
 def _flags(file: Path) -> None:
@@ -273,7 +274,9 @@ def test_default_lists_of_directories(tmp_path: Path) -> None:
         pair = [os.fstat(fd) for fd in fds]
         details = Details(f.OF_DETAILS)
         assert details.of_directories(fds, *pair) == f.NOTHING
-        done = subprocess.run(["setfacl", "-d", "-m", "u:1234:r", tmp_path / "b"], check=False)
+        done = subprocess.run(
+            [required("setfacl"), "-d", "-m", "u:1234:r", tmp_path / "b"], check=False
+        )
         if done.returncode:
             pytest.skip("no access control lists here")
         assert details.of_directories(fds, *pair) == f.ACL
