@@ -55,10 +55,8 @@ def hands_down(directory: int | bytes) -> bool:
 
 def replace_list(target: int | bytes, mode: int) -> None:
     """Have a file no access list, and these bits, from one moment to the next. OSError if not."""
-    bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
-    value = packed((tag, right & _ALL, NOBODY) for tag, right in bits)
     try:
-        os.setxattr(target, ACCESS, value)
+        os.setxattr(target, ACCESS, list_of(mode))
     except OSError:
         if read_list(target) is not None:
             raise
@@ -117,6 +115,12 @@ def mode_without(mode: int, access: bytes) -> int:
         if tag in (USER, GROUP):
             other &= right & mask
     return stat.S_IMODE(mode) & ~0o777 | rights.get(OWNER, 0) << 6 | group << 3 | other
+
+
+def list_of(mode: int) -> bytes:
+    """The list of three entries that says the same as a mode."""
+    bits = ((OWNER, mode >> 6), (OWNING_GROUP, mode >> 3), (OTHER, mode))
+    return packed((tag, right & _ALL, NOBODY) for tag, right in bits)
 
 
 def without_group(access: bytes) -> bytes:

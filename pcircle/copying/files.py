@@ -28,12 +28,14 @@ from pcircle.copying.plain import ONE_READ_BYTES, never_plain, plain_copier
 from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, Range, Settings
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
+from pcircle.fs.exposure import withdraw
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
 from pcircle.writing import write_all
 
 _LOOK_EVERY_S = 0.02  # counts are told, and it is asked whether the job stops
 _CHUNK_SPLIT_S = 0.25
+_REACH = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a copy that is being made
 
 COPIED, LARGE, LINKED = range(3)
 """What became of a file; see `Copier.file`."""
@@ -243,7 +245,21 @@ class Copier:
             except OSError as error:
                 target.stop_if_full(error, target_fd, self.names)
                 raise
+            if created.rewritten:
+                try:
+                    self._empty(fd, status, created)
+                except OSError:
+                    os.close(created.fd)
+                    raise
         return created
+
+    def _empty(self, fd: int, status: os.stat_result, creation: Creation) -> None:
+        """Cut a file that is rewritten to nothing.
+
+        Whom its source will not let read must not read what comes.
+        """
+        withdraw(creation.fd, status, self._settings.keep, self._held(fd, creation), rewritten=True)
+        os.ftruncate(creation.fd, 0)
 
     def _fill(self, fd: int, status: os.stat_result, creation: Creation, target_fd: int) -> None:
         try:
@@ -393,9 +409,23 @@ class Copier:
         creation = target.taken_up(target_fd, name, written, status, self._settings, self.names)
         creation.identity = (made.st_dev, made.st_ino)
         creation.held = self._held(fd, creation)
+        if creation.rewritten:
+            self._withdraw_again(creation, status, target_fd)
         self._counts.sized += 1
         self._counts.bytes_found += status.st_size
         return status, creation, self._settings.identify(made), ranges
+
+    def _withdraw_again(self, creation: Creation, status: os.stat_result, target_fd: int) -> None:
+        """The source may grant less than when an earlier run began to rewrite its copy."""
+        with trying("reach the copy of"):
+            out = os.open(creation.written, _REACH, dir_fd=target_fd)
+            try:
+                made = os.fstat(out)
+                if (made.st_dev, made.st_ino) != creation.identity:
+                    raise Changed("its copy was replaced while it was made")
+                withdraw(out, status, self._settings.keep, creation.held, rewritten=True)
+            finally:
+                os.close(out)
 
     def begin(
         self,
@@ -462,8 +492,7 @@ class Copier:
             with trying("open"):
                 self._check_identity(fd, item.source, "the file was replaced while it was copied")
             with trying("reach the copy of"):
-                flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                out = os.open(item.temporary, flags, dir_fd=target_fd)
+                out = os.open(item.temporary, _REACH, dir_fd=target_fd)
             return self._range(item, fd, out, target_fd, split, stop)
         finally:
             os.close(fd)
@@ -571,8 +600,7 @@ class Copier:
     def _settle_again(
         self, before: os.stat_result, creation: Creation, identity: Identity, target_fd: int
     ) -> None:
-        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        creation.fd = os.open(creation.written, flags, dir_fd=target_fd)
+        creation.fd = os.open(creation.written, _REACH, dir_fd=target_fd)
         try:
             self._check_identity(creation.fd, identity, "its copy was replaced while it was made")
             if creation.held is not None and creation.held.flags:

@@ -15,6 +15,7 @@ from pcircle.copying.extras import held_by_path
 from pcircle.copying.means import Means
 from pcircle.copying.settings import Settings
 from pcircle.copying.target import Names
+from pcircle.fs.exposure import withdraw
 from pcircle.fs.metadata import settle_file
 from pcircle.fs.trouble import Changed, trying
 
@@ -65,6 +66,8 @@ def _make(means: Means, status: os.stat_result, names: tuple[int, bytes, int, by
             with trying("set the attributes of the copy of"):
                 held = extras.of_name(source_fd, source, alone=not made) if extras.any else None
                 with held_by_path(target_fd, written, kind) as path:
+                    if not made:
+                        withdraw(path, status, settings.keep, held)
                     extras.account(settle_file(path, status, settings.keep, held), target_fd)
         if written != name:
             with trying("rename the copy of"):

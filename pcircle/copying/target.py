@@ -261,7 +261,7 @@ def _create_in_place(
     make: Make,
     mode: int,
 ) -> Creation:
-    """Create a file under its own name, or empty the one that has it.
+    """Create a file under its own name, or open the one that has it, which is to be rewritten.
 
     A link is not followed: it is replaced, as ever. So is a file that has other names: these may
     be where other copies go, or out of the destination altogether.
@@ -286,7 +286,7 @@ def _create_in_place(
         os.unlink(name, dir_fd=directory_fd)
         return Creation(make(name, mode, directory_fd), name, name, None, mode)
     try:
-        _empty(fd, source, settings)
+        _check_open(fd, source)
     except OSError:
         os.close(fd)
         raise
@@ -295,19 +295,14 @@ def _create_in_place(
     return creation
 
 
-def _empty(fd: int, source: os.stat_result, settings: Settings) -> None:
-    """Cut an existing file to nothing, unless it is the source itself."""
+def _check_open(fd: int, source: os.stat_result) -> None:
+    """OSError unless an existing file, which is open, may be rewritten."""
     old = os.fstat(fd)
     if not stat.S_ISREG(old.st_mode):
         raise FileExistsError(errno.EEXIST, "a special file is in its place")
     _refuse_source(old, source)
     if old.st_nlink > 1:
         raise Changed("it was renamed meanwhile")
-    if settings.keep.mode:
-        # Whom the source will not let read must not read meanwhile. Nobody whom an access
-        # control list names does, as the group's bits are its mask.
-        os.fchmod(fd, 0o600)
-    os.ftruncate(fd, 0)
 
 
 def _refuse_source(old: os.stat_result, source: os.stat_result) -> None:

@@ -8,7 +8,7 @@ Until then a file that is to have a preserved mode is 0600 and nobody else's, un
 owner's from the beginning (`pcircle.copying.extras`). An
 access control list that it has inherited is without effect as long, since the
 group's bits are its mask; it is replaced before the mode would give it effect.
-What was there before is closed to all but its owner before that is changed.
+What was there before has lost by then what its source does not grant (`pcircle.fs.exposure`).
 
 Changing the owner needs privilege. Without it, as with cp, the group alone is
 tried, no failure is reported, and the set-user-id and set-group-id bits are
@@ -93,8 +93,6 @@ def settle_file(
     mode = source.st_mode & _MODE_BITS
     is_right = made is not None and made.st_uid == source.st_uid and made.st_gid == source.st_gid
     if keep.ownership and not is_right:
-        if held is not None and held.alone and keep.mode:
-            _close_to_others(fd, source)
         try:
             os.chown(fd, source.st_uid, source.st_gid)
         except OSError as error:
@@ -112,17 +110,13 @@ def settle_file(
     return refused
 
 
-def _close_to_others(fd: int | bytes, source: os.stat_result) -> None:
-    """Before a file that is there gets another owner: its rights were meant for the old one's."""
-    now = os.stat(fd)
-    mode = stat.S_IMODE(now.st_mode)
-    same = (now.st_uid, now.st_gid) == (source.st_uid, source.st_gid)
-    if not same and mode & ~stat.S_IRWXU:
-        os.chmod(fd, mode & source.st_mode & stat.S_IRWXU)
+def can_give_group(old: os.stat_result, gid: int) -> bool:
+    """Return whether this ordinary user can give an entry of this status to a group."""
+    return old.st_uid == os.geteuid() and gid in (os.getegid(), *os.getgroups())
 
 
-def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
-    """Whether it has the owner and the group of the source then."""
+def chown_file(fd: int | bytes, source: os.stat_result) -> bool:
+    """Give an entry the owner and the group of the source; return whether it has both then."""
     try:
         os.chown(fd, source.st_uid, source.st_gid)
     except OSError as error:
@@ -131,7 +125,7 @@ def _chown_file(fd: int | bytes, source: os.stat_result) -> bool:
 
 
 def _chown_group(fd: int | bytes, source: os.stat_result, error: OSError) -> bool:
-    """As `_chown_file`, where the owner can't be given for this reason."""
+    """As `chown_file`, where the owner can't be given for this reason."""
     if error.errno not in _NOT_ALLOWED or not os.geteuid():
         raise error
     try:
@@ -147,7 +141,7 @@ def settle_link(path: bytes, source: os.stat_result, keep: Keep) -> None:
     """Give a symbolic link the attributes to keep; `path` leads to itself. It has no mode."""
     source = keep.status(source)
     if keep.ownership:
-        _chown_file(path, source)
+        chown_file(path, source)
     if keep.timestamps:
         os.utime(path, ns=(source.st_atime_ns, source.st_mtime_ns))
 
@@ -187,7 +181,7 @@ def settle_as_replaced(fd: int, old: os.stat_result, access: bytes | None, keep:
     give it to the old owner or group gives these no rights either.
     """
     mode = stat.S_IMODE(old.st_mode)
-    if not keep.ownership and not _chown_file(fd, old):
+    if not keep.ownership and not chown_file(fd, old):
         mode &= ~_ID_BITS
         if os.fstat(fd).st_gid != old.st_gid:
             if access is not None:

@@ -147,3 +147,24 @@ def exceeds(copy: Access, source: Access) -> list[str]:
         for who in subjects(copy, source)
         if who.user not in (copy.owner, source.owner) and allowed(copy, who) & ~allowed(source, who)
     ]
+
+
+def keeps_groups_above_others(entry: Access) -> bool:
+    """Return whether membership of a group never costs a right that others have."""
+    groups = frozenset(n for tag, _, n in entry.access if tag == GROUP) | {entry.group}
+    other = allowed(entry, Subject(STRANGER, frozenset()))
+    return all(not other & ~allowed(entry, Subject(STRANGER, frozenset({n}))) for n in groups)
+
+
+def falls_short(now: Access, before: Access, after: Access) -> list[str]:
+    """Return who lacks what two states grant, among members of at most one group.
+
+    Users that a list names are taken to be members of none: no list can express what a state
+    grants by one entry and the other state by another one.
+    """
+    return [
+        f"{who} may {allowed(now, who):o}, not {both:o}"
+        for who in subjects(now, before, after)
+        if not who.groups or (who.user == STRANGER and len(who.groups) == 1)
+        if (both := allowed(before, who) & allowed(after, who)) & ~allowed(now, who)
+    ]

@@ -29,7 +29,9 @@ from .access import (
     Access,
     drawn_seed,
     exceeds,
+    falls_short,
     give,
+    keeps_groups_above_others,
     random_list,
     tree,
 )
@@ -204,21 +206,42 @@ def test_as_the_source_also_later(options: tuple[str, str], place: bytes) -> Non
 
 
 @as_root
-@pytest.mark.parametrize("options", [("-a",), ("-p", "--inplace"), (), ("--inplace",)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("fcp", "-a"),
+        ("fcp", "-p", "--inplace"),
+        ("fcp",),
+        ("fcp", "--inplace"),
+        ("fmirror", "-q"),
+    ],
+    ids=" ".join,
+)
 def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
-    """Than the end, but to its owner. What still has its old content may have more."""
+    """Than the end, but to its owner. What still has its old content may have more.
+
+    Nor does a moment give less than what the beginning and the end give.
+    """
     rng = random.Random(seed := drawn_seed())
     source, target = make_directory(place, b"source"), place + b"/target"
-    build(source, rng, "ssslf" if "-a" in options else "sssl")
+    build(source, rng, "ssslf" if {"-a", "fmirror"} & set(options) else "sssl")
     occupy(source, target, rng)
     old_bytes = 6000  # no source is so large
     for above, _, files in os.walk(target):
         for name in files:
-            os.truncate(os.path.join(above, name), old_bytes)
+            path = os.path.join(above, name)
+            os.truncate(path, old_bytes)
+            if rng.random() < 0.3 and options[0] == "fmirror":  # only its attributes differ
+                original = os.path.join(source, os.path.relpath(path, target))
+                shutil.copyfile(original, path)
+                times = os.stat(original)
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     before = {os.lstat(os.path.join(target, n)).st_ino: e for n, e in tree(target).items()}
     report = place + b"/report"
-    program = ("tests.fcp.watched", os.fsdecode(target), os.fsdecode(report))
-    line = command(ONE, [*options, *CHUNKS, "-T", source, target], program)
+    tool, *rest = options
+    program = ("tests.fcp.watched", tool, os.fsdecode(target), os.fsdecode(report))
+    sides = [source, target] if tool == "fmirror" else [*CHUNKS, "-T", source, target]
+    line = command(ONE, [*rest, *sides], program)
     finished = subprocess.run(line, env=clean_environment(), capture_output=True, umask=0o022)
     assert finished.returncode == 0, finished.stderr
     at_end = {os.lstat(os.path.join(target, n)).st_ino: entry for n, entry in tree(target).items()}
@@ -232,6 +255,12 @@ def test_no_moment_gives_more(options: tuple[str, ...], place: bytes) -> None:
         # What a directory gave before, it may give until it has what it is to have.
         if size != old_bytes and not (inode in before and not exceeds(state, before[inode]))
         for more in exceeds(state, at_end[inode])
+    ]
+    wrong += [
+        f"{before[inode]}, then {state}, in the end {at_end[inode]}: {less}"
+        for inode, _, state in seen
+        if inode in before and keeps_groups_above_others(at_end[inode])
+        for less in falls_short(state, before[inode], at_end[inode])
     ]
     assert wrong == [], f"seed {seed}"
 

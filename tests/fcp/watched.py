@@ -1,8 +1,9 @@
-"""fcp, with somebody beside it who looks at the target before each of its calls.
+"""A tool, with an observer that looks at the target before each of the tool's calls.
 
-`python -m tests.fcp.watched TARGET REPORT OPTION... SRC DST`, with -j 1. Python announces the calls
-that change a file's owner, mode, lists or name before it makes them (audit events), so that what
-holds between any two of them is seen, however short it holds. REPORT gets the states, by inode.
+`python -m tests.fcp.watched TOOL TARGET REPORT OPTION... SRC DST`, with -j 1. Python announces the
+calls that change a file's owner, mode, lists or name before it makes them (audit events), so that
+what holds between any two of them is seen, however short it holds. REPORT gets the states, by
+inode.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import sys
 import threading
 
-from pcircle.fcp.cli import main
+from pcircle.fcp.cli import main as fcp
+from pcircle.fmirror.cli import main as fmirror
 from tests.fcp.access import Access, access_of
 
 EVENTS = {
@@ -44,21 +46,26 @@ class Watcher:
 
     def _look(self, directory: bytes) -> None:
         for entry in os.scandir(directory):
-            status = entry.stat(follow_symlinks=False)
+            path = os.fsencode(entry.path)
+            status, access = entry.stat(follow_symlinks=False), access_of(path)
+            # Another thread may change the mode between the reading of the list and of the mode.
+            while (again := access_of(path)) != access:
+                access = again
             size = -1 if entry.is_dir(follow_symlinks=False) else status.st_size
-            self.states.add((status.st_ino, size, access_of(entry.path)))
+            self.states.add((status.st_ino, size, access))
             if size < 0:
-                self._look(entry.path)
+                self._look(path)
 
 
 def run() -> int:
     """See above."""
-    target, report = map(os.fsencode, sys.argv[1:3])
-    sys.argv[1:3] = []
+    tool = {"fcp": fcp, "fmirror": fmirror}[sys.argv[1]]
+    target, report = map(os.fsencode, sys.argv[2:4])
+    sys.argv[1:4] = []
     watcher = Watcher(target)
     sys.addaudithook(watcher.look)
     try:
-        return main()
+        return tool()
     finally:
         states = list(watcher.states)
         with open(report, "w") as stream:

@@ -26,6 +26,7 @@ from pcircle.fmirror.work import steps
 from pcircle.fmirror.work.backup import Backup
 from pcircle.fmirror.work.near import Near
 from pcircle.fs.directories import join_path
+from pcircle.fs.exposure import withdraw
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Stats
@@ -226,6 +227,7 @@ class Keeping:
             held = extras.of_name(source_fd, source_name, alone=True) if extras.any else None
             if held is not None and keep.xattr:
                 drop_attributes(path, held)
+            withdraw(path, source, keep, held)
             refused = settle_file(path, source, keep, held, made=old)
             extras.account(refused, target_fd)
 

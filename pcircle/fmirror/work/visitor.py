@@ -203,7 +203,7 @@ class MirrorVisitor(CopyVisitor):
     ) -> Directory:
         trusted = holder is None or require(holder.place).since != _MOVED
         if not created and trusted and self._quick.is_quiet(status, lease.opened.status):
-            return Directory(status, lease.identity, created)
+            return Directory(status, lease.identity, created, quiet=True)
         return super()._between(source_fd, status, lease, holder, created=created)
 
     def _differs(self, own: Directory, lease: Lease) -> bool:

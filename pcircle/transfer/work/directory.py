@@ -35,6 +35,7 @@ class Directory(NamedTuple):
     bare: bool = False  # it was made, and hands down no access control list
     due: bool = False  # something else is to be done of it when all that is in it is
     differs: bool = False  # it was there with other attributes
+    quiet: bool = False  # it was there, and nothing of it has changed since the last complete run
 
 
 class Differing:

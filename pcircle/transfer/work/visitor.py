@@ -26,6 +26,7 @@ from pcircle.checkpoint.resumed import (
 from pcircle.copying import target
 from pcircle.copying.extras import path_of
 from pcircle.fs.directories import HOLDER, Lease, join_path
+from pcircle.fs.exposure import withdraw
 from pcircle.fs.metadata import settle_file, settle_searched
 from pcircle.fs.naming import sync_directory
 from pcircle.fs.scan import Block
@@ -256,7 +257,9 @@ class CopyVisitor(Visitor[Part]):
             own = self._between(source.fd, status, target_side, holder, created=created)
             if not created:
                 own = self._take_up(opened, target_side, own)
-                own = own._replace(differs=self._differs(own, target_side))
+                differs = self._differs(own, target_side)
+                differs = self._withdraw(own, target_side) or differs
+                own = own._replace(differs=differs)
             opened.own = own
             opened.place = self._place(opened, source, target_side, holder, made=created)
             if opened.place.epoch > self._floor:
@@ -313,6 +316,18 @@ class CopyVisitor(Visitor[Part]):
     def _differs(self, own: Directory, lease: Lease) -> bool:
         """Whether a directory that was there gets other attributes than it has."""
         return self._differing.of(own.source, own.held, lease)
+
+    def _withdraw(self, own: Directory, lease: Lease) -> bool:
+        """Withdraw what the source does not grant before anything is put into a directory.
+
+        Returns whether anything was changed.
+        """
+        if own.quiet or not self._plan.keep.mode:
+            return False
+        target = path_of(lease.fd) if lease.searched else lease.fd
+        with suppress(PermissionError):  # it is another user's; settling it will fail as well
+            return withdraw(target, own.source, self._plan.keep, own.held)
+        return False
 
     def _make_root(self, opened: Open[Part], status: os.stat_result) -> bool:
         """Make a root's copy; False if something with its name was there."""

@@ -1,0 +1,244 @@
+"""Withdrawal of rights that a source does not grant, before its content arrives in the target.
+
+An existing directory or file gets its new owner, mode and access control list when its content is
+complete. Until then it has the *common rights*: what both its old state and its final state grant.
+So nobody reads new content whom the source denies it, nobody reads old content whom the target
+denied it, and nobody loses for a moment what both grant.
+
+Rights are compared per user and group, because a user or a group may be named on one side only and
+the owner and the owning group may change. Whoever is not named has what others have. A member of
+several groups may have a right by one of them before and by another one afterwards. No list can
+express that, so such a right is withdrawn in between.
+
+The owner changes first of all, because an owner may grant anything. Immediately before, the list
+names the old and the new one, so that the change of the owner grants and withdraws nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from pcircle.acls import (
+    ACCESS,
+    GROUP,
+    MASK,
+    NOBODY,
+    OTHER,
+    OWNER,
+    OWNING_GROUP,
+    USER,
+    entries_of,
+    list_of,
+    mode_with,
+    mode_without,
+    packed,
+    read_list,
+    replace_list,
+)
+from pcircle.fs.metadata import Keep, can_give_group, chown_file
+from pcircle.fs.xattrs import Held
+
+_ALL = 7
+_EITHER_GROUP = -1  # in place of the owning group while it changes
+
+
+class Rights(NamedTuple):
+    """Who has which rights to an entry: its list with the mask applied, by user and by group.
+
+    `groups` include the owning group.
+    """
+
+    uid: int
+    gid: int
+    owner: int
+    other: int
+    users: dict[int, int]
+    groups: dict[int, int]
+
+    @property
+    def of_any_group(self) -> int:
+        """The rights that a member of an unknown set of groups certainly has."""
+        found = self.other
+        for right in self.groups.values():
+            found &= right
+        return found
+
+
+class State(NamedTuple):
+    """What an entry has: its mode without the kind, and its access control list."""
+
+    mode: int
+    access: bytes | None
+
+
+def withdraw(
+    target: int | bytes,
+    source: os.stat_result,
+    keep: Keep,
+    held: Held | None,
+    *,
+    rewritten: bool = False,
+) -> bool:
+    """Leave an existing entry the rights that its source grants as well.
+
+    It gets the owner and the group of the source if these are kept. `target` is an open
+    descriptor or a path that leads to the entry, `held` what the source has of lists. A file that
+    is to be `rewritten` runs as nobody else meanwhile. Returns whether anything was changed.
+    OSError if nothing could be.
+    """
+    if not keep.mode:  # lists are kept where modes are
+        return False
+    source, held = keep.status(source), keep.held(source, held)
+    status = os.stat(target)
+    now = State(stat.S_IMODE(status.st_mode), read_list(target))
+    old = _rights(status.st_uid, status.st_gid, now)
+    final = _final_state(source, held)
+    uid, gid = _owner_to_be(status, source, keep)
+    special = now.mode & ~0o777 | source.st_mode & stat.S_ISVTX
+    if rewritten:
+        special &= ~(stat.S_ISUID | stat.S_ISGID)
+    elif not stat.S_ISDIR(status.st_mode):
+        special &= source.st_mode | stat.S_ISVTX
+    needed = 6 if rewritten else 0  # a large file is opened for writing again
+    changed = False
+    if (uid, gid) != (old.uid, old.gid):
+        new = _rights(uid, gid, final)
+        between = _between(old, new, common(old, new, needed))
+        now, changed = _give(target, now, _state(special, between)), True
+        with suppress(OSError):  # giving it again, in the end, fails in the same way
+            chown_file(target, source)
+        status = os.stat(target)
+        now = State(stat.S_IMODE(status.st_mode), read_list(target))
+        special &= now.mode  # a file has lost the bits to run as its owner
+    new = _rights(status.st_uid, status.st_gid, final)
+    shared = common(old, new, needed)
+    wanted = _state(special, shared)
+    if shared == _simplified(_rights(status.st_uid, status.st_gid, now)):
+        wanted = State(special | now.mode & 0o777, now.access)  # a list may say it in other words
+    return _give(target, now, wanted) != now or changed
+
+
+def common(old: Rights, new: Rights, needed: int = 0) -> Rights:
+    """What both states grant, with the owner and the group of the new one.
+
+    An owner that is the user of this process keeps what it has, and what is `needed`: it could
+    take that at any time.
+    """
+    if old.uid != new.uid:
+        owner = new.owner
+    elif old.uid == os.geteuid():
+        owner = old.owner | needed
+    else:
+        owner = old.owner & new.owner
+    of_new = new.of_any_group
+    groups = {
+        gid: old.groups.get(gid, old.other) & new.groups.get(gid, of_new)
+        for gid in {*old.groups, *new.groups}
+    }
+    of_old = {**old.users, old.uid: old.owner}
+    named = {*old.users, *new.users} | ({old.uid} if old.uid != new.uid else set())
+    users = {
+        uid: of_old.get(uid, old.other) & new.users.get(uid, of_new) for uid in named - {new.uid}
+    }
+    return _simplified(Rights(new.uid, new.gid, owner, old.other & new.other, users, groups))
+
+
+def _between(old: Rights, new: Rights, shared: Rights) -> Rights:
+    """The rights to give before the owner changes, which stay what they are when it does."""
+    owner = old.owner | new.owner if old.uid != new.uid else shared.owner
+    users = dict(shared.users)
+    if old.uid != new.uid:
+        users[new.uid] = old.users.get(new.uid, old.other) & new.owner
+    of_old, of_new = (shared.groups.get(gid, shared.other) for gid in (old.gid, new.gid))
+    # The entry of the owning group is the old group's at first, and then the new group's.
+    groups = {**shared.groups, old.gid: of_old, new.gid: of_new, _EITHER_GROUP: of_old & of_new}
+    return _simplified(Rights(old.uid, _EITHER_GROUP, owner, shared.other, users, groups))
+
+
+def _simplified(rights: Rights) -> Rights:
+    """The same without entries that say what holds without them."""
+    other, groups = rights.other, rights.groups
+    for gid in sorted(groups.keys() - {rights.gid}):
+        rest = [right for other_gid, right in groups.items() if other_gid != gid]
+        if groups[gid] == other and not any(other & ~right for right in rest):
+            groups = {key: right for key, right in groups.items() if key != gid}
+    same = all(right == other for right in groups.values())
+    users = {uid: right for uid, right in rights.users.items() if not (same and right == other)}
+    return rights._replace(users=users, groups=groups)
+
+
+def _rights(uid: int, gid: int, state: State) -> Rights:
+    entries = list(entries_of(state.access or list_of(state.mode)))
+    mask = next((right for tag, right, _ in entries if tag == MASK), _ALL)
+    owner = other = 0
+    users: dict[int, int] = {}
+    groups: dict[int, int] = {}
+    for tag, right, number in entries:
+        if tag == OWNER:
+            owner = right
+        elif tag == OTHER:
+            other = right
+        elif tag == USER:
+            users[number] = right & mask
+        elif tag in (GROUP, OWNING_GROUP):
+            of = gid if tag == OWNING_GROUP else number
+            groups[of] = groups.get(of, 0) | right & mask
+    users.pop(uid, None)  # the owner's entry comes first
+    return Rights(uid, gid, owner, other, users, groups)
+
+
+def _state(special: int, rights: Rights) -> State:
+    """The mode and the list that express some rights."""
+    named = [(USER, right, uid) for uid, right in sorted(rights.users.items())]
+    groups = sorted((gid, right) for gid, right in rights.groups.items() if gid != rights.gid)
+    named_groups = [(GROUP, right, gid) for gid, right in groups]
+    owning = rights.groups[rights.gid]
+    if not (named or named_groups):
+        return State(special | rights.owner << 6 | owning << 3 | rights.other, None)
+    mask = owning
+    for _, right, _ in (*named, *named_groups):
+        mask |= right
+    entries: Iterable[tuple[int, int, int]] = (
+        (OWNER, rights.owner, NOBODY),
+        *named,
+        (OWNING_GROUP, owning, NOBODY),
+        *named_groups,
+        (MASK, mask, NOBODY),
+        (OTHER, rights.other, NOBODY),
+    )
+    return State(special | rights.owner << 6 | mask << 3 | rights.other, packed(entries))
+
+
+def _final_state(source: os.stat_result, held: Held | None) -> State:
+    """The mode and the list that the entry is to have in the end."""
+    mode = stat.S_IMODE(source.st_mode)
+    access = None if held is None else held.acl(ACCESS)
+    return State(mode if access is None else mode_with(mode, access), access)
+
+
+def _owner_to_be(old: os.stat_result, source: os.stat_result, keep: Keep) -> tuple[int, int]:
+    """The owner and the group that the entry can be given."""
+    if not keep.ownership:
+        return old.st_uid, old.st_gid
+    if not os.geteuid():
+        return source.st_uid, source.st_gid
+    return old.st_uid, source.st_gid if can_give_group(old, source.st_gid) else old.st_gid
+
+
+def _give(target: int | bytes, now: State, wanted: State) -> State:
+    """Bring an entry from one state to another one; returns the one that it has then. OSError."""
+    if now == wanted:
+        return now
+    if wanted.access is not None:
+        try:
+            os.setxattr(target, ACCESS, wanted.access)
+        except OSError:  # the file system has no lists: nobody gets more without one
+            wanted = State(mode_without(wanted.mode, wanted.access), None)
+    if wanted.access is None and now.access is not None:
+        replace_list(target, wanted.mode)
+    os.chmod(target, wanted.mode)
+    return wanted
