@@ -20,6 +20,7 @@ from pcircle.fmirror.plan import Upkeep, kept_words
 from pcircle.fmirror.program import ApplyProgram, ClearProgram, MirrorProgram
 from pcircle.fmirror.removal import Found, Removal, moved
 from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Removed
+from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
 from pcircle.guards import require
 from pcircle.tool.program import run_tool
@@ -280,6 +281,8 @@ def _remove(
         renamed=options.renamed.old,
         plan=options.plan,
         applied=None if applied is None else partial(planning.removals, applied),
+        decision=copied.decision,
+        known=copied.sides[1].known,
     )
     code = worst((code, run_tool(removal, options)))
     if console is None:
@@ -288,8 +291,14 @@ def _remove(
     removed = 0 if report is None else sum(report.counts[name] for name in _REMOVED)
     if backup is not None and code in (0, EntriesFailed.exit_code) and not options.dry:
         paths, strict = require(found).paths(), options.strict_operands
-        rules = require(console).rules
-        failed = moved(backup, options.target, paths, rules, strict=strict)
+        rules, absence = require(console).rules, Absence(source_of(require(copied.decision)))
+        known = copied.sides[1].known
+        try:
+            failed = moved(
+                backup, options.target, paths, rules, absence, known=known, strict=strict
+            )
+        finally:
+            absence.close()
         for text in failed:
             copied.complain(text)
         code = worst((code, EntriesFailed.exit_code)) if failed else code

@@ -18,7 +18,9 @@ from pcircle.fmirror.earlier.named import named
 from pcircle.fmirror.options import MirrorOptions, made_of
 from pcircle.fmirror.plan import MirrorPlan
 from pcircle.fmirror.refusals import (
+    Side,
     has_entries,
+    held,
     make_backup,
     refuse_apart,
     refuse_inside,
@@ -71,6 +73,8 @@ class MirrorProgram(CopyProgram):
         self.typed = typed
         self.applied: Planned | None = None  # a plan that is carried out
         self.console: MirrorConsole | None = None  # on rank 0, as what follows
+        self.sides = Side(b""), Side(b"")
+        self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
         self.known: state.State | None = None
         self.changes: changes.Changes | None = None  # if the file system has told them
@@ -102,7 +106,16 @@ class MirrorProgram(CopyProgram):
                 above = os.path.dirname(snapshot.directory.rstrip(b"/")) or b"."
                 refuse_inside(above, source, said=snapshot.directory)
             snapshots.begin(snapshot, make=makes)
-        return super().prepare(nodes)
+        with held(options.sources[0]) as one, held(options.target) as other:
+            self.sides = one, other
+            return super().prepare(nodes)
+
+    def _roots(self, failed: Sequence[Any], here: bytes) -> tuple[Root, ...]:
+        """See `CopyProgram`. What is walked are the very directories that are checked."""
+        source, target = self.sides
+        known = {"source_known": source.known, "target_known": target.known}
+        roots = super()._roots(failed, here)
+        return tuple(msgspec.structs.replace(root, **known) for root in roots)
 
     def listing(self, roots: tuple[Root, ...]) -> Lists | None:
         """See `CopyProgram`: what has changed, if the file system is to tell and can."""
@@ -131,7 +144,9 @@ class MirrorProgram(CopyProgram):
         null, option = options.null, "--changed-from"
         self.is_named = True
         records = read_paths(name, null=null, whole=True, note=note, option=option)
-        return sort([(0, named(records, (source, target), self._finder(), self._gone.add))])
+        identities = [side.known for side in self.sides]
+        found = named(records, (source, target), self._finder(), self._gone.add, identities)
+        return sort([(0, found)])
 
     def _examine(self, roots: tuple[Root, ...]) -> None:
         """Which trees these are, and what is remembered of them. UsageError if they can't be."""
@@ -152,9 +167,9 @@ class MirrorProgram(CopyProgram):
                 refuse_apart(f"--{name}-dest", other, os.stat(other).st_dev, target)
         if options.reflink_dest:
             refuse_without_clones(target, self.complain)
-        self.identity = state.identity_of(source)
+        self.identity = state.identity_of(self.sides[0].path)
         self.known = state.read(state.place_of(options.kept_at, options.state_dir))
-        now = changes.source_of(source)
+        now = changes.source_of(self.sides[0].path)
         self.snapshot = proof.snapshot_of(now)
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
@@ -298,7 +313,8 @@ class MirrorProgram(CopyProgram):
     def _refuse_source(self, source: bytes) -> None:
         """UsageError if the source is not what it was, or has nothing: it may not be mounted."""
         options = self._mirror
-        if not options.allow_empty and not has_entries(source) and has_entries(options.kept_at):
+        is_empty = not has_entries(self.sides[0].path)
+        if is_empty and not options.allow_empty and has_entries(options.kept_at):
             raise UsageError(
                 f"'{show(source)}' is empty and '{show(options.kept_at)}' is not: nothing is "
                 "removed; if this is meant, add --allow-empty"
@@ -317,7 +333,7 @@ class MirrorProgram(CopyProgram):
                 f"'{show(source)}' is another directory or file system than at the last complete "
                 "run: nothing is removed; if this is meant, add --allow-foreign"
             )
-        missing = known.mounts - state.mounts_of(source)
+        missing = known.mounts - state.mounts_of(self.sides[0].path)
         if missing:
             inner = show(os.path.join(source, decode(min(missing))))
             raise UsageError(
@@ -328,7 +344,7 @@ class MirrorProgram(CopyProgram):
     def observer(self, plan: bytes) -> Observer[Any]:
         decided = msgspec.msgpack.decode(plan, type=MirrorPlan)
         console = require_type(MirrorConsole, super().observer(plan))
-        self.console = console
+        self.console, self.decision = console, decided
         snapshot = self._mirror.snapshot
         console.place = None if snapshot is None else show(snapshot.path)
         console.rules = kept_rules(decided)

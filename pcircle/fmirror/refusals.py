@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from pcircle.errors import UsageError
 from pcircle.fs.data import Mover
@@ -12,7 +13,41 @@ from pcircle.fs.directories import at_and_above
 from pcircle.mounts import place_of
 from pcircle.trusted import directory, make_directory
 from pcircle.ui.names import show
-from pcircle.walk.globs import Chooser, Rule
+from pcircle.walk.globs import Rule, leave_out
+
+
+class Side(NamedTuple):
+    """A directory that is open: a path that leads to just that, and its device and inode.
+
+    They are the path that was given, and None, if it cannot be opened.
+    """
+
+    path: bytes
+    known: tuple[int, int] | None = None
+
+
+@contextmanager
+def held(path: bytes) -> Iterator[Side]:
+    """Hold a directory open, so that all that is checked of it concerns what will be walked."""
+    try:
+        fd = _opened(path)
+    except OSError:
+        yield Side(path)
+        return
+    try:
+        status, at = os.fstat(fd), b"/proc/self/fd/%d" % fd
+        yield Side(at if os.path.lexists(at) else path, (status.st_dev, status.st_ino))
+    finally:
+        os.close(fd)
+
+
+def _opened(path: bytes) -> int:
+    """Open a directory, for its path alone if it must not be read. OSError."""
+    flags = os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDONLY | flags)  # which mounts it, if that is to be done
+    except PermissionError:
+        return os.open(path, os.O_PATH | flags)
 
 
 def refuse_inside(path: bytes, *others: bytes, said: bytes | None = None) -> None:
@@ -52,24 +87,12 @@ def refuse_removed(
         place, top = os.path.join(place, name), os.path.join(top, b"")
         if its_system != system or not place.startswith(top):
             continue
-        if not _is_left_out(place.removeprefix(top), rules):
+        if not leave_out(rules, place.removeprefix(top), directory=False):
             shown = show(os.fsencode(path))
             raise UsageError(
                 f"{option}: '{shown}' lies in '{show(target)}', and --delete would remove it; "
                 "write it elsewhere, or add --protect"
             )
-
-
-def _is_left_out(path: bytes, rules: Sequence[Rule]) -> bool:
-    """Return whether rules leave out a file, or a directory that it lies in."""
-    if not rules:
-        return False
-    chooser, parts = Chooser(rules), path.split(b"/")
-    for count in range(1, len(parts) + 1):
-        asked = parts[count - 1] if chooser.by_name else b"/".join(parts[:count])
-        if not chooser.chooses(asked, directory=count < len(parts)):
-            return True
-    return False
 
 
 def refuse_other(other: bytes, source: bytes, target: bytes) -> None:

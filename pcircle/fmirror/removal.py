@@ -16,20 +16,23 @@ from typing import IO, Any
 import msgspec
 
 from pcircle.errors import StoppedEarly
+from pcircle.fmirror.plan import MirrorPlan
+from pcircle.fmirror.work.absence import Absence, Present, Source, source_of
 from pcircle.fmirror.work.alike import Paths
 from pcircle.fmirror.work.backup import Backup, going
 from pcircle.fmirror.work.surplus import DELETING, Surplus, deletion_line
-from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.directories import Lease, join_path, open_below
 from pcircle.fs.lists import Lists, record_of, sort
 from pcircle.fs.scan import Block
 from pcircle.fs.sorting import pieces
-from pcircle.fs.trouble import tried
+from pcircle.fs.trouble import tried, trying
 from pcircle.guards import require, require_type
 from pcircle.removing.plan import Counters, RemovalPlan
 from pcircle.removing.remover import Remover, RemoveTask
+from pcircle.runtime import Context
 from pcircle.tool.actions import Actions, Lines
 from pcircle.tool.changing import ChangeConsole, ChangeProgram, MaxDelete
-from pcircle.tool.planned import Planned
+from pcircle.tool.planned import Planned, parted
 from pcircle.tool.trees import resolve
 from pcircle.trusted import directory, writing
 from pcircle.ui.errorlog import LogFile
@@ -37,8 +40,9 @@ from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.walk.choosing import choosing
 from pcircle.walk.globs import Rule
-from pcircle.walk.opened import Open
+from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root
+from pcircle.walk.visitor import Names, Where
 
 
 class Found:
@@ -87,9 +91,24 @@ class Deletions(Actions):
 
 
 class DeletionPlan(RemovalPlan, frozen=True, kw_only=True):
-    """Files that would be `renamed` by now are not there any more, see `Paths`."""
+    """Files that would be `renamed` by now are not there any more, see `Paths`.
+
+    Nothing goes that the `source` has, if there is one.
+    """
 
     renamed: memoryview = memoryview(b"")
+    source: Source | None = None
+
+
+class DeletionCounters(Counters):
+    """Entries that the source has `returned` to its directories, or moves in them: these stay."""
+
+    returned: int
+    moving: int
+
+
+class _Returned:
+    """In place of what is known of a directory that stays, since the source has it again."""
 
 
 class Deleter(Remover):
@@ -97,7 +116,68 @@ class Deleter(Remover):
 
     def __init__(self, task: RemoveTask, counters: Counters | None = None) -> None:
         super().__init__(task, counters)
-        self._renamed = Paths(require_type(DeletionPlan, task.plan).renamed)
+        plan = require_type(DeletionPlan, task.plan)
+        self._renamed = Paths(plan.renamed)
+        self._absence: Absence | None = None
+        if plan.source is not None:
+            self._absence = Absence(plan.source, task.identify)
+
+    def enter(self, opened: Open[int], source: Lease, holder: Open[int] | None) -> Lease | None:
+        """See `Visitor`. A directory that the source has again is not entered."""
+        above, _, name = opened.path.rpartition(b"/")
+        lease = super().enter(opened, source, holder)
+        if self._absence is not None and name and self._goes(opened):
+            with trying("look up in the source"):
+                found = self._absence.has(above, [name], directories=True)
+            if found.names:
+                self._count_kept(found)
+                opened.entered, opened.own = False, _Returned()
+        return lease
+
+    def end(self, context: Context[Any], opens: Sequence[Open[int]]) -> None:
+        """See `Visitor`."""
+        super().end(context, opens)
+        if self._absence is not None:
+            self._absence.close()
+
+    def leave(self, opened: Open[int], context: Context[Any]) -> int:
+        """See `Visitor`."""
+        return 1 if isinstance(opened.own, _Returned) else super().leave(opened, context)
+
+    def names(
+        self, where: Where, names: Names, fds: tuple[int, int], context: Gathering[int]
+    ) -> None:
+        """See `Visitor`. What the source has by now stays."""
+        if self._absence is not None:
+            self._leave_returned(self._absence, where, names, context)
+        super().names(where, names, fds, context)
+
+    def _leave_returned(
+        self, absence: Absence, where: Where, names: Names, context: Context[Any]
+    ) -> None:
+        bare = {name: parted(name)[0] for name in names.all()}
+        gone: set[bytes] = set()
+        try:
+            found = absence.has(where.path, list(bare.values()), directories=False)
+            self._count_kept(found)
+            gone.update(found.names)
+        except OSError as error:
+            for name in bare.values():
+                path = join_path(where.path, name)
+                self.fail(where.root, path, "look up in the source", error, context)
+            gone.update(bare.values())
+        if gone:
+            self._stays = 1
+            self.counters.weight += where.weight * len(gone)
+            self.counters.sized += len(gone)
+            for some in (names.files, names.links, names.specials):
+                some[:] = [name for name in some if bare[name] not in gone]
+
+    def _count_kept(self, found: Present) -> None:
+        counters, count = self.counters, len(found.names)
+        counters.kept += count
+        counters.moving += count * found.moving
+        counters.returned += count * (not found.moving)
 
     def meant(self, opened: Open[int], blocks: Iterable[Block], source: Lease) -> Iterable[Block]:
         """See `Visitor`."""
@@ -114,6 +194,7 @@ class Task(RemoveTask):
     tool = "fmirror"
     visitor_type = Deleter
     plan: DeletionPlan
+    counters_type = DeletionCounters
     actions_type = Deletions
 
 
@@ -141,6 +222,16 @@ class Console(ChangeConsole):
     def plan(self, line: bytes) -> None:
         """See `Console`: the last line is not that of this job."""
 
+    def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
+        """See `TreeConsole`."""
+        yield from super().remarks(total, code)
+        for count, why in (
+            (total.returned, "A has them again"),
+            (total.moving, "their directory in A does not stay as it is"),
+        ):
+            if count:
+                yield f"{plural(count, 'entry', 'entries')} of B not removed: {why}"
+
     def summary(self, total: Counters) -> str:
         """See `TreeConsole`."""
         verb = self._program.verb
@@ -164,7 +255,9 @@ class Removal(ChangeProgram):
     """For the runtime. `found` is what is to go, `entries` how many the source has.
 
     With `keeps` it only counts and tells: all of it is moved to the backup then. What `rules` leave
-    out stays, and so do the directories that lead to it. With `plan` what would go is added to that
+    out stays, and so do the directories that lead to it. Nothing goes that the source of a mirror
+    has, which its `decision` and the directories of both `sides` tell, as they were when it began.
+    With `plan` what would go is added to that
     file, and `applied` gives what a plan has of what was found: nothing else goes then. `renamed`
     is as of `DeletionPlan`.
     """
@@ -185,6 +278,8 @@ class Removal(ChangeProgram):
         renamed: bytes = b"",
         plan: str | None = None,
         applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
+        decision: MirrorPlan | None = None,
+        known: tuple[int, int] | None = None,
     ) -> None:
         self.verb = "would be removed" if dry else "moved to the backup" if keeps else "removed"
         more = {"verbose": max(typed.verbose, typed.itemize), "dry_run": dry or keeps}
@@ -201,8 +296,10 @@ class Removal(ChangeProgram):
             listed=True,
             keep_times=True,
             renamed=renamed,
+            source=None if decision is None else source_of(decision),
         )
         self.found = found
+        self._known = known
         self.entries_planned = 0
         self._plan, self._applied = plan, applied
         self._max_delete = _of_target(self._max_delete, entries)
@@ -220,7 +317,8 @@ class Removal(ChangeProgram):
         found = require(self.found)
         if not found.count:
             return ()
-        roots = resolve(self.paths)
+        (root,) = resolve(self.paths)
+        roots = (msgspec.structs.replace(root, known=self._known),)
         if self._applied is not None:
             self.applied = self._applied(found.paths(), found.replaced)._replace(roots=roots)
         return roots
@@ -311,23 +409,44 @@ def _of_target(most: MaxDelete | None, entries: int) -> MaxDelete | None:
 
 
 def moved(
-    place: bytes, target: bytes, paths: Iterator[bytes], rules: Sequence[Rule], *, strict: bool
+    place: bytes,
+    target: bytes,
+    paths: Iterator[bytes],
+    rules: Sequence[Rule],
+    absence: Absence,
+    *,
+    known: tuple[int, int] | None,
+    strict: bool,
 ) -> list[str]:
     """Move what is surplus to the backup, each path as a whole; what failed.
 
-    What `rules` leave out stays. `strict`: the target is reached along no link.
+    What `rules` leave out stays, and so does what the source has again. The target must be the
+    directory that is `known`; `strict`: it is reached along no link.
     """
     backup, failed = Backup(place), []
     choose = choosing(rules) if rules else None
     top = directory(target, linkless=strict)
     try:
+        status = os.fstat(top)
+        if known is not None and known != (status.st_dev, status.st_ino):
+            return [f"cannot back up from '{show(target)}': it was replaced by another directory"]
         for path in paths:
             try:
                 for each in [path] if choose is None else going(path, top, choose):
-                    backup.move(each, top)
+                    if _is_absent(each, top, absence):
+                        backup.move(each, top)
             except OSError as error:
                 failed.append(f"cannot {tried(error, 'back up')} '{os.fsdecode(path)}': {error}")
     finally:
         os.close(top)
         backup.close()
     return failed
+
+
+def _is_absent(path: bytes, top_fd: int, absence: Absence) -> bool:
+    """Return whether the source lacks what the target has under a path. OSError."""
+    fd = open_below(top_fd, os.path.dirname(path))
+    try:
+        return absence.lacks(path, fd)
+    finally:
+        os.close(fd)

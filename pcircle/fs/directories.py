@@ -28,6 +28,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from lru import LRU
@@ -53,11 +54,13 @@ _AS_GIVEN = -1  # in place of a root, for directories by the path that the user 
 class Base(NamedTuple):
     """A root: a name in a directory that is opened as the user gave it.
 
-    An empty `name` means that the root is the directory itself.
+    An empty `name` means that the root is the directory itself. With `known`, device and inode, it
+    must be that very directory: what was checked before is known of no other one.
     """
 
     holder: bytes
     name: bytes
+    known: tuple[int, int] | None = None
 
 
 class _Open:
@@ -297,8 +300,15 @@ class Directories:
         kept_locked = bool(base.name)
         holder = self._open.get(key) or self._opened(key, base.holder, None, locked=kept_locked)
         if path == HOLDER or not base.name:
-            return holder
-        return self._opened((root, path), base.name, holder.fd)
+            return holder if path == HOLDER else self._expected(holder, base)
+        return self._expected(self._opened((root, path), base.name, holder.fd), base)
+
+    def _expected(self, opened: _Open, base: Base) -> _Open:
+        """Return a root's directory. Changed if it is not the one that is known."""
+        device, inode = opened.identity
+        if base.known is not None and (device or base.known[0], inode) != base.known:
+            raise Changed("the directory was replaced by another one")
+        return opened
 
     def _opened(
         self, key: tuple[int, bytes], name: bytes, dir_fd: int | None, *, locked: bool = False
@@ -425,14 +435,23 @@ def affordable_at_once() -> int:
     return max(1, min(_MAX_AT_ONCE, affordable() // _OF_AT_ONCE))
 
 
-def bases(roots: Iterable[tuple[bytes, bytes]], directory: bytes) -> list[Base]:
+def bases(
+    roots: Iterable[tuple[bytes, bytes]],
+    directory: bytes,
+    known: Iterable[tuple[int, int] | None] = (),
+) -> list[Base]:
     """Roots, holder and name, as they were typed when `directory` was the working directory.
+
+    `known` are as of `Base`, as far as they go.
 
     Paths stay as they are where that means the same: a directory may be in reach from inside
     only. Not normalised: `a/../b` is something else if `a` is a link.
     """
     begin = b"" if working_directory() == directory else directory
-    return [Base(os.path.join(begin, holder), name) for holder, name in roots]
+    return [
+        Base(os.path.join(begin, holder), name, identity)
+        for (holder, name), identity in zip(roots, chain(known, repeat(None)), strict=False)
+    ]
 
 
 def working_directory() -> bytes:

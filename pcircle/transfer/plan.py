@@ -24,7 +24,8 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     Both sides are a directory, opened as the user named it, and a name in it;
     an empty target name means that the directory itself is the copy. `shown`
     are the two paths as the user will recognise them, `file_system` numbers
-    the source's.
+    the source's. A side that is `known`, by device and inode, must be that directory when it is
+    opened.
     """
 
     source_holder: bytes
@@ -35,6 +36,8 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     source_shown: bytes
     target_shown: bytes
     file_system: int = 0
+    source_known: tuple[int, int] | None = None
+    target_known: tuple[int, int] | None = None
 
 
 class Plan(Settings, frozen=True, kw_only=True):
@@ -106,8 +109,10 @@ def open_sides(
 
     `is_first` as of `capacity_of`.
     """
-    sources = bases([(r.source_holder, r.source_name) for r in plan.roots], plan.directory)
-    targets = bases([(r.target_holder, r.target_name) for r in plan.roots], plan.directory)
+    roots, here = plan.roots, plan.directory
+    known = [root.source_known for root in roots], [root.target_known for root in roots]
+    sources = bases([(r.source_holder, r.source_name) for r in roots], here, known[0])
+    targets = bases([(r.target_holder, r.target_name) for r in roots], here, known[1])
     each = capacity_of(is_first=is_first)
     return (
         Directories(sources, each, plan.identify, follow=plan.follow, linkless=plan.strict),

@@ -85,6 +85,16 @@ def read_rules(text: bytes, *, include: bool, null: bool = False) -> Iterator[Ru
                 raise ValueError(f"line {number}: {error}") from None
 
 
+def leave_out(rules: Sequence[Rule], path: bytes, *, directory: bool) -> bool:
+    """Return whether rules leave out the entry of a path, or a directory that it lies in."""
+    chooser, parts = Chooser(rules), path.split(b"/")
+    for count in range(1, len(parts) + 1):
+        asked = parts[count - 1] if chooser.by_name else b"/".join(parts[:count])
+        if not chooser.chooses(asked, directory=directory or count < len(parts)):
+            return True
+    return False
+
+
 class Chooser:
     """Which paths below a root some rules choose."""
 

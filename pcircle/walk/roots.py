@@ -17,7 +17,8 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     """A PATH. An empty `name` means a directory, which `holder` is; `shown` is what was typed.
 
     A directory that is only reached through what it lies in, since it is to be removed from there,
-    is `within` in `holder`. One that is `strict` is reached along no link.
+    is `within` in `holder`. One that is `strict` is reached along no link. One that is `known`, by
+    device and inode, must be that directory when it is opened.
     """
 
     holder: bytes
@@ -25,6 +26,7 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
     shown: bytes
     within: bytes = b""
     strict: bool = False
+    known: tuple[int, int] | None = None
 
 
 def root_of(path: bytes) -> tuple[Root, os.stat_result]:
@@ -54,7 +56,8 @@ def open_roots(
 
     `below`, `unlock`, `written` and `follow` are as of `Directories`.
     """
-    typed = bases([(root.holder, root.name or root.within) for root in roots], directory)
+    known = [root.known for root in roots]
+    typed = bases([(root.holder, root.name or root.within) for root in roots], directory, known)
     capacity = capacity_of(is_first=is_first)
     more: dict[str, Any] = {"below": below, "unlock": unlock, "written": written}
     more["linkless"] = any(root.strict for root in roots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from pcircle.encoding import text_of
@@ -20,13 +20,15 @@ def named(
     sides: tuple[bytes, bytes],
     finder: Finder | None,
     gone: Callable[[Surplus], None],
+    known: Sequence[tuple[int, int] | None] = (),
 ) -> Iterator[bytes]:
     """The records of a list of what the source has by the names of one; `gone` is told the rest.
 
+    The `sides` are `known` as of `Base`.
     The directory that a name is in is among them, since its times have changed as well. Without a
     `finder` nothing is to go. StoppedEarly without space for what is.
     """
-    base = bases([(side, b"") for side in sides], working_directory())
+    base = bases([(side, b"") for side in sides], working_directory(), known)
     directories = Directories(base, capacity_of(is_first=True))
     missing = Sorter()
     try:

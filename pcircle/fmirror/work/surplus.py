@@ -23,6 +23,7 @@ from pcircle.checkpoint.resumed import without_checkpoint
 from pcircle.copying.collisions import has_two_names, key_of
 from pcircle.encoding import text_of, to_scan
 from pcircle.fmirror.plan import Deleting, MirrorPlan
+from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block, Steadiness, all_names, blocks, encoded, listed_first, rewound
 from pcircle.fs.trouble import trying
@@ -258,6 +259,7 @@ class Disposal:
         self._remover = TreeRemover(self, choosing(rules) if rules else None)
         self._whole = TreeRemover(self)
         self._context: Context[Any] | None = None
+        self._absence = Absence(source_of(plan), plan.identify)
         self._root = 0
         self._renamed = b"", b""  # what a directory is called that was replaced, and was called
 
@@ -266,11 +268,23 @@ class Disposal:
         self._context = context
 
     def remove(self, root: int, paths: Iterable[bytes], directory_fd: int) -> None:
-        """Remove some surplus of an open directory."""
+        """Remove some surplus of an open directory, but for what the source has by now."""
         self._root, self._renamed = root, (b"", b"")
         for path in paths:
+            try:
+                if not self._absence.lacks(path, directory_fd):
+                    continue
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.failed(path, "look up in the source", error)
+                continue
             self._counters.surplus += 1
             self._remover.remove(path, directory_fd)
+
+    def close(self) -> None:
+        """Let the source go."""
+        self._absence.close()
 
     def remove_replaced(self, root: int, path: bytes, was: bytes, directory_fd: int) -> None:
         """Remove a directory that something else has replaced, with all that is in it."""

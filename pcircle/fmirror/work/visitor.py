@@ -98,6 +98,7 @@ class MirrorVisitor(CopyVisitor):
         self._tell_surplus(context)
         if self._disposal is not None:
             self._disposal.tell()
+            self._disposal.close()
         if self._judge is not None:
             self._judge.tell(context)
         if self._beside is not None:
