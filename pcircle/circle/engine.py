@@ -283,7 +283,7 @@ class Engine(Generic[I, R]):
             self._out.append(do.Notify(source, message.values))
             self._send(source, Heard())  # after it: orders are carried out in turn
         elif isinstance(message, Heard):
-            self.telling.answered()
+            self.telling.answered(refused=message.refused)
         elif isinstance(message, Token):
             self._send_all(self.detector.handle(source, message))
         else:

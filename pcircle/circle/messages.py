@@ -188,7 +188,9 @@ class Notice(msgspec.Struct, Generic[N], frozen=True, tag="m", array_like=True):
 
 
 class Heard(msgspec.Struct, frozen=True, tag="h", array_like=True):
-    """Rank 0 has dealt with a `Notice` of this rank."""
+    """Rank 0 has dealt with a `Notice` of this rank, or `refused` to record it."""
+
+    refused: bool = False
 
 
 class Token(msgspec.Struct, frozen=True, tag="t", array_like=True):

@@ -12,6 +12,10 @@ more than rank 0 can take in waits for it (the runtime stops the worker that
 does, see `pcircle.runtime.line`). The first notice after a silence leaves at
 once; others wait until they fill a pack, or for `age_s` since the last one left.
 
+A thread may also wait until rank 0 has *recorded* what it told, as a change must not be made before
+it can be undone: what was told then leaves at once, and rank 0 brings all packs that have come to
+disk together before it answers them. If it can't, it refuses them, and all that come later.
+
 The alternatives cost more. Leaving out the answers needs a bound on memory at
 rank 0 that MPI doesn't have. Spilling what waits to a file of each rank lets
 nobody wait, but then an end that comes early finds most failures unsaid.
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 TOGETHER_BYTES = 16 << 20  # on their way to rank 0, of all ranks
@@ -50,6 +54,8 @@ class Outbox:
         self._open = False
         self._waiters = 0
         self._had_waiters = False
+        self._recorded = 0  # values, ever
+        self._wanted = 0  # by those who wait for them to be recorded
         self.size_bytes = 0
         self.added = 0  # values, ever
 
@@ -94,8 +100,32 @@ class Outbox:
             had, self._had_waiters = self._had_waiters, self._waiters > 0
             return had
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a thread waits until what it told is recorded."""
+        return self._wanted > self._recorded
+
+    def await_record(self, wake: Callable[[], None]) -> bool:
+        """Wait until all that was added is recorded; False if it never will be.
+
+        `wake` makes the owner look at what should leave now.
+        """
+        with self._changed:
+            number = self._wanted = self.added
+            while self._recorded < number and not self._open:
+                wake()
+                self._changed.wait()
+            return self._recorded >= number
+
+    def recorded(self, number: int) -> None:
+        """Rank 0 has recorded so many values."""
+        with self._changed:
+            if number > self._recorded:
+                self._recorded = number
+                self._changed.notify_all()
+
     def let_go(self) -> None:
-        """Nobody is to wait for room from now on."""
+        """No thread is to wait from now on."""
         with self._changed:
             self._open = True
             self._changed.notify_all()
@@ -112,6 +142,7 @@ class Flow:
         self._answered = True
         self._sent = 0  # values, ever
         self.heard = 0  # of these by rank 0
+        self.is_refused = False  # rank 0 could not record some
         self._due_s = 0.0  # of a pack that is not full
 
     @property
@@ -123,7 +154,8 @@ class Flow:
         """What should leave now; with `hurry` nothing waits for more."""
         outbox = self._outbox
         while self._answered and outbox:
-            if outbox.size_bytes < self._pack_bytes and now_s < self._due_s and not hurry:
+            waits = now_s < self._due_s and not (hurry or outbox.is_urgent)
+            if outbox.size_bytes < self._pack_bytes and waits:
                 return
             self._answered = self._is_root
             self._due_s = now_s + self._age_s
@@ -133,11 +165,14 @@ class Flow:
             if self._is_root:
                 self.heard = self._sent
 
-    def answered(self) -> None:
-        """Rank 0 has dealt with the pack."""
+    def answered(self, *, refused: bool = False) -> None:
+        """Rank 0 has dealt with the pack, or `refused` it."""
         self._answered = True
+        self.is_refused = self.is_refused or refused
         self.heard = self._sent
 
     def wakeup_s(self) -> float | None:
         """When `packs` should be asked again although nothing happened."""
-        return self._due_s if self._answered and self._outbox else None
+        if not (self._answered and self._outbox):
+            return None
+        return 0.0 if self._outbox.is_urgent else self._due_s

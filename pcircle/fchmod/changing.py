@@ -13,6 +13,7 @@ from pcircle.fchmod.entries.calls import Target, by_name, held
 from pcircle.fchmod.entries.state import State, apply, mark_of, read_mark, state_of
 from pcircle.fchmod.entries.wishing import Wisher
 from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
+from pcircle.fchmod.records import Records
 from pcircle.fs.directories import join_path as joined
 from pcircle.fs.trouble import Changed
 from pcircle.tool.planned import entry, parted
@@ -33,30 +34,38 @@ class Changing(EntryVisitor):
         plan: ModePlan = task.plan
         self._plan = plan
         self._acts = task.acts
-        self._wisher = Wisher(plan.wish, telling.user, telling.group, force=plan.force)
+        self._wisher = wisher_of(plan)
         self._chmod = by_name()
         self._owns = plan.wish.owns or plan.applies
         modes = (plan.wish.directory_mode, plan.wish.other_mode) != (None, None)
         self._forces_owner, self._forces_mode = plan.force and plan.wish.owns, plan.force and modes
         self._denied: dict[int, int] = {}
         self._is_stopping = task.never
+        self._records = Records() if plan.undo else None
 
     def begin(self, item: Any, context: Any) -> None:
         """See `Visitor`."""
-        self._is_stopping = context.is_stopping
+        self._work_in(context)
 
     def resume(self, base: Open[int], context: Any) -> None:
         """See `Visitor`."""
+        self._work_in(context)
+
+    def _work_in(self, context: Any) -> None:
         self._is_stopping = context.is_stopping
+        if self._records is not None:
+            self._records.context = context
 
     def _begin(self, root: int, path: bytes, status: os.stat_result, old: State) -> None:
+        if not self._plan.dry:
+            self.task.due(1, self._is_stopping)
+            if self._records is not None:
+                self._records.demand(self._record_of(root, path, status, old))
         self.counters.changed += 1
-        if self._plan.dry:
-            return
-        self.task.due(1, self._is_stopping)
-        if self._plan.undo and self._acts is not None:
-            path = b"" if self._plan.roots[root].name else path
-            self._acts.planned(entry(root, path, mark_of(status, old)))
+
+    def _record_of(self, root: int, path: bytes, status: os.stat_result, old: State) -> bytes:
+        path = b"" if self._plan.roots[root].name else path
+        return entry(root, path, mark_of(status, old))
 
     def _bring(
         self,
@@ -200,6 +209,11 @@ class Changing(EntryVisitor):
             ids.unmapped.clear()
         if told:
             context.note(told)
+
+
+def wisher_of(plan: ModePlan) -> Wisher:
+    """Return what finds the states that a plan wants."""
+    return Wisher(plan.wish, telling.user, telling.group, force=plan.force)
 
 
 def restored(mark: bytes, status: os.stat_result, old: State) -> State:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pcircle.errors import UsageError
+from pcircle.errors import EntriesFailed, UsageError, worst
 from pcircle.fchmod import telling
 from pcircle.fchmod.asking import asked_of
+from pcircle.fchmod.entries.state import check_mark
 from pcircle.fchmod.operands import root_of
 from pcircle.fchmod.plan import Counters, Denied, ModePlan, Unmapped
 from pcircle.fchmod.task import ModeTask
@@ -19,9 +20,9 @@ from pcircle.runtime import Outcome
 from pcircle.tool.actions import Wanted
 from pcircle.tool.changing import ChangeConsole, ChangeProgram
 from pcircle.tool.failures import Failure
-from pcircle.tool.planned import Planned, head, read_plan, tail
+from pcircle.tool.planned import Planned, head, read_plan
 from pcircle.tool.trees import resolve
-from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.errorlog import LogFile
 from pcircle.ui.names import show
 from pcircle.ui.report import plural
 from pcircle.walk.roots import Root
@@ -78,8 +79,14 @@ class Console(ChangeConsole):
     def end(self, outcome: Outcome[dict[int, int]]) -> tuple[int, list[str]]:
         """See `Console`. What was changed can be undone, however the job has ended."""
         if self._program.typed.undo is not None and outcome.code:
-            self.plan(tail(self.planned, self.planned))
-        return super().end(outcome)
+            outcome = self.with_plan_ended(outcome, self.planned)
+        code, reasons = super().end(outcome)
+        applied = self._program.applied
+        if applied is not None and applied.cut:
+            code = worst((code, EntriesFailed.exit_code))
+            shown = show(os.fsencode(self._program.typed.apply))
+            reasons.append(f"'{shown}' is not complete: only what it lists was restored")
+        return code, reasons
 
 
 def _listed(counts: Counter[int], name_of: Any) -> str:
@@ -109,7 +116,7 @@ class ModeProgram(ChangeProgram):
 
     def read_plan(self) -> Planned:
         """See `ChangeProgram`. All three tools undo what one of them did."""
-        self.applied = read_plan(self.typed.apply, "fchmod", is_whole=False)
+        self.applied = read_plan(self.typed.apply, "fchmod", check_mark, may_be_cut=True)
         return self.applied
 
     def roots(self) -> tuple[Root, ...]:
@@ -151,7 +158,9 @@ class ModeProgram(ChangeProgram):
         """See `TreeProgram`."""
         super().begin(roots)
         if self.typed.undo is not None:
-            self.planned = LogFile(open_log(self.typed.undo, "--undo"))
+            from pcircle.tool.plan_file import PlanFile  # few runs have one
+
+            self.planned = PlanFile(self.typed.undo, "--undo", "undo file")
             self.planned.append(head("fchmod", roots, self.directory()))
 
 

@@ -14,12 +14,12 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pcircle.encoding import text_of
-from pcircle.fchmod.changing import Changing, restored
+from pcircle.fchmod.changing import Changing, restored, wisher_of
 from pcircle.fchmod.entries.calls import (
     Target,
     access_of,
@@ -30,6 +30,7 @@ from pcircle.fchmod.entries.calls import (
 )
 from pcircle.fchmod.entries.quick import CAPACITY, Quick
 from pcircle.fchmod.entries.state import State, state_of
+from pcircle.fchmod.entries.wishing import Wisher
 from pcircle.fchmod.plan import Counters
 from pcircle.fs.directories import HOLDER, Lease
 from pcircle.fs.directories import join_path as joined
@@ -99,6 +100,8 @@ class Changer(Changing):
         # In their directories nobody else exchanges names; where all get one mode, anybody may.
         self._trusted = 0, os.geteuid()
         self._is_one = self._wisher.is_one and not self._depends
+        # Counts no ids: what is recorded is looked at once more when it is changed.
+        self._foreseer = wisher_of(plan) if plan.undo else None
         self._entering: Open[int] | None = None
         self._unlocked: tuple[tuple[int, int], _Due] | None = None
         wish = plan.wish
@@ -113,7 +116,7 @@ class Changer(Changing):
         )
         self._fast = self._quick.is_able and not others and plan.operations_per_s is None
         self.does_bare = self._fast and plan.recursive and not plan.listed
-        self._some = _FEW
+        self._some = _FEW if self._records is None else CAPACITY
         self._pseudo = PseudoDirectories()
         task.unlock = self.unlock
 
@@ -411,7 +414,9 @@ class Changer(Changing):
                 rest = Names([], [], every[at:])
                 context.spawn(list(batches(where, rest, -(-len(rest) // _PARTS) or 1)))
                 return
-            if now_s - last_s > _QUICK_S:
+            if self._records is not None:
+                pass  # to wait for records costs the more, the fewer names have them together
+            elif now_s - last_s > _QUICK_S:
                 self._some = max(_FEW, self._some // 2)
             elif len(some) == self._some:
                 self._some = min(2 * self._some, CAPACITY)
@@ -479,6 +484,8 @@ class Changer(Changing):
 
     def _each(self, where: Where, names: Sequence[bytes], fd: int, context: Gathering[int]) -> None:
         careful = self._depends or self._may_exchange(where, fd)
+        if self._records is not None:
+            self._records.add(self._foreseen(where, names, fd, careful=careful))
         elsewhere: dict[int, list[bytes]] = {}
         for name in names:
             bare, mark = parted(name) if self._plan.applies else (name, b"")
@@ -517,6 +524,32 @@ class Changer(Changing):
             context.wait(slot)
             batch = Batch(where.root, where.path, packed, b"", weight, place, b"", slot)
             context.post(home, [batch])
+
+    def _foreseen(
+        self, where: Where, names: Sequence[bytes], fd: int, *, careful: bool
+    ) -> Iterator[bytes]:
+        """The records of names that will be changed; what fails is met again at the change."""
+        for name in names:
+            with suppress(OSError):
+                bare, mark = parted(name) if self._plan.applies else (name, b"")
+                status = os.stat(bare, dir_fd=fd, follow_symlinks=self._plan.follow)
+                if careful:
+                    with held(bare, fd, follow=self._plan.follow) as (target, status):
+                        lists = self._lists or self._plan.applies
+                        old = state_of(status, target if lists else None)
+                else:
+                    old = state_of(status)
+                new = self._wanted(where, mark, status, old, self._foreseer)
+                if new is None or (new == old and not self._plan.force):
+                    continue
+                if status.st_nlink == 1 or self._is_first(status):  # asked last: what it was then
+                    yield self._record_of(where.root, joined(where.path, bare), status, old)
+
+    def _is_first(self, status: os.stat_result) -> bool:
+        """Whether a file of several names would be changed here, and was not yet."""
+        key = self.task.key_of(status)
+        is_here = home_of(key, self._plan.ranks) == self.task.rank
+        return is_here and not self.task.firsts.is_known(key)
 
     def _refuse_devices(self, name: bytes, fd: int, status: os.stat_result) -> None:
         """Untrusted if a link leads to a device, or to what the kernel shows as a file."""
@@ -568,12 +601,18 @@ class Changer(Changing):
             self._told(where.root, path, status, old, new or old, context)
 
     def _wanted(
-        self, where: Where, mark: bytes, status: os.stat_result, old: State
+        self,
+        where: Where,
+        mark: bytes,
+        status: os.stat_result,
+        old: State,
+        wisher: Wisher | None = None,
     ) -> State | None:
+        wisher = wisher or self._wisher
         if self._plan.applies:
             return restored(mark or self._plan.marks[where.root], status, old)
-        if not self._wisher.is_meant(status.st_uid, status.st_gid):
+        if not wisher.is_meant(status.st_uid, status.st_gid):
             return None
         if stat.S_ISLNK(status.st_mode) and not self._owns:
             return None  # a link has no mode, and what it leads to is not meant
-        return self._wisher.of(stat.S_IFMT(status.st_mode), old)
+        return wisher.of(stat.S_IFMT(status.st_mode), old)

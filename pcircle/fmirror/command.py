@@ -23,6 +23,7 @@ from pcircle.fmirror.report import ClearConsole, MirrorConsole, MirrorReport, Re
 from pcircle.fmirror.work.absence import Absence, source_of
 from pcircle.fmirror.work.surplus import packed
 from pcircle.guards import require
+from pcircle.tool.planned import tail
 from pcircle.tool.program import run_tool
 from pcircle.transfer.program import run_copy
 from pcircle.transport.launch import launched
@@ -177,15 +178,15 @@ def _looked(lock: Lock, options: MirrorOptions) -> tuple[int, MirrorConsole | No
 
 
 def _end_plan(plan: str, copied: MirrorProgram, code: int, removals: int) -> int:
-    """The plan is whole if nothing has failed. The exit code."""
+    """Complete the plan if nothing has failed; returns the exit code."""
     if code:
         copied.complain(f"the plan '{show(os.fsencode(plan))}' is not complete, and of no use")
         return code
-    try:
-        planning.end(plan, require(copied.console).planned + removals, _entries(copied))
-    except OSError as error:
-        copied.complain(f"cannot write the plan '{show(os.fsencode(plan))}': {error.strerror}")
-        return EntriesFailed.exit_code
+    console = require(copied.console)
+    reason = console.end_plan(tail(console.planned + removals, _entries(copied)))
+    if reason:
+        copied.complain(reason)
+        return StoppedEarly.exit_code
     return 0
 
 
@@ -279,7 +280,7 @@ def _remove(
         keeps=backup is not None,
         rules=() if console is None else console.rules,
         renamed=options.renamed.old,
-        plan=options.plan,
+        plan=copied.planned,
         applied=None if applied is None else partial(planning.removals, applied),
         decision=copied.decision,
         known=copied.sides[1].known,

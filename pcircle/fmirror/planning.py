@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pcircle.errors import UsageError
+from pcircle.fmirror.work import steps
 from pcircle.fs.directories import working_directory
 from pcircle.fs.lists import record_of, sort
 from pcircle.fs.sorting import sorted_records
 from pcircle.tool.changing import refuse_with_apply
-from pcircle.tool.planned import Planned, Tail, head, read_plan, tail
-from pcircle.trusted import writing
-from pcircle.ui.errorlog import LogFile, decode, encode
+from pcircle.tool.planned import Planned, Tail, head, read_plan
+from pcircle.ui.errorlog import decode, encode
 from pcircle.ui.names import show
 from pcircle.walk.roots import Root
 
@@ -92,13 +92,6 @@ def begun(typed: argparse.Namespace, paths: Sequence[bytes], known_by: Sequence[
     return head("fmirror", roots, working_directory(), more)
 
 
-def end(plan: str, entries: int, found: int) -> None:
-    """Write the last line: now the plan is whole. OSError."""
-    log = LogFile(writing(os.fsencode(plan), os.O_APPEND))
-    log.append(tail(entries, found))
-    log.close()
-
-
 def _encoded(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_encoded, value))
@@ -116,7 +109,7 @@ def _decoded(value: Any) -> Any:
 
 def planned(typed: argparse.Namespace) -> tuple[Planned, argparse.Namespace]:
     """The plan to be carried out, and what was typed with what it has. UsageError."""
-    found = read_plan(typed.apply, "fmirror")
+    found = read_plan(typed.apply, "fmirror", steps.check_mark)
     try:
         roots = [os.path.join(found.directory, root.shown) for root in found.roots]
         options = {name: _decoded(found.more["options"][name]) for name in _OPTIONS}

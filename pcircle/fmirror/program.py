@@ -43,7 +43,7 @@ from pcircle.tool.inputs import read_paths
 from pcircle.tool.planned import Planned
 from pcircle.transfer.plan import DIRECTORY, Plan, Root
 from pcircle.transfer.program import CopyProgram
-from pcircle.ui.errorlog import LogFile, decode, open_log
+from pcircle.ui.errorlog import decode
 from pcircle.ui.names import show
 
 if TYPE_CHECKING:
@@ -277,7 +277,9 @@ class MirrorProgram(CopyProgram):
         super()._open_logs()
         options = self._mirror
         if options.plan is not None:
-            self.planned = LogFile(open_log(options.plan, "--plan"))
+            from pcircle.tool.plan_file import PlanFile  # few runs have one
+
+            self.planned = PlanFile(options.plan, "--plan", "plan")
             self.planned.append(planning.begun(require(self.typed), *self._sides()))
 
     def _sides(self) -> tuple[list[bytes], list[str]]:

@@ -11,7 +11,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -43,6 +43,9 @@ from pcircle.walk.globs import Rule
 from pcircle.walk.opened import Gathering, Open
 from pcircle.walk.roots import Root
 from pcircle.walk.visitor import Names, Where
+
+if TYPE_CHECKING:
+    from pcircle.tool.plan_file import PlanFile
 
 
 class Found:
@@ -219,8 +222,9 @@ class Console(ChangeConsole):
             values = [program.as_planned(value) for value in values]
         super().notice(source, values)
 
-    def plan(self, line: bytes) -> None:
+    def end_plan(self, last: bytes) -> str:
         """See `Console`: the last line is not that of this job."""
+        return ""
 
     def remarks(self, total: DeletionCounters, code: int) -> Iterable[str]:
         """See `TreeConsole`."""
@@ -276,7 +280,7 @@ class Removal(ChangeProgram):
         keeps: bool,
         rules: Sequence[Rule] = (),
         renamed: bytes = b"",
-        plan: str | None = None,
+        plan: PlanFile | None = None,
         applied: Callable[[Iterable[bytes], Mapping[bytes, bytes]], Planned] | None = None,
         decision: MirrorPlan | None = None,
         known: tuple[int, int] | None = None,
@@ -310,7 +314,7 @@ class Removal(ChangeProgram):
 
     def __getstate__(self) -> dict[str, Any]:
         """What ranks that are programs of their own are told: not what only the first one reads."""
-        return {**vars(self), "found": None, "_applied": None}
+        return {**vars(self), "found": None, "_applied": None, "_plan": None}
 
     def roots(self) -> tuple[Root, ...]:
         """See `TreeProgram`: of no paths nothing is even looked at."""
@@ -347,7 +351,7 @@ class Removal(ChangeProgram):
 
     def begin(self, roots: tuple[Root, ...]) -> None:
         """See `TreeProgram`: the logs of the copy go on."""
-        self.planned = _goes_on(self._plan)
+        self.planned = self._plan
         self.log = _goes_on(self.typed.error_log)
         self.actions = _goes_on(self.typed.json_lines)
 

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pcircle.errors import EntriesFailed, worst
+from pcircle.errors import EntriesFailed, StoppedEarly, worst
 from pcircle.fmirror.plan import Look
 from pcircle.fmirror.removal import Found
 from pcircle.fmirror.work.alike import Alone, Candidates, Moved, Paths
 from pcircle.fmirror.work.judging import Groups, Linked, count
 from pcircle.fmirror.work.surplus import Surplus
 from pcircle.runtime import Outcome
-from pcircle.tool.actions import Lines
 from pcircle.tool.failures import Failure
 from pcircle.transfer.counters import Counters
 from pcircle.transfer.items import Done
@@ -103,9 +102,13 @@ class MirrorConsole(Console):
 
     def conclude(self, outcome: Outcome[Done]) -> int:
         linked = Counters()
+        unplanned: StoppedEarly | None = None
         for change in self._groups.changes(self.look):
-            if self.plans:
-                self.notice(0, [Lines(b"", planned=change.planned)])
+            if self.plans and unplanned is None:
+                try:
+                    self.add_to_plan(change.planned)
+                except StoppedEarly as error:
+                    unplanned = error
             if self.itemizes and change.line:
                 self.results.text([change.line])
             if self._dry and change.touches and change.line:
@@ -113,6 +116,10 @@ class MirrorConsole(Console):
             elif self._dry and change.line:
                 count(linked, change.name.mode, change.size_bytes)
                 linked.nearby += change.name.near and not change.linked
+        if unplanned is not None:
+            code, reasons = worst((outcome.code, unplanned.exit_code)), outcome.reasons
+            reasons = (*reasons, str(unplanned))
+            outcome = msgspec.structs.replace(outcome, code=code, reasons=reasons)
         if linked.completed or linked.touched:
             outcome = _with(outcome, linked)
         total = Counters.total(outcome.counts)

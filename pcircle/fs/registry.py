@@ -153,6 +153,11 @@ class Firsts:
                 known.forget(key)
         return missing is None
 
+    def is_known(self, key: Key) -> bool:
+        """Whether a name of an inode has come, and others are still to come."""
+        with self._lock:
+            return self._missing.get(key) is not None
+
     def take_back(self, key: Key) -> None:
         """The first name is gone, or another file's now: the next one that comes is the first."""
         with self._lock:

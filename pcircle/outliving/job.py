@@ -67,6 +67,7 @@ class _Ear(Observer[Any]):
         self.period_s = console.period_s
         self.show, self.status, self.log = console.show, console.status, console.log
         self.suspend, self.resume, self.notice = console.suspend, console.resume, console.notice
+        self.sync = console.sync
 
     show: Any
     status: Any
@@ -74,6 +75,7 @@ class _Ear(Observer[Any]):
     suspend: Any
     resume: Any
     notice: Any
+    sync: Any
 
     def conclude(self, outcome: Outcome[Any]) -> int:
         lost = RankLost.only(outcome.reasons)

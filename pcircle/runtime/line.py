@@ -18,6 +18,7 @@ import msgspec
 
 from pcircle.circle import Engine
 from pcircle.circle.notices import PACK_BYTES
+from pcircle.errors import Defect
 from pcircle.workers.pool import Pool
 
 KEPT_BYTES = 4 * PACK_BYTES
@@ -127,6 +128,13 @@ class WorkerLine:
                 self._pool.wake()  # it may be time to tell
             if before > KEPT_BYTES and threading.get_ident() != self._main:
                 self._await_room()
+
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        """Rank 0 is to record these. Waits until they are on disk there; False: they never are."""
+        if threading.get_ident() == self._main:
+            raise Defect("only a worker can wait for a record")
+        self.note(notices)
+        return self._outbox.await_record(self._pool.wake)
 
     def _await_room(self) -> None:
         self._outbox.await_room(KEPT_BYTES)

@@ -35,7 +35,17 @@ from pcircle.circle.instructions import (
     Start,
     Stop,
 )
-from pcircle.circle.messages import Account, Message, Notice, Post, Results, Returns, Up, Work
+from pcircle.circle.messages import (
+    Account,
+    Heard,
+    Message,
+    Notice,
+    Post,
+    Results,
+    Returns,
+    Up,
+    Work,
+)
 from pcircle.circle.settings import Settings
 from pcircle.errors import Defect, PcircleError, RankLost, StoppedEarly, worst
 from pcircle.guards import require
@@ -85,7 +95,8 @@ class Rank:
         self._pool = self._workers(task.threads or settings.workers)
         self._syncer = self._workers(1)  # a sync may take long, and work should go on
         self._spill = SpillFile()
-        self._stopping = self._unheard = False
+        self._stopping = self._unheard = self._has_notices = self._refuses = False
+        self._answers: list[Send] = []
         self._code: int | None = None
         self._message_bytes = 0
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
@@ -166,6 +177,7 @@ class Rank:
             self._seed()
         while True:
             self._perform()
+            self._settle_notices()
             if self._code is not None:
                 return self._code
             arrivals = self._early or transport.poll(self._timeout_s())
@@ -299,7 +311,31 @@ class Rank:
             for instruction in instructions:
                 self._act[type(instruction)](instruction)
 
+    def _settle_notices(self) -> None:
+        """On rank 0: bring what was told to disk, once for all ranks, and then answer them."""
+        if self._has_notices:
+            self._has_notices = False
+            if self._observer is not None and not self._refuses:
+                try:
+                    self._observer.sync()
+                except Exception as error:
+                    self._refuses = True
+                    self._fail(error, "recording notices")
+            answers, self._answers = self._answers, []
+            for answer in answers:
+                self._deliver(msgspec.structs.replace(answer, message=Heard(self._refuses)))
+            self._perform()
+        telling = self._engine.telling
+        if not (self._refuses or telling.is_refused):
+            self._engine.outbox.recorded(telling.heard)
+
     def _send(self, send: Send) -> None:
+        if isinstance(send.message, Heard):
+            self._answers.append(send)  # until what was told is on disk
+        else:
+            self._deliver(send)
+
+    def _deliver(self, send: Send) -> None:
         message = send.message
         if isinstance(message, Up) and message.account is not None:
             message = msgspec.structs.replace(message, account=self._amended(message.account))
@@ -420,7 +456,9 @@ class Rank:
                     self._observer.log(log)
                 self._observer.notice(notify.source, values)
             except Exception as error:
+                self._refuses = True
                 self._fail(error, "telling of notices")
+            self._has_notices = True
 
     def _show(self, show: Show) -> None:
         if self._observer is not None:

@@ -73,6 +73,9 @@ class Line(Protocol):
     def note(self, notices: Sequence[Any]) -> None:
         """Rank 0 is to be told these."""
 
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        """Rank 0 is to record these; waits until that is done. False if it never will be."""
+
     def is_stopping(self) -> bool:
         """The job stops early."""
 
@@ -128,6 +131,13 @@ class Context(Generic[I]):
         """Have rank 0 told something now."""
         if notices:
             self.line.note(notices)
+
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        """Have rank 0 told something, and wait until `Observer.sync` has brought it to disk.
+
+        False if that can't be done or the job stops: then what was told of must not be done.
+        """
+        return not notices or self.line.note_synced(notices)
 
     @property
     def stopping(self) -> bool:
@@ -359,6 +369,9 @@ class Observer(Generic[R]):
         """Notices of a rank have come."""
         for value in values:
             print(value, file=sys.stderr)
+
+    def sync(self) -> None:
+        """Bring to disk what was made of notices, since ranks wait until theirs are recorded."""
 
     def conclude(self, outcome: Outcome[R]) -> int:
         """The job has ended: report, and say the exit code that all ranks end with."""

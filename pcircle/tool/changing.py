@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from pcircle.errors import Interrupted, StoppedEarly, Terminated, UsageError
+from pcircle.errors import Interrupted, StoppedEarly, Terminated, UsageError, worst
 from pcircle.guards import require
 from pcircle.runtime import Context, Outcome
 from pcircle.tool.actions import Actions, Lines, Wanted
@@ -207,8 +207,18 @@ class ChangeConsole(TreeConsole):
         """See `Console`. Only a plan that is whole has its last line."""
         if not outcome.code:
             total: Any = self.counters_type.total(outcome.counts)
-            self.plan(tail(self.planned, total.found + total.left_out))
+            outcome = self.with_plan_ended(outcome, total.found + total.left_out)
         return super().end(outcome)
+
+    def with_plan_ended(
+        self, outcome: Outcome[dict[int, int]], found: int
+    ) -> Outcome[dict[int, int]]:
+        """Add the last line of the plan, which tells of so many entries; returns the outcome."""
+        reason = self.end_plan(tail(self.planned, found))
+        if not reason:
+            return outcome
+        code = worst((outcome.code, StoppedEarly.exit_code))
+        return msgspec.structs.replace(outcome, code=code, reasons=(*outcome.reasons, reason))
 
 
 class ChangeProgram(TreeProgram):
@@ -292,7 +302,9 @@ class ChangeProgram(TreeProgram):
         if typed.list_out is not None:
             self.listed = LogFile(open_list(typed.list_out))
         if typed.plan is not None:
-            self.planned = LogFile(open_log(typed.plan, "--plan"))
+            from pcircle.tool.plan_file import PlanFile  # few runs have one
+
+            self.planned = PlanFile(typed.plan, "--plan", "plan")
             self.planned.append(head(self.name, roots, self.directory()))
             status = os.stat(os.fsencode(typed.plan))
             self._written = status.st_dev, status.st_ino

@@ -46,6 +46,7 @@ from pcircle.ui.report import (
 if TYPE_CHECKING:  # most jobs have neither
     from pcircle.outliving.told import Told
     from pcircle.runtime.summary import Summary
+    from pcircle.tool.plan_file import PlanFile
 
 R = TypeVar("R")
 
@@ -91,7 +92,7 @@ class Console(Observer[R]):
         log: LogFile | None,
         actions: LogFile | None = None,
         listed: LogFile | None = None,
-        planned: LogFile | None = None,
+        planned: PlanFile | None = None,
     ) -> None:
         self.quiet = options.quiet
         self.verbose = options.verbose
@@ -155,6 +156,7 @@ class Console(Observer[R]):
     def notice(self, source: int, values: Sequence[Any]) -> None:
         said: list[str] = []
         failed: list[str] = []
+        planned: list[bytes] = []
         for value in values:
             if isinstance(value, Failure):
                 self.by_kind[value.errno, value.kind] += 1
@@ -167,9 +169,7 @@ class Console(Observer[R]):
                 self._write(self._actions, self._fresh(self.acts, value.text), "actions")
                 self._write(self._listed, self._fresh("list", value.paths, self._end), "list")
                 self._unlisted += value.unlisted
-                if value.planned:
-                    self.planned += value.planned.count(b"\n")
-                    self._write(self._planned, self._fresh("plan", value.planned), "plan")
+                planned.append(value.planned)
                 if value.said:
                     self.tell_found(value.said)
             elif isinstance(value, Recalled):
@@ -179,6 +179,18 @@ class Console(Observer[R]):
         if self._told is not None:
             failed, said = (self._told.fresh_lines("standard error", e) for e in (failed, said))
         progress.note_all(self._progress, [*self._capped.take(failed), *said])
+        self.add_to_plan(b"".join(planned))  # last: what is raised must not hide the rest
+
+    def add_to_plan(self, lines: bytes) -> None:
+        """Add entries to the plan. StoppedEarly."""
+        if self._planned is not None and lines:
+            self.planned += lines.count(b"\n")
+            self._planned.append(self._fresh("plan", lines))
+
+    def sync(self) -> None:
+        """See `Observer`: a change may be made once its record is on disk. StoppedEarly."""
+        if self._planned is not None:
+            self._planned.sync()
 
     def _recalled(self, file: Recalled) -> Iterable[str]:
         """The warning of the first file that is fetched from an archive."""
@@ -225,9 +237,15 @@ class Console(Observer[R]):
             except OSError as error:
                 self._fail_log(what, error)
 
-    def plan(self, line: bytes) -> None:
-        """Add a line of its own to the plan."""
-        self._write(self._planned, line, "plan")
+    def end_plan(self, last: bytes) -> str:
+        """Add the last line of the plan, which completes it; why that can't be done, or nothing."""
+        if self._planned is None or self._planned.is_broken:
+            return ""  # why it is broken is known
+        try:
+            self._planned.end(last)
+        except StoppedEarly as error:
+            return str(error)
+        return ""
 
     def _fail_log(self, what: str, error: OSError) -> None:
         self._unwritable.add(what)
@@ -269,7 +287,6 @@ class Console(Observer[R]):
             why = "missing from the list: newline in the path; add --null"
             self.note(f"{self.tool}: --list-out: {missing} {why}")
         logs = {"error log": self._log, "actions": self._actions, "list": self._listed}
-        logs["plan"] = self._planned
         for what, log in logs.items():
             if log is not None:
                 try:
@@ -285,6 +302,12 @@ class Console(Observer[R]):
         if self.account and not self._is_silent:
             self._note_account(counted)
         code, reasons = outcome.code, list(outcome.reasons)
+        try:
+            if self._planned is not None:
+                self._planned.close()
+        except StoppedEarly as error:
+            code = worst((code, error.exit_code))
+            reasons.append(str(error))
         if outcome.silent:
             code = worst((code, StoppedEarly.exit_code))
             names = ", ".join(map(str, outcome.silent))

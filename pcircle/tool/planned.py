@@ -3,7 +3,8 @@
 A plan is a file of lines of JSON. The first one has the tool and the PATHs, and the last one how
 many entries there are: a plan without it was interrupted, and is refused. Each line between is an
 entry that the tool would act on: the number of its PATH, its path below that (percent-encoded as in
-the error log), and its kind, inode, size and modification time.
+the error log), and its kind, inode, size and modification time. Each line ends with a checksum
+(`pcircle.tool.plan_file`); all are verified before the first entry is acted on.
 
 The second run walks what the plan names and nothing else, by way of a list (`pcircle.fs.lists`),
 so a plan may be longer than memory and is divided among the ranks. What an entry must be has a
@@ -18,9 +19,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -36,9 +37,13 @@ from pcircle.walk.roots import Root
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
 
-_VERSION = 1
+_VERSION = 2
 _NUL, _SLASH = b"\0", b"/"
-_ENTRY = msgspec.json.Decoder(tuple[int, str, str])
+_ENTRY = msgspec.json.Decoder(tuple[int, str, str, str])
+_MAX_LINE_BYTES = 64 << 20
+
+Check: TypeAlias = "Callable[[int, bytes], object]"
+"""Reads the mark of an entry below the root of a number. ValueError if it can't."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -63,7 +68,10 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 class Planned(NamedTuple):
-    """A plan that was read. `marks` are those of roots that are no directories."""
+    """A plan that was read. `marks` are those of roots that are no directories.
+
+    A record of changes may be `cut`: the run that wrote it was killed, or its disk was full.
+    """
 
     roots: tuple[Root, ...]
     directory: bytes
@@ -71,6 +79,7 @@ class Planned(NamedTuple):
     lists: Lists
     tail: Tail
     more: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    cut: bool = False
 
 
 def mark_of(status: os.stat_result) -> bytes:
@@ -79,6 +88,16 @@ def mark_of(status: os.stat_result) -> bytes:
     if kind == "d":
         return b"d,%d" % status.st_ino
     return b"%b,%d,%d,%d" % (kind.encode(), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def check_mark(root: int, mark: bytes) -> None:
+    """Raise ValueError if the mark of an entry below a root is none of `mark_of`."""
+    kind, *numbers = mark.split(b",")
+    known = kind.decode() in (*LETTERS.values(), "?")
+    if not known or len(numbers) != (1 if kind == b"d" else 3):
+        raise ValueError("not a mark")
+    for number in numbers:
+        int(number)
 
 
 def head(
@@ -107,47 +126,92 @@ def _line(value: object) -> bytes:
 # ---- reading -----------------------------------------------------------------------------------
 
 
-def read_plan(name: str, tool: str, *, is_whole: bool = True) -> Planned:
-    """Read a plan. UsageError if it is none of this tool or, where it has to be, is not whole."""
+def read_plan(
+    name: str, tool: str, check: Check = check_mark, *, may_be_cut: bool = False
+) -> Planned:
+    """Read and verify all of a plan; `check` raises ValueError for a mark that the tool can't read.
+
+    UsageError if it is not a plan of this tool, damaged or, unless it `may_be_cut`, incomplete.
+    """
     shown = show(os.fsencode(name))
     try:
         with open(reading(os.fsencode(name)), "rb") as stream:
             _refuse_foreign(os.fstat(stream.fileno()))
-            last = Tail(0, 0)
-            first = msgspec.json.decode(stream.readline(), type=Head)
-            if (first.plan, first.tool) != (_VERSION, tool):
-                raise ValueError(f"a plan of {first.tool}, version {first.plan}")
-            told = (tuple(map(decode, each)) for each in first.roots)
-            roots = tuple(Root(a, b, c, d) for a, b, c, d in told)
-            marks = [b""] * len(roots)
-
-            def records() -> Iterator[bytes]:
-                nonlocal last
-                count = 0
-                for line in stream:
-                    if not (is_whole or line.endswith(b"\n")):
-                        break  # the run that wrote it was killed
-                    if not line.startswith(b"["):
-                        last = msgspec.json.decode(line, type=Tail)
-                        break
-                    number, text, mark = _ENTRY.decode(line)
-                    count += 1
-                    if not 0 <= number < len(roots):
-                        raise ValueError(f"it has no PATH {number}")
-                    if roots[number].name:
-                        marks[number] = mark.encode()
-                    else:
-                        yield b"%010d" % number + _record(decode(text), mark.encode())
-                if (is_whole or last.entries) and (last.entries != count or stream.read(1)):
-                    raise ValueError("it is not complete")
-
-            lists = _sorted(records(), len(roots))
+            reader = _Reader(stream, tool, check, may_be_cut=may_be_cut)
+            lists = _sorted(reader.records(), len(reader.roots))
+            first = reader.first
+            directory = decode(first.directory)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"--apply: cannot read '{shown}': {reason}") from None
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"--apply: '{shown}' is not a plan of {tool}: {error}") from None
-    return Planned(roots, decode(first.directory), tuple(marks), lists, last, first.more)
+    return Planned(
+        reader.roots, directory, tuple(reader.marks), lists, reader.last, first.more, reader.is_cut
+    )
+
+
+class _Reader:
+    """Verifies the lines of a plan one after the other. ValueError, OSError."""
+
+    def __init__(self, stream: IO[bytes], tool: str, check: Check, *, may_be_cut: bool) -> None:
+        self._stream, self._check, self._may_be_cut = stream, check, may_be_cut
+        from pcircle.tool.plan_file import Checksums  # few runs have a plan
+
+        self._checksums = Checksums()
+        self._number = 0  # of the line
+        line = self._line()
+        self.first = msgspec.json.decode(line, type=Head)
+        if (self.first.plan, self.first.tool) != (_VERSION, tool):
+            raise ValueError(f"a plan of {self.first.tool}, version {self.first.plan}")
+        self._verify(line)
+        roots = (tuple(map(decode, fields)) for fields in self.first.roots)
+        self.roots = tuple(Root(a, b, c, d) for a, b, c, d in roots)
+        self.marks = [b""] * len(self.roots)
+        self.last = Tail(0, 0)
+        self.is_cut = False
+
+    def records(self) -> Iterator[bytes]:
+        """The records of its entries; all lines are verified at the end."""
+        count = 0
+        while True:
+            line = self._line()
+            if _is_cut(line):
+                if not self._may_be_cut:
+                    raise ValueError("it is not complete")
+                self.is_cut = True
+                return
+            self._verify(line)
+            if not line.startswith(b"["):
+                self.last = msgspec.json.decode(line, type=Tail)
+                break
+            number, text, mark, _ = _ENTRY.decode(line)
+            count += 1
+            if not 0 <= number < len(self.roots):
+                raise ValueError(f"it has no PATH {number}")
+            self._check(number, mark.encode())
+            if self.roots[number].name:
+                self.marks[number] = mark.encode()
+            else:
+                yield b"%010d" % number + _record(decode(text), mark.encode())
+        if self.last.entries != count or self._stream.read(1):
+            raise ValueError("it is not complete")
+
+    def _line(self) -> bytes:
+        self._number += 1
+        return self._stream.readline(_MAX_LINE_BYTES)
+
+    def _verify(self, line: bytes) -> None:
+        try:
+            self._checksums.verify(line)
+        except ValueError as error:
+            raise ValueError(f"line {self._number:,} is damaged: {error}") from None
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether a line is the beginning of one, as a run that was killed leaves it, or nothing."""
+    is_text = line.isascii() and _NUL not in line
+    return not line or (not line.endswith(b"\n") and line[:1] in (b"[", b"{") and is_text)
 
 
 def _refuse_foreign(status: os.stat_result) -> None:

@@ -55,6 +55,7 @@ from pcircle.walk.roots import Root
 
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
+    from pcircle.tool.plan_file import PlanFile
 
 
 _EXIT_CODES = """\
@@ -195,7 +196,7 @@ class TreeProgram(ToolProgram):
         self.paths = tuple(paths)
         self.actions: LogFile | None = None  # these are on rank 0
         self.listed: LogFile | None = None
-        self.planned: LogFile | None = None
+        self.planned: PlanFile | None = None
         self.report: TreeReport | None = None  # when it has ended, on rank 0
         self._refusal = ""
         self._more = more

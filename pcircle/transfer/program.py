@@ -52,6 +52,7 @@ from pcircle.walk.attributes import Attributes
 if TYPE_CHECKING:
     from pcircle.fs.lists import Lists
     from pcircle.outliving.told import Told
+    from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.dry import DryTask
     from pcircle.transfer.reports.errorlog import Failed
 
@@ -113,7 +114,7 @@ class CopyProgram(ToolProgram):
         self._umask = umask
         self._actions: LogFile | None = None
         self._list: LogFile | None = None
-        self.planned: LogFile | None = None  # of a tool that has plans
+        self.planned: PlanFile | None = None  # of a tool that has plans
         self._wish = options.checkpoint
         self._kept: Kept | None = None
         self._lists: Lists | None = None  # on rank 0

@@ -55,13 +55,18 @@ class LogFile:
                 os.ftruncate(self._fd, status.st_size)
             raise
 
-    def close(self) -> None:
+    def sync(self) -> None:
         """Bring all of it to disk. OSError if that can't be done."""
         try:
             os.fsync(self._fd)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EROFS):  # a pipe or a device has no disk
                 raise
+
+    def close(self) -> None:
+        """Bring all of it to disk, and close it. OSError if that can't be done."""
+        try:
+            self.sync()
         finally:
             os.close(self._fd)
 

@@ -21,6 +21,7 @@ from tests.conftest import SOAK
 from tests.fcp.running import ONE, TWO, Finished, Launcher, Run
 from tests.fcp.trees import remove_tree, write_file
 from tests.frm.test_costs import MAX_RANK_BYTES
+from tests.plans import with_checksums
 
 from .edits import Tree, copy_of
 from .running import (
@@ -62,7 +63,7 @@ class Listed(NamedTuple):
 def read(plan: str) -> Listed:
     found = Listed({}, {})
     for line in Path(plan).read_bytes().splitlines()[1:-1]:
-        root, path, mark = json.loads(line)
+        root, path, mark, _ = json.loads(line)
         name = re.sub(rb"%(..)", lambda match: bytes([int(match[1], 16)]), path.encode())
         if root == 1:
             found.goes[name] = mark
@@ -373,13 +374,23 @@ def test_a_plan_must_be_whole_and_of_oneself(place: bytes, tmp_path: Path) -> No
     planned(ONE, str(plan), source, target)
     before, text = state(target), plan.read_bytes()
     lines = text.splitlines(keepends=True)
+    fewer = with_checksums(b"".join(lines[:1] + lines[2:]))
+    foreign = [
+        (b'"known by"', b'"known"'),
+        (b'"checksum"', b'"sum"'),
+        (lines[1], b'[0,"","d,1"]\n' + lines[1]),  # a mark of another form
+        (b";within", b";without"),
+    ]
     spoiled = {
-        "it is not complete": [b"".join(lines[:-1]), b"".join(lines[:1] + lines[2:]), text + text],
+        "it is not complete": [b"".join(lines[:-1]), text + text, fewer],
+        "line 2 is damaged": [b"".join(lines[:1] + lines[2:])],
         "is not a plan of fmirror": [
             b"", b"{}\n", b"x" * 100, text.replace(b'"fmirror"', b'"frm"'),
-            text.replace(b'"known by"', b'"known"'), text.replace(b'"checksum"', b'"sum"'),
+            *(with_checksums(text.replace(a, b)) for a, b in foreign),
         ],
-        "invalid path": [text.replace(b'"new"', b'"../new"'), text.replace(b'"new"', b'"/new"')],
+        "invalid path": [
+            with_checksums(text.replace(b'"new"', b'"%bnew"' % a)) for a in (b"../", b"/")
+        ],
     }  # fmt: skip
     for said, texts in spoiled.items():
         for each in texts:

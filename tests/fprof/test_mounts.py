@@ -41,6 +41,10 @@ class Line:
     def note(self, notices: Sequence[Any]) -> None:
         raise AssertionError(notices)
 
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        self.note(notices)
+        return True
+
     def is_stopping(self) -> bool:
         return False
 

@@ -356,6 +356,10 @@ class WalkPlayer(Player):
     def note(self, notices: Sequence[Any]) -> None:
         """Nothing: what is told is told where it is done."""
 
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        self.note(notices)
+        return True
+
     def is_stopping(self) -> bool:
         """The job stops, as the rank's workers see it."""
         if not self.engine.reasons:

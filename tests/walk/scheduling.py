@@ -193,6 +193,10 @@ class Line:
     def note(self, notices: Sequence[Any]) -> None:
         raise NotImplementedError
 
+    def note_synced(self, notices: Sequence[Any]) -> bool:
+        self.note(notices)
+        return True
+
     def is_stopping(self) -> bool:
         world = self.world
         world.stopped = world.stopped or world.happens(world.odds.stopping)

@@ -133,3 +133,8 @@ def read_mark(mark: bytes) -> Restored:
     )
     state = State(uid, gid, mode, access, default, with_lists)
     return Restored(fields[0].decode(), inode, state)
+
+
+def check_mark(root: int, mark: bytes) -> None:
+    """Raise ValueError if an entry of a record has a mark that is none of `mark_of`."""
+    read_mark(mark)

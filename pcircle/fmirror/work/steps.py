@@ -20,6 +20,7 @@ being carried out before, the source is what it was, and the target is as it is 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -30,16 +31,20 @@ from pcircle.encoding import to_scan
 from pcircle.fs.directories import join_path
 from pcircle.fs.scan import Block
 from pcircle.fs.trouble import Changed, trying
+from pcircle.guards import require
+from pcircle.tool import planned
 from pcircle.tool.planned import mark_of, parted
 
 __all__ = ["mark_of"]
 
 NONE = b"-"
 COPY, LINK, TOUCH, SAME, DELETE, WITHIN = b"copy", b"link", b"touch", b"same", b"delete", b"within"
+_WORDS = COPY, LINK, TOUCH, SAME, DELETE, WITHIN
 DOING = "carry out the plan for"
 OTHER = "it is no longer what was planned"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST_BITS = 128
+_DIGEST = re.compile(rb"(?<=\d),[0-9a-f]{32}\Z")  # in the mark of a directory that is replaced
 
 
 class Step(NamedTuple):
@@ -61,6 +66,19 @@ def read(mark: bytes) -> Step | None:
         return None
     source, target, word = mark.split(b";")
     return Step(source, target, word)
+
+
+def check_mark(root: int, mark: bytes) -> None:
+    """Raise ValueError if an entry of a plan has a mark that is none of ours."""
+    if root:
+        planned.check_mark(root, mark)
+        return
+    step = require(read(mark))
+    if step.word not in _WORDS:
+        raise ValueError("not a step")
+    for each in (step.source, _DIGEST.sub(b"", step.target)):
+        if each != NONE:
+            planned.check_mark(root, each)
 
 
 def side(name: bytes, directory_fd: int) -> bytes:
@@ -122,15 +140,15 @@ def confirmed(
 
     The source may have got it by now; and what is gone already is not told of.
     """
-    others, planned = [], []
+    others, surplus = [], []
     for text in block.specials:
         name, mark = parted(os.fsencode(text))
         if mark.startswith(NONE):
-            planned.append(name)
+            surplus.append(name)
         else:
             others.append(text)
     block.specials = others
-    for name in planned:
+    for name in surplus:
         try:
             with trying(DOING):
                 if side(name, source_fd) != NONE:

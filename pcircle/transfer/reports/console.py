@@ -34,6 +34,7 @@ from pcircle.ui.report import Signed
 
 if TYPE_CHECKING:
     from pcircle.outliving.told import Told
+    from pcircle.tool.plan_file import PlanFile
     from pcircle.transfer.reports.signing import Signatures
 
 
@@ -67,7 +68,7 @@ class Console(base.Console[Done]):
         words: Sequence[str] = (),
         actions: LogFile | None = None,
         listed: LogFile | None = None,
-        planned: LogFile | None = None,
+        planned: PlanFile | None = None,
     ) -> None:
         self.tool = tool
         super().__init__(options, log, actions, listed, planned)

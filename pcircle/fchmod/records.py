@@ -1,0 +1,41 @@
+"""What entries were, on disk at rank 0 before they are changed (`--undo`).
+
+A rank waits for that, so the records of many entries are sent together: before a block of names is
+changed all of it is recorded, as far as it can be known. What turns out otherwise, such as a file
+that was exchanged meanwhile, is recorded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pcircle.errors import StoppedEarly
+from pcircle.runtime import Context
+from pcircle.tool.actions import Lines
+
+_TOGETHER = 256  # lines in a notice
+
+
+class Records:
+    """The records of one thread."""
+
+    def __init__(self) -> None:
+        self.context: Context[Any] | None = None
+        self._recorded: set[bytes] = set()
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Record entries that will be changed next. StoppedEarly if that can't be done."""
+        self._recorded = set(lines)
+        self._record(sorted(self._recorded))
+
+    def demand(self, line: bytes) -> None:
+        """Record an entry, unless `add` has done so. StoppedEarly if that can't be done."""
+        if line not in self._recorded:
+            self._record([line])
+
+    def _record(self, lines: list[bytes]) -> None:
+        parts = (lines[at : at + _TOGETHER] for at in range(0, len(lines), _TOGETHER))
+        notices = [Lines(b"", planned=b"".join(part)) for part in parts]
+        if self.context is None or not self.context.note_synced(notices):
+            raise StoppedEarly("entries that are not recorded were not changed")

@@ -1,0 +1,127 @@
+"""The file of a plan, or of a record for `--undo`: lines of JSON, each with a checksum.
+
+The checksum of a line is the last field of it, and covers all lines up to there. So a file that
+was damaged is detected before anything is done with it, wherever the damage is, and of a file that
+was cut off all complete lines can still be verified.
+
+Rank 0 alone writes the file. A run that can't write it stops: a plan would lack entries, and what
+a record lacks could not be undone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+import xxhash
+
+from pcircle.errors import StoppedEarly
+from pcircle.trusted import writing
+from pcircle.ui.errorlog import LogFile, open_log
+from pcircle.ui.names import show
+
+_FIELDS = {b"]": b',"', b"}": b',"check":"'}
+"""What precedes the checksum in a line that ends like this."""
+_CHECK_BYTES = 16
+
+
+class Checksums:
+    """Adds and verifies the checksums of the lines of one file, in their order."""
+
+    def __init__(self) -> None:
+        self._digest = xxhash.xxh3_64()
+
+    def added(self, lines: bytes) -> bytes:
+        """Return complete lines, each a JSON array or object, with their checksums."""
+        return b"".join([self._line(line[:-1], line[-1:]) for line in lines.splitlines()])
+
+    def verify(self, line: bytes) -> None:
+        """Raise ValueError if a line is not the one that was written here."""
+        end = line[-2:-1]
+        field = _FIELDS.get(end, b"")
+        body = line[: -len(field) - _CHECK_BYTES - 3]
+        if not field or self._line(body, end) != line:
+            raise ValueError("wrong checksum")
+
+    def _line(self, body: bytes, end: bytes) -> bytes:
+        self._digest.update(body)
+        return b'%b%b%b"%b\n' % (body, _FIELDS[end], self._digest.hexdigest().encode(), end)
+
+
+class PlanFile:
+    """A plan or a record that is being written, on rank 0; `what` it is, for messages.
+
+    StoppedEarly if it can't be written. Nothing is added after that, so it never looks complete.
+    """
+
+    def __init__(self, path: str, option: str, what: str) -> None:
+        """Begin a new file. UsageError if it can't be opened."""
+        self._path, self._what = path, what
+        self._checksums = Checksums()
+        self._log: LogFile | None = LogFile(open_log(path, option))
+        self._is_synced = True
+        self.is_broken = False
+
+    def append(self, lines: bytes) -> None:
+        """Add complete lines."""
+        self._try(self._append, lines)
+
+    def sync(self) -> None:
+        """Bring all lines to disk."""
+        if not self._is_synced:
+            self._try(self._sync)
+
+    def end(self, line: bytes) -> None:
+        """Add the last line, which makes the file complete, and close it."""
+        self.sync()  # or the last line could reach the disk before others
+        self._try(self._end, line)
+
+    def close(self) -> None:
+        """Bring all lines to disk and close the file. It can be appended to later."""
+        log, self._log = self._log, None
+        if log is not None and not self.is_broken:
+            self._try(log.close)
+        elif log is not None:
+            with suppress(OSError):  # an error was reported
+                log.close()
+
+    def _append(self, lines: bytes) -> None:
+        if self._log is None:
+            self._log = LogFile(writing(os.fsencode(self._path), os.O_APPEND))
+        self._is_synced = False
+        self._log.append(self._checksums.added(lines))
+
+    def _sync(self) -> None:
+        if self._log is not None:
+            self._log.sync()
+        self._is_synced = True
+
+    def _end(self, line: bytes) -> None:
+        status = os.stat(self._path)
+        try:
+            self._append(line)
+            log, self._log = self._log, None
+            if log is not None:
+                log.close()
+        except OSError:
+            if stat.S_ISREG(status.st_mode):
+                with suppress(OSError):  # the first error is the one to report
+                    os.truncate(self._path, status.st_size)
+            raise
+
+    def _try(self, call: Any, *arguments: Any) -> None:
+        if self.is_broken:
+            raise StoppedEarly(f"the {self._what} '{self._shown}' is not complete")
+        try:
+            call(*arguments)
+        except OSError as error:
+            self.is_broken = True
+            reason = error.strerror or str(error)
+            text = f"cannot write the {self._what} '{self._shown}': {reason}"
+            raise StoppedEarly(text) from error
+
+    @property
+    def _shown(self) -> str:
+        return show(os.fsencode(self._path))
