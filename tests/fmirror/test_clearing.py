@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -256,7 +258,7 @@ def test_a_kill_while_it_moves_is_remembered(place: bytes, moment: int) -> None:
     for number in range(5):
         write_file(source + b"/%d" % number, b"%d" % number)
     prefix = ["strace", "-f", "-o", "/dev/null", "-P", os.fsdecode(source)]
-    prefix += ["-e", f"inject=unlinkat:signal=KILL:when={moment}"]
+    prefix += ["-e", f"inject=unlinkat:signal=KILL:when={moment + 1}"]  # after a probe
     assert run_fmirror(None, "-q", "-j1", "--move", source, target, prefix=prefix).code != 0
     gone = set(os.listdir(target)) - set(os.listdir(source))
     assert gone
@@ -272,3 +274,80 @@ def test_a_state_that_cannot_be_written_is_told(place: bytes) -> None:
     said = mirrored(None, "-j1", "--move", "--state-dir", place + b"/none", source, target).said
     assert "cannot write the state" in said
     assert "--delete will not be refused" in said
+
+
+@contextmanager
+def _union(kind: str, place: bytes) -> Iterator[bytes]:
+    """Show the directory `branch` of a place in another one, which is yielded."""
+    view, other = place + b"/view", place + b"/other"
+    for path in (view, other, place + b"/work"):
+        os.mkdir(path)
+    branch = place + b"/branch"
+    lines: dict[str, list[bytes]] = {
+        "mergerfs": [b"-o", b"category.create=ff,cache.entry=60,cache.negative_entry=60"],
+        "bindfs": [],
+        "overlay": [b"-t", b"overlay", b"-o"],
+    }
+    line = lines[kind]
+    if kind == "overlay":
+        layers = b"lowerdir=%b,upperdir=%b,workdir=%b" % (branch, other, place + b"/work")
+        line = [b"mount", *line, layers, b"overlay", view]
+    elif kind == "mergerfs":
+        line = [b"mergerfs", *line, other + b":" + branch, view]
+    else:
+        line = [b"bindfs", branch, view]
+    if shutil.which(line[0]) is None:
+        pytest.skip(f"{kind} is not installed")
+    mounted = subprocess.run(line, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no {kind} here: {mounted.stderr!r}")
+    try:
+        yield view
+    finally:
+        subprocess.run(["umount", view], check=True)
+
+
+@pytest.mark.parametrize("words", [["-j1", "--move"], ["-j2", "--remove-source-files"]], ids=str)
+@pytest.mark.parametrize("from_view", [False, True], ids=["branch", "view"])
+@pytest.mark.parametrize("kind", ["mergerfs", "bindfs", "overlay"])
+def test_nothing_goes_that_a_union_shows(
+    place: bytes, kind: str, from_view: bool, words: list[str]
+) -> None:
+    """A is a branch of the file system that B is in, or the other way around."""
+    data = place + b"/branch/data"
+    os.makedirs(data + b"/deep/empty")
+    for number in range(20):
+        write_file(data + b"/%d" % number, b"content")
+        write_file(data + b"/deep/%d" % number, b"content")
+    os.symlink(b"0", data + b"/link")
+    os.mkfifo(data + b"/fifo")
+    os.utime(data + b"/deep", (10**9, 10**9))
+    was = held(data)
+    with _union(kind, place) as view:
+        sides = [data, view + b"/data"]
+        source, target = sides[::-1] if from_view else sides
+        finished = run_fmirror(None, *words, source, target)
+        assert finished.code == 1, finished.said
+        assert "and the one in B are the same" in finished.said or "same file" in finished.said
+        assert f"{os.fsdecode(source)}/deep/1" in finished.said
+        assert held(source).keys() == was.keys()
+    assert held(data) == was
+
+
+def test_what_cannot_be_proven_stays(place: bytes) -> None:
+    """No file can be made in B's directory, so nobody knows that it is not A's."""
+    source, target = place + b"/a", place + b"/b"
+    for name in (b"open", b"closed"):
+        os.makedirs(source + b"/" + name)
+        write_file(source + b"/" + name + b"/file", b"content")
+    mirrored(ONE, source, target)
+    subprocess.run(["mount", "--bind", target + b"/closed", target + b"/closed"], check=True)
+    try:
+        subprocess.run([b"mount", b"-o", b"remount,bind,ro", target + b"/closed"], check=True)
+        finished = run_fmirror(TWO, "--move", source, target)
+    finally:
+        subprocess.run(["umount", target + b"/closed"], check=True)
+    assert finished.code == 1
+    assert "Read-only file system" in finished.said
+    assert os.listdir(source) == [b"closed"]
+    assert os.listdir(source + b"/closed") == [b"file"]

@@ -5,8 +5,10 @@ compared as if it were to be mirrored again, of files all bytes of both sides, w
 flushed to disk. What differs in anything that is kept stays, and so does what was changed while it
 was looked at.
 
-A name is taken away by a rename first, since somebody may put another file in its place at any
-moment: what has come there since then is put back. So no content goes that is not in the target.
+Before anything goes from a directory it is proven that its copy is another directory: a union file
+system, for example, may show the source itself there. A name is taken away by a rename first, since
+somebody may put another file in its place at any moment: what has come there since then is put
+back. So no content goes that is not in the target.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from typing import Any
 from pcircle.checkpoint.disk import Disk
 from pcircle.comparing.content import Contents
 from pcircle.comparing.sides import opened
+from pcircle.fmirror.work.apart import Apart
 from pcircle.fmirror.work.dry import DryMirrorTask, DryMirrorVisitor
 from pcircle.fmirror.work.judging import count
 from pcircle.fs.directories import Lease, join_path
 from pcircle.fs.naming import give_free_name
-from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, trying
+from pcircle.fs.scan import Block, blocks, rewound
+from pcircle.fs.trouble import SAME_FILE, Changed, Trouble, tried, trying
 from pcircle.runtime import Context
 from pcircle.transfer.dry import DryVisitor
 from pcircle.transfer.items import Item
@@ -43,6 +47,7 @@ class ClearVisitor(DryMirrorVisitor):
         self._contents = Contents()
         self._prefix = b".fcp-%b-" % self._plan.token
         self._taken = 0
+        self._apart = Apart(self._prefix)
 
     def enter(self, opened: Open[None], source: Lease, holder: Open[None] | None) -> Lease | None:
         """See `Visitor`."""
@@ -52,12 +57,35 @@ class ClearVisitor(DryMirrorVisitor):
 
     def leave(self, opened: Open[None], context: Context[Any]) -> None:
         """See `Visitor`."""
-        self.counters.directories += 1
+        if self._goes(opened, context):
+            self.counters.directories += 1
+
+    def _goes(self, opened: Open[None], context: Context[Any]) -> bool:
+        """Remove a directory if it is empty; false if that is not known to be safe, a failure."""
         if self.keep_directories or not opened.path or not opened.own:
-            return
+            return True
         above, _, name = opened.path.rpartition(b"/")
+        try:
+            with trying("remove directory"):
+                if not self._is_empty(opened):
+                    return True
+        except OSError as error:
+            self.counters.failed += 1
+            doing = tried(error, "remove directory")
+            self._tell_failure(opened.root, opened.path, error, context, doing)
+            return False
         with suppress(OSError), self._sources.lease(opened.root, above) as holder:
-            os.rmdir(name, dir_fd=holder.fd)  # which fails if there is anything in it
+            os.rmdir(name, dir_fd=holder.fd)  # which fails if something has come into it
+        return True
+
+    def _is_empty(self, opened: Open[None]) -> bool:
+        """Return whether nothing is left in a directory, which is not its copy. OSError."""
+        where = opened.root, opened.path
+        with self._sources.lease(*where) as source, self._targets.lease(*where) as target:
+            if next(blocks(rewound(source.fd)), Block()):
+                return False
+            self._apart.prove((source.fd, target.fd))
+            return True
 
     def _entry(
         self, where: Where, name: bytes, source_fd: int, target_fd: int, context: Context[Any]
@@ -96,13 +124,15 @@ class ClearVisitor(DryMirrorVisitor):
                 now = os.stat(name, dir_fd=fds[1], follow_symlinks=False)
                 if not _is_same(now, statuses[1]):
                     raise Changed("its copy was replaced while it was looked at")
-                self._remove(name, fds[0], statuses[0])
+                self._remove(name, fds, statuses[0])
                 return source
-        self._remove(name, fds[0], source)
+        self._remove(name, fds, source)
         return source
 
-    def _remove(self, name: bytes, directory_fd: int, status: os.stat_result) -> None:
+    def _remove(self, name: bytes, fds: tuple[int, int], status: os.stat_result) -> None:
         """Remove what is still what it was. OSError, Changed if it is not."""
+        self._apart.prove(fds)
+        directory_fd = fds[0]
         now = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if not _is_same(now, status):
             raise Changed(_CHANGED)
