@@ -333,6 +333,9 @@ class Finder(SmallDirectories):
         if error.errno == errno.ENOENT and self._silent and opened.path:
             self.counters.vanished += 1
             return
+        if error.errno == errno.ENOENT and not opened.path and opened.leases is None:
+            self.fail(opened.root, b"", "look up", error, context)
+            return
         is_loop = isinstance(error, Trouble)
         own = opened.own
         depth = depth_of(opened.path)

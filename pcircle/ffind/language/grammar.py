@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pcircle.errors import UsageError
 from pcircle.ffind.language.nodes import Node, Parsed, Settings, all_of, names_of
 from pcircle.ffind.language.reading import Reader
-from pcircle.ffind.language.words import POSITIONAL, Token, refused
+from pcircle.ffind.language.words import Token, is_setting, refused
 
 _PRINT = Node("print", (0,))
 _SILENT = {  # what does not keep the whole from being printed is not in here
@@ -47,7 +47,7 @@ class _Parser:
                 self._items.append(token)
                 continue
             node = self._read(token)
-            if token.name not in POSITIONAL:
+            if not is_setting(token.name):
                 self._items.append(node)
         expression = None if not self._items else self._comma()
         if self._place < len(self._items):

@@ -1,7 +1,9 @@
 """The words of a command line: options of the suite, paths, and the tokens of the expression.
 
-Primaries have one dash and options of the suite two, so the three can be told apart wherever they
-stand. What follows a primary as its argument is taken whatever it looks like.
+Primaries have one dash and options of the suite two. Options of the suite may stand anywhere. The
+options -H, -L, -P, -D and -O precede the paths, as in find. The expression begins with the first
+other word that has a dash, `(` or `!`; until then `,` and `)` are paths, from then on operators. A
+path may also follow the expression. The arguments of a primary may look like anything.
 
 This imports next to nothing, so that help and mistakes answer at once.
 """
@@ -61,8 +63,11 @@ OPTIONS = {
     **dict.fromkeys(_FLAGS, 0),
     **dict.fromkeys(("maxdepth", "mindepth", "regextype", "files0-from", "D"), 1),
 }
-POSITIONAL = ("daystart",)
-"""What says something of the tests behind it, and is itself no part of the expression."""
+LEADING = ("H", "L", "P", "D")
+"""Options that find accepts only in front of all paths; so is -O with its level."""
+
+SETTINGS = (*LEADING, "daystart", "files0-from")
+"""Options that are no part of the expression; other options are true in it."""
 
 OPERATORS = {
     "(": "(",
@@ -76,7 +81,10 @@ OPERATORS = {
     "-or": "-o",
     "-exclude": "-exclude",
 }
+_PUNCTUATION = ("(", ")", ",", "!")
+_BEGINNING = ("(", "!")
 _SUITE = re.compile(r"-(j\d*|[hqv0]+)")
+_OPTIMISATION = re.compile("O[0-9]+")
 _NEWER = re.compile(r"newer[aBcmt][aBcmt]")
 _MARK = "^"
 
@@ -107,32 +115,68 @@ def refused(words: Sequence[str], at: int, count: int, text: str) -> UsageError:
     return UsageError(f"{text}\n  {' '.join(shown)}\n  {' ' * before}{_MARK * length}")
 
 
+def is_setting(name: str) -> bool:
+    """Return whether an option has no value in the expression."""
+    return name in SETTINGS or _OPTIMISATION.fullmatch(name) is not None
+
+
 def split(words: Sequence[str], takes_value: Callable[[str], bool]) -> Split:
-    """The words in their parts. `takes_value` tells of an option of the suite. UsageError."""
+    """Divide the words into their parts. `takes_value` reports an option of the suite. UsageError.
+
+    Where the expression begins is decided as by find: `ffind -P , -delete` must not search the
+    working directory instead of a path of that name.
+    """
     found = Split([], [], [])
     at = 0
+    is_leading, has_begun = True, False
     while at < len(words):
         word = words[at]
-        if word == "--":
-            at += 1
-        elif (word.startswith("--") and len(word) > 2) or _SUITE.fullmatch(word):
+        is_dashed = word.startswith("-") and len(word) > 1
+        if (word.startswith("--") and len(word) > 2) or _SUITE.fullmatch(word):
             count = 1 + ("=" not in word and takes_value(word))
             found.suite.extend(words[at : at + count])
-            at += count
-        elif word in OPERATORS:
-            found.tokens.append(Token(OPERATORS[word], (), at, 1, is_operator=True))
-            at += 1
-        elif word.startswith("-") and len(word) > 1:
-            token = _primary(words, at)
-            at += token.length
-            if token.name in ("help", "version"):
-                found.suite.append(f"--{token.name}")
-            else:
-                found.tokens.append(token)
-        else:
+        elif word == "--" and is_leading:
+            count, is_leading = 1, False
+        elif is_leading and _is_leading(word[1:]) and is_dashed:
+            count = _add_primary(found, words, at)
+        elif not has_begun and not is_dashed and word not in _BEGINNING:
             found.paths.append(word)
-            at += 1
+            count, is_leading = 1, False
+        else:
+            is_leading, has_begun = False, True
+            operator = _operator(word)
+            if operator:
+                found.tokens.append(Token(operator, (), at, 1, is_operator=True))
+                count = 1
+            elif not is_dashed:
+                found.paths.append(word)
+                count = 1
+            elif _is_leading(word[1:]):
+                raise refused(words, at, 1, f"'{word}' must precede every PATH")
+            else:
+                count = _add_primary(found, words, at)
+        at += count
     return found
+
+
+def _is_leading(name: str) -> bool:
+    return name in LEADING or name.startswith("O")
+
+
+def _operator(word: str) -> str:
+    """Return the operator that a word is, if it is one; find accepts `-(` for `(`."""
+    plain = word.removeprefix("-")
+    return plain if plain in _PUNCTUATION else OPERATORS.get(word, "")
+
+
+def _add_primary(found: Split, words: Sequence[str], at: int) -> int:
+    """Add the primary at a place; return how many words it has."""
+    token = _primary(words, at)
+    if token.name in ("help", "version"):
+        found.suite.append(f"--{token.name}")
+    else:
+        found.tokens.append(token)
+    return token.length
 
 
 def _primary(words: Sequence[str], at: int) -> Token:
@@ -140,6 +184,8 @@ def _primary(words: Sequence[str], at: int) -> Token:
     name = words[at][1:]
     if name in COMMANDS:
         return _command(words, at)
+    if name.startswith("O") and not _OPTIMISATION.fullmatch(name):
+        raise refused(words, at, 1, "'-O' must be followed by a level: -O3")
     if name in ("help", "version") or name.startswith("O"):
         return Token(name, (), at, 1)
     count = next((some[name] for some in (TESTS, ACTIONS, OPTIONS) if name in some), None)
