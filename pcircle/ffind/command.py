@@ -68,7 +68,7 @@ class FindProgram(ChangeProgram):
         if parsed.starts_from is not None:
             if self.typed.operands:
                 raise UsageError("-files0-from cannot be combined with PATH")
-            paths = tuple(listed_starts(parsed.starts_from))
+            paths = tuple(listed_starts(parsed.starts_from, complete=self.lists_completely))
         if self.typed.within is not None:
             return self._kept_roots(paths)
         removes = "delete" in self.names
@@ -89,6 +89,11 @@ class FindProgram(ChangeProgram):
         )
         self.kept, roots = kept(self.typed.within, paths if named else (), in_order=in_order)
         return roots
+
+    @property
+    def lists_completely(self) -> bool:
+        """See `TreeProgram`."""
+        return not self.names.isdisjoint(_CHANGING)
 
     def outlives(self) -> bool:
         """See `ToolProgram`: nothing is done, and all that is written is records."""

@@ -47,12 +47,15 @@ def _is_link(path: bytes) -> bool:
         return False
 
 
-def listed_starts(name: str) -> Iterator[bytes]:
-    """The PATHs that a file of -files0-from has, `-` being standard input. UsageError."""
+def listed_starts(name: str, *, complete: bool) -> Iterator[bytes]:
+    """The PATHs that a file of -files0-from has, `-` being standard input. UsageError.
+
+    With `complete` the last one must end with NUL, or it may have been cut off.
+    """
     shown = show(os.fsencode(name))
     try:
         with open_input(name, dash=True) as stream:
-            for number, path in enumerate(pieces(stream, b"\0"), 1):
+            for number, path in enumerate(pieces(stream, b"\0", complete=complete), 1):
                 if not path:
                     raise UsageError(f"-files0-from: '{shown}': empty file name (number {number})")
                 yield path

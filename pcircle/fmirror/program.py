@@ -58,6 +58,7 @@ class MirrorProgram(CopyProgram):
     task_type, journaled_type = MirrorTask, JournaledMirror
     console_type = MirrorConsole
     outlives_ranks = False
+    lists_completely = True
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class MirrorProgram(CopyProgram):
         note = None if options.quiet else self.complain
         null, option = options.null, "--changed-from"
         self.is_named = True
-        records = read_paths(name, null=null, whole=True, note=note, option=option)
+        records = read_paths(name, null=null, whole=True, note=note, option=option, complete=True)
         identities = [side.known for side in self.sides]
         found = named(records, (source, target), self._finder(), self._gone.add, identities)
         return sort([(0, found)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -99,6 +100,8 @@ class RemoveProgram(OutlivingRemoval):
             if found is None and not typed.force:
                 raise FileNotFoundError(2, os.strerror(2))
         except OSError as error:
+            if typed.force and not typed.keep_root and error.errno == errno.ENOTDIR:
+                return None  # as for rm, what is below a file does not exist
             text = f"cannot remove '{show(path)}': {error.strerror or error}"
             raise UsageError(text) from None
         if found is not None and typed.trash is not None:  # moved as it is, whatever it is

@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import chain, islice
 from typing import IO
 
+from pcircle.names import show
 from pcircle.writing import write_all
 
 RUN_BYTES = 32 << 20
@@ -23,6 +24,7 @@ _READ_BYTES = 128 << 10
 _MERGED_BYTES = 1 << 20  # read ahead of all runs that are merged; as objects several times that
 MAX_BYTES = 16 << 20
 """Of a record: what has no ends for so long is no list."""
+_SHOWN_BYTES = 200  # of a name in a message
 END = b"/"
 TOGETHER = 4096
 """Records that are written at once."""
@@ -107,10 +109,12 @@ def sorted_records(records: Iterable[bytes], run_bytes: int = RUN_BYTES) -> Iter
         sorter.close()
 
 
-def pieces(stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES) -> Iterator[bytes]:
+def pieces(
+    stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES, *, complete: bool = False
+) -> Iterator[bytes]:
     """What stands in a file, piece by piece, each ended by `end`. OSError.
 
-    ValueError if a piece is longer than it may be.
+    ValueError if a piece is longer than it may be or, with `complete`, the last one is not ended.
     """
     rest = b""
     while data := stream.read(read_bytes):
@@ -118,5 +122,16 @@ def pieces(stream: IO[bytes], end: bytes, read_bytes: int = _READ_BYTES) -> Iter
         yield from whole
         if len(rest) > MAX_BYTES:
             raise ValueError(f"it contains a name of more than {MAX_BYTES:,} bytes")
+    if complete:
+        refuse_cut(rest, end)
     if rest:
         yield rest
+
+
+def refuse_cut(data: bytes, end: bytes) -> None:
+    """Raise ValueError if the last piece of what a file has is not ended, and so may be cut off."""
+    last = data.rpartition(end)[2]
+    if last:
+        name = show(last if len(last) <= _SHOWN_BYTES else last[:_SHOWN_BYTES] + b"...")
+        missing = "NUL" if end == b"\0" else "newline"
+        raise ValueError(f"'{name}' at its end has no {missing} and may be cut off")

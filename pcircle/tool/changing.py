@@ -272,6 +272,11 @@ class ChangeProgram(TreeProgram):
         """See `TreeProgram`. As rm and chmod have it: a slash behind a file fails it."""
         return True
 
+    @property
+    def lists_completely(self) -> bool:
+        """See `TreeProgram`. The beginning of a name is another entry, which must not change."""
+        return True
+
     def decided(self, roots: tuple[Root, ...], ranks: int) -> dict[str, Any]:
         """See `TreeProgram`."""
         typed, applied = self.typed, self.applied

@@ -8,8 +8,9 @@ which is put there in the meantime is not followed either.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -45,12 +46,13 @@ def read_paths(
     strict: bool = False,
     note: Callable[[str], None] | None = None,
     option: str = "--files-from",
+    complete: bool = False,
 ) -> Iterator[bytes]:
     """The records of FILE's paths, one a line, or each ending with NUL; `-` is standard input.
 
     Lines that begin with `#` or `;` are comments, as they are to rsync, and `note` is told in
-    the end how many there were. `option` has named the FILE. UsageError if it can't be read, or if
-    one is not below the root.
+    the end how many there were. `option` has named the FILE. UsageError if it can't be read, if
+    one is not below the root or, with `complete`, if the list may have been cut off (`must_end`).
     """
     from pcircle.fs.lists import record_of  # few runs have a list
     from pcircle.fs.sorting import pieces
@@ -60,7 +62,8 @@ def read_paths(
     comments = 0
     try:
         with open_input(name, dash=True) as stream:
-            for number, path in enumerate(pieces(stream, end), 1):
+            must = complete and must_end(stream, null=null)
+            for number, path in enumerate(pieces(stream, end, complete=must), 1):
                 try:
                     if not null and path.startswith(COMMENT):
                         comments += 1
@@ -82,6 +85,15 @@ def read_paths(
         )
 
 
+def must_end(stream: IO[bytes], *, null: bool) -> bool:
+    """Return whether the last name of a list must have its end to be acted on.
+
+    A program that writes a list and is killed may leave the beginning of a name, which names
+    something else. Only the last line of a regular file may lack its newline, as editors leave it.
+    """
+    return null or not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+
+
 def lists_of(
     options: Common,
     roots: Sequence[Root],
@@ -89,11 +101,12 @@ def lists_of(
     *,
     whole: bool | None = False,
     strict: bool = False,
+    complete: bool = False,
 ) -> Lists:
     """What `--files-from` names below the only root, a directory. UsageError if it is no such.
 
     `whole`: also what is in directories there; None: not even with a slash behind them. What has
-    one must be a directory if it is `strict`.
+    one must be a directory if it is `strict`. `complete` is as of `read_paths`.
     """
     from pcircle.fs.lists import sort  # few runs have a list
 
@@ -101,16 +114,20 @@ def lists_of(
         raise UsageError("--files-from requires one PATH, a directory")
     note = None if options.quiet else complain
     name = options.files_from or ""
-    found = read_paths(name, null=options.null, whole=whole, strict=strict, note=note)
+    found = read_paths(
+        name, null=options.null, whole=whole, strict=strict, note=note, complete=complete
+    )
     return sort([(0, found)])
 
 
-def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule, ...]:
+def rules_of(
+    filters: Sequence[tuple[str, bytes]], *, null: bool, complete: bool = False
+) -> tuple[Rule, ...]:
     """The rules that filter options come to, in their order, files read.
 
     `filters` are pairs of "exclude" or "include" with a pattern, or
     "exclude-from" or "include-from" with a file, whose lines end with NUL if
-    `null`. UsageError.
+    `null`. `complete` is as of `read_paths`. UsageError.
     """
     rules: list[Rule] = []
     for option, text in filters:
@@ -119,7 +136,12 @@ def rules_of(filters: Sequence[tuple[str, bytes]], *, null: bool) -> tuple[Rule,
         try:
             if from_file:
                 with open_input(text) as stream:
-                    found = list(read_rules(stream.read(), include=include, null=null))
+                    data = stream.read()
+                    if complete and data and must_end(stream, null=null):
+                        from pcircle.fs.sorting import refuse_cut  # few runs have a list
+
+                        refuse_cut(data, b"\0" if null else b"\n")
+                    found = list(read_rules(data, include=include, null=null))
             else:
                 found = [read_rule(text, include=include)]
         except (OSError, ValueError) as error:

@@ -219,7 +219,14 @@ class TreeProgram(ToolProgram):
         if self.options.files_from is None:
             return None
         whole, strict = self.lists_whole, self.lists_strictly
-        return lists_of(self.options, roots, self.complain, whole=whole, strict=strict)
+        return lists_of(
+            self.options,
+            roots,
+            self.complain,
+            whole=whole,
+            strict=strict,
+            complete=self.lists_completely,
+        )
 
     @property
     def lists_whole(self) -> bool | None:
@@ -229,6 +236,11 @@ class TreeProgram(ToolProgram):
     @property
     def lists_strictly(self) -> bool:
         """Whether what is listed with a slash behind it must be a directory."""
+        return False
+
+    @property
+    def lists_completely(self) -> bool:
+        """Whether a list of paths or patterns that may have been cut off is refused."""
         return False
 
     def begin(self, roots: tuple[Root, ...]) -> None:
@@ -283,7 +295,7 @@ class TreeProgram(ToolProgram):
             "roots": roots,
             "directory": self.directory(),
             "one_node": len(set(nodes)) == 1,
-            "rules": rules_of(options.filters, null=options.null),
+            "rules": rules_of(options.filters, null=options.null, complete=self.lists_completely),
             "wanted": options.wanted,
             "now_ns": now_ns(),
             "one_file_system": options.one_file_system,

@@ -106,6 +106,8 @@ class CopyProgram(ToolProgram):
     console_type: ClassVar[type[Console]] = Console
     outlives_ranks: ClassVar[bool] = True
     """Whether the job goes on without a rank that was lost."""
+    lists_completely: ClassVar[bool] = False
+    """Whether a list of paths or patterns that may have been cut off is refused."""
 
     def __init__(self, options: Options, umask: int) -> None:
         super().__init__()
@@ -174,7 +176,7 @@ class CopyProgram(ToolProgram):
         options = self._options
         _refuse_unusable(options)
         refuse_ageless(options.wanted, options.sources)
-        rules = rules_of(options.filters, null=options.null)
+        rules = rules_of(options.filters, null=options.null, complete=self.lists_completely)
         here = working_directory()
         self._wish = reached(options.checkpoint)
         log = options.retry_from
@@ -192,7 +194,9 @@ class CopyProgram(ToolProgram):
             self._lists = select(chain(failed, entries), roots, here)
         elif options.files_from is not None:
             note = None if options.quiet else self.complain
-            self._lists = self._given or _listed(options, options.files_from, roots, note)
+            self._lists = self._given or _listed(
+                options, options.files_from, roots, note, complete=self.lists_completely
+            )
             if options.files_from == "-":  # it can be read once
                 self._given = self._lists
         else:
@@ -521,12 +525,17 @@ def _resumed(plan: Plan, kept: Kept) -> Plan:
 
 
 def _listed(
-    options: Options, name: str, roots: tuple[Root, ...], note: Callable[[str], None] | None
+    options: Options,
+    name: str,
+    roots: tuple[Root, ...],
+    note: Callable[[str], None] | None,
+    *,
+    complete: bool,
 ) -> Lists:
     """What --files-from names. UsageError if it can't be read, or is of no directory."""
     if len(roots) != 1 or roots[0].kind != DIRECTORY:
         raise UsageError("--files-from requires one SRC, a directory")
-    paths = read_paths(name, null=options.null, whole=options.deep, note=note)
+    paths = read_paths(name, null=options.null, whole=options.deep, note=note, complete=complete)
     from pcircle.fs.lists import sort  # few runs have a list
 
     return sort([(0, paths)])

@@ -194,7 +194,8 @@ def test_a_long_list(place: bytes, tmp_path: Path, launcher: Launcher) -> None:
         os.mknod(tree + b"/%d/flat %d" % (number % 3, number))
         names += [inner, inner + b"/new\nline", b"%d/flat %d" % (number % 3, number)]
     kept = set(names[::1000])
-    (tmp_path / "list").write_bytes(b"\0".join(name for name in names[::-1] if name not in kept))
+    listed = (name + b"\0" for name in names[::-1] if name not in kept)
+    (tmp_path / "list").write_bytes(b"".join(listed))
     report = removed(launcher, "--files-from", str(tmp_path / "list"), "-0", tree, code=1)
     wanted = {os.path.dirname(name) for name in kept} | kept | {b"0", b"1", b"2"}
     assert set(paths(tree)) == wanted - {b""}

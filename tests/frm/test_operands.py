@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,12 @@ def test_force_ignores_what_is_missing(place: bytes) -> None:
     assert removed(TWO, "-rf", place + b"/no such", place + b"/tree")["counts"]["found"] == 2
     assert removed(TWO, "-rf", place + b"/no such")["counts"]["found"] == 0
     assert run_frm(ONE, "-f", place + b"/no such").code == 0
+    grow(place, ["file", "a", "b"])
+    missing = ("file/x", "file/x/y", "file/", "b/../a")
+    assert subprocess.run(["rm", "-f", *missing], cwd=place).returncode == 0
+    assert paths(place) == [b"a", b"b", b"file"]
+    assert run_frm(TWO, "-f", "a", *missing, "b", cwd=place).code == 0
+    assert paths(place) == [b"file"]
 
 
 def test_empty_directories_go_with_d(place: bytes) -> None:
