@@ -224,7 +224,8 @@ class Engine(Generic[I, R]):
 
     def synced(self, epoch: int, now_s: float) -> None:
         """What was done here in an epoch that was sealed is on disk."""
-        self.epochs.synced(epoch)
+        # Committed work is not done again, so rank 0 must know all notices of it before.
+        self.epochs.synced(epoch, self.outbox.added)
         self._advance(now_s)
 
     def tick(self, now_s: float) -> None:
@@ -464,7 +465,7 @@ class Engine(Generic[I, R]):
             self._send_all(self.progress.advance(now_s))
             self._out += self.progress.news()
         if self.phase != STOPPED:
-            self._send_all(self.epochs.advance(self._idle, now_s))
+            self._send_all(self.epochs.advance(self._idle, self.telling.heard, now_s))
             self._out += self.epochs.orders()
         if self.phase == DRAINING:
             self._drain(now_s)

@@ -50,7 +50,7 @@ class EpochRounds:
         self._tree = tree
         self._period_s = period_s
         self._open = False
-        self._synced = False
+        self._on_disk: int | None = None  # notices given by the end of the sync
         self._waiting: set[int] = set()  # children that have not answered
         self._latest = 0  # epoch that is awaited
         self._urged = False
@@ -87,19 +87,24 @@ class EpochRounds:
             return self._seal(message.number)
         return self._commit(message.number)
 
-    def synced(self, epoch: int) -> None:
-        """What this rank did in `epoch` and before is on disk."""
+    def synced(self, epoch: int, noted: int) -> None:
+        """What this rank did in `epoch` and before is on disk; it gave `noted` notices by now."""
         if epoch == self.sealed:
-            self._synced = True
+            self._on_disk = noted
 
-    def advance(self, idle: bool, now_s: float) -> Outgoing:
-        """Answer, commit or open a round, as far as it is time. `idle`: no other work here."""
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
+        """Answer, commit or open a round, as far as it is time.
+
+        `idle`: there is no other work here; `heard`: the notices of this rank that rank 0 has
+        received.
+        """
         if self._period_s is None:
             return []
         out: Outgoing = []
         if idle and self.awaited and self._latest > self.sealed:
             out += self._urge(self.sealed)
-        if self._open and self._synced and not self._waiting:
+        is_synced = self._on_disk is not None and heard >= self._on_disk
+        if self._open and is_synced and not self._waiting:
             self._open = False
             if self._tree.parent is not None:
                 out.append((self._tree.parent, Up(EPOCH, self.sealed)))
@@ -147,7 +152,7 @@ class EpochRounds:
     def _seal(self, number: int) -> Outgoing:
         self.sealed = number
         self._open = True
-        self._synced = self._urged = False
+        self._on_disk, self._urged = None, False
         self._waiting = set(self._tree.children)
         self._orders.append(Seal(number))
         return [(child, Down(EPOCH, number)) for child in self._tree.children]

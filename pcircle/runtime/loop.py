@@ -101,7 +101,6 @@ class Rank:
         self._message_bytes = 0
         self._sent_block = -(-transport.size // _MAX_RECEIVERS)
         self._sent: dict[int, list[int]] = {}  # messages and their bytes, by block of receivers
-        self._on_disk: tuple[int, int] | None = None  # an epoch, and what was told by then
         self._are_portable = type(task).portable is Task.portable  # results, as they are
         self._kept: Any = None  # what the task has handed over at the end
         self._late: list[tuple[int, str]] = []  # codes and reasons that came up in the accounts
@@ -186,7 +185,6 @@ class Rank:
                 self._arrived(arrival)
             self._pool.drain()
             self._syncer.drain()
-            self._tell_synced()
             if signals.pending is not None and not self._stopping:
                 engine.abort(require(signals.code), f"stopped by {signals.pending.name}", _now_s())
             if self._observer is not None and (signals.asked or signals.suspended):
@@ -427,16 +425,8 @@ class Rank:
         if error is not None:
             self._fail(error, f"syncing epoch {epoch}")
         else:
-            # What is committed is not done again, so what was to be told of it must have been.
-            self._on_disk = epoch, self._engine.outbox.added
-            self._tell_synced()
-        self._perform()
-
-    def _tell_synced(self) -> None:
-        """If an epoch is on disk here, and rank 0 has heard all that was told by then: say so."""
-        if self._on_disk is not None and self._engine.telling.heard >= self._on_disk[1]:
-            (epoch, _), self._on_disk = self._on_disk, None
             self._engine.synced(epoch, _now_s())
+        self._perform()
 
     def _commit(self, commit: Commit) -> None:
         future = self._syncer.submit(self._task.commit, commit.epoch)

@@ -102,7 +102,7 @@ def _aborts(rng: Random, ranks: int, last_s: float) -> tuple[AbortAt, ...]:
     return tuple(aborts)
 
 
-FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epochs", "walk")
+FAMILIES = ("calm", "nasty", "ending", "abort", "kill", "stuck", "posts", "epochs", "quiet", "walk")
 
 
 def _ending(case: Case, rng: Random) -> Case:
@@ -160,6 +160,23 @@ def _epochs(case: Case, rng: Random, busy_s: float) -> Case:
         sync_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
         aborts=aborts,
         limit_s=600.0,  # of slow rounds, one for each level of items that are held
+    )
+
+
+def _quiet(case: Case, rng: Random) -> Case:
+    """Epochs that only items that wait for a commit hurry on, with notices and no other timers.
+
+    Whatever is overlooked at one event is then not made up for at the next.
+    """
+    replace = msgspec.structs.replace
+    settings = replace(case.settings, progress_period_s=None, epoch_period_s=1000.0)
+    return replace(
+        case,
+        forest=replace(case.forest, holds=rng.choice((0.1, 0.5, 1.0))),
+        settings=replace(settings, structured=True),
+        notice_every=rng.choice((1, 1, 3)),
+        sync_s=rng.choice((0.0, 0.001, 0.02, 0.2)),
+        limit_s=600.0,
     )
 
 
@@ -252,6 +269,8 @@ def _draw(family: str, seed: int) -> Case:
         return replace(case, forest=replace(forest, **shares), aborts=aborts)
     if family == "epochs":
         return _epochs(case, rng, busy_s)
+    if family == "quiet":
+        return _quiet(case, rng)
     if family == "abort":
         return replace(case, aborts=_aborts(rng, ranks, busy_s))
     if family == "kill":

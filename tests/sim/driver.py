@@ -147,6 +147,7 @@ class Player:
         self._taken: list[Instruction] = []  # and not carried out yet
         self._has_given = False  # its account, after which an abort is too late
         self._idle_steps = 0
+        self._noted: dict[int, int] = {}  # notices given by the end of each epoch's sync
         self._unheard = False  # a pack of notices is on its way
 
     # ---- the loop --------------------------------------------------------------------------------
@@ -265,6 +266,7 @@ class Player:
         disks, epoch = self.record.disks, instruction.epoch
         if isinstance(instruction, Commit):
             disks.mark(epoch)
+            self._check_notices(epoch)
             self._tell_of(epoch)
             due = [each for each in self._awaiting if each[0] <= epoch]
             self._awaiting = [each for each in self._awaiting if each[0] > epoch]
@@ -275,6 +277,13 @@ class Player:
             self.epoch = epoch + 1
         seen = disks.syncs[self._node].begun
         self._sync(epoch, seen - 1 if self.case.stale_syncs else seen)
+
+    def _check_notices(self, epoch: int) -> None:
+        """Committed work is not done again: rank 0 must have received the notices of it."""
+        rank, aborts = self.engine.rank, self.case.aborts or self.case.conditions.kills
+        received = sum(source == rank for source, _ in self.record.notices)
+        wanted = 0 if aborts else self._noted.get(epoch, 0)
+        assert received >= wanted, f"epoch {epoch} is committed before rank 0 has received {rank}'s"
 
     def _tell_of(self, epoch: int) -> None:
         """As of a journal that can't be written; also after all work, up to the account."""
@@ -309,6 +318,8 @@ class Player:
 
     def _synced(self, epoch: int) -> None:
         self.epoch = max(self.epoch, epoch + 1)
+        if self.case.notice_every:
+            self._noted[epoch] = sum(rank == self.engine.rank for rank, _ in self.record.noted)
         self.engine.synced(epoch, self._now_s)
 
     @property

@@ -213,18 +213,37 @@ class WithDeafAccounts(Engine[Any, Any]):
 class EagerRounds(EpochRounds):
     """Commits when rank 0 itself is through."""
 
-    def advance(self, idle: bool, now_s: float) -> Outgoing:
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
         if self._tree.parent is None:
             self._waiting.clear()
-        return super().advance(idle, now_s)
+        return super().advance(idle, heard, now_s)
 
 
 class BlindRounds(EpochRounds):
     """Answers before what it did is on disk."""
 
-    def advance(self, idle: bool, now_s: float) -> Outgoing:
-        self._synced = True
-        return super().advance(idle, now_s)
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
+        self._on_disk = 0
+        return super().advance(idle, heard, now_s)
+
+
+class HastyRounds(EpochRounds):
+    """Answers before rank 0 has received the notices of what is on disk."""
+
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
+        if self._on_disk is not None:
+            self._on_disk = 0
+        return super().advance(idle, heard, now_s)
+
+
+class LateRounds(EpochRounds):
+    """Sees that rank 0 has received a notice at the next event, if there is one."""
+
+    _heard = 0
+
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
+        before, self._heard = self._heard, heard
+        return super().advance(idle, before, now_s)
 
 
 class OverlappingRounds(EpochRounds):
@@ -235,13 +254,13 @@ class OverlappingRounds(EpochRounds):
             message = Up(EPOCH, self.sealed)
         return super().handle(source, message)
 
-    def advance(self, idle: bool, now_s: float) -> Outgoing:
+    def advance(self, idle: bool, heard: int, now_s: float) -> Outgoing:
         due = self._due_s is not None and now_s >= self._due_s
         if due and self._tree.parent is None and self.sealed and self._open:
             assert self._period_s is not None
             self._due_s = now_s + self._period_s
             return self._seal(self.sealed + 1)
-        return super().advance(idle, now_s)
+        return super().advance(idle, heard, now_s)
 
 
 class _Epochs(Engine[Any, Any]):
@@ -264,6 +283,18 @@ class WithBlindAnswers(_Epochs):
     """Ranks answer before they have synced."""
 
     rounds = BlindRounds
+
+
+class WithHastyAnswers(_Epochs):
+    """Ranks answer before rank 0 has received their notices."""
+
+    rounds = HastyRounds
+
+
+class WithLateAnswers(_Epochs):
+    """Ranks answer one event after rank 0 has received their notices."""
+
+    rounds = LateRounds
 
 
 class WithOverlappingEpochs(_Epochs):

@@ -147,6 +147,19 @@ def test_search_finds_accounts_that_do_not_wait_for_notices() -> None:
         deque((play(case, mutants.WithHastyAccounts, watch=False) for case in cases), 0)
 
 
+@pytest.mark.parametrize(
+    ("engine_type", "found"),
+    [
+        (mutants.WithLateAnswers, "wait forever"),
+        (mutants.WithHastyAnswers, "before rank 0 has received"),
+    ],
+)
+def test_search_finds_mutants_of_quiet_epochs(engine_type: EngineType, found: str) -> None:
+    """A wake-up that is missed is one that no timer makes up for."""
+    with pytest.raises(Violation, match=found):
+        deque((play(draw("quiet", seed), engine_type, watch=False) for seed in range(SEEDS)), 0)
+
+
 def test_epochs_reach_what_they_are_for() -> None:
     runs = [play(draw("epochs", seed)) for seed in range(80)]
     assert sum(run.record.disks.claims for run in runs) > 500
