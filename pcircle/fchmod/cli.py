@@ -47,7 +47,7 @@ _EXAMPLES = {
     "fchown": """\
   fchown -R root:users /data
   fchown -R --from root daemon /data
-  fchown -R --usermap 1000-1999:daemon,*:nobody /data
+  fchown -R --usermap '1000-1999:daemon,*:nobody' /data
   mpirun -np 8 fchown -R -c root: /data""",
     "fchgrp": """\
   fchgrp -R users /data

@@ -44,9 +44,9 @@ a bad expression; 3 nothing was found, if that was asked; 4 stopped early (a
 lost rank); 70 internal error; 130 and 143 interrupted.
 
 Examples:
-  ffind /data -name *.h5 -size +1G
+  ffind /data -name '*.h5' -size +1G
   ffind /data -type f -mtime +30 --list-out old.list
-  ffind --top 20 --by size /scratch -type f -printf %s\\ %p\\n
+  ffind --top 20 --by size /scratch -type f -printf '%s %p\\n'
   mpirun -np 8 ffind /scratch -user 1000 -newermt 2026-01-01 --sort""",
 )
 

@@ -36,8 +36,8 @@ Exit codes: 0 success; 1 some entries could not be removed, each one named;
 70 internal error; 130 and 143 interrupted.
 
 Examples:
-  frm -r /scratch
-  frm -r --older-than 30d --keep-root /archive
+  frm -r /scratch/old
+  frm -r --older-than 30d --keep-root /archive/old
   frm -r --plan removal.plan /data
   mpirun -np 8 frm --apply removal.plan""",
 )
