@@ -41,8 +41,11 @@ def open_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY if fd else os.O_WRONLY), True)
 
 
-def enter(run: Callable[[], int]) -> int:
-    """Run a command, which `run` imports as well; ends the process, or returns the exit code."""
+def enter(run: Callable[[], int], name: str = "pcircle") -> int:
+    """Run a command, which `run` imports as well; ends the process, or returns the exit code.
+
+    If a required package cannot be imported, one line that begins with `name` says so.
+    """
     open_standard_descriptors()
     install()
     import gc  # only now, when modules are found for less
@@ -54,8 +57,17 @@ def enter(run: Callable[[], int]) -> int:
         # It asks how far a job is, and must not end one that has not begun or is just over.
         signal.signal(signal.SIGUSR1, lambda number, frame: None)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    code = run()
-    from pcircle.transport._exit import flush_standard_streams
+    from pcircle.errors import UsageError, package_problem
+    from pcircle.transport._exit import flush_standard_streams, say
+
+    try:
+        code = run()
+    except ImportError as error:
+        problem = package_problem(error)
+        if not problem:
+            raise
+        say(f"{name}: {problem}")
+        code = UsageError.exit_code
     from pcircle.transport.launch import launched
 
     if launched().kind == "none":
@@ -75,4 +87,4 @@ def command(tool: str, main: str = "main") -> Callable[[], int]:
         code: int = getattr(__import__(f"pcircle.{tool}.cli", fromlist=[main]), main)()
         return code
 
-    return lambda: enter(run)
+    return lambda: enter(run, tool if main == "main" else main)

@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "EXIT_OK",
+    "REQUIRED_PACKAGES",
     "Defect",
     "EntriesFailed",
     "IntegrityError",
@@ -30,10 +31,21 @@ __all__ = [
     "StoppedEarly",
     "Terminated",
     "UsageError",
+    "package_problem",
     "worst",
 ]
 
 EXIT_OK = 0
+
+_REQUIRED = """\
+lru-dict lru
+mpi4py mpi4py
+msgspec msgspec
+numpy numpy
+rich rich
+xxhash xxhash"""
+REQUIRED_PACKAGES = dict(line.split() for line in _REQUIRED.splitlines())
+"""The packages that pip installs with this one, each with its module."""
 
 
 class PcircleError(Exception):
@@ -167,3 +179,41 @@ def worst(codes: Iterable[int]) -> int:
     if not seen.issubset(_PRECEDENCE):
         return Defect.exit_code
     return next((code for code in _PRECEDENCE if code in seen), EXIT_OK)
+
+
+def package_problem(error: BaseException) -> str:
+    """Return what is wrong with a required package if an import failed for that reason, else "".
+
+    All packages that are not installed are named at once.
+    """
+    if not isinstance(error, ImportError):
+        return ""
+    from importlib.util import find_spec
+
+    def is_absent(module: str) -> bool:
+        try:
+            return find_spec(module) is None
+        except ImportError:  # of a finder that answers in this way
+            return True
+
+    modules = set(_modules_of(error))
+    blamed = [package for package, module in REQUIRED_PACKAGES.items() if module in modules]
+    if not blamed:
+        return ""
+    absent = [package for package, module in REQUIRED_PACKAGES.items() if is_absent(module)]
+    if absent:
+        names = " ".join(absent)
+        verb = "is" if len(absent) == 1 else "are"
+        return f"{names.replace(' ', ', ')} {verb} not installed: pip install {names}"
+    reason = (str(error).splitlines() or [""])[0]
+    return f"{blamed[0]} cannot be imported ({reason}): pip install --force-reinstall {blamed[0]}"
+
+
+def _modules_of(error: ImportError) -> Iterator[str]:
+    """Yield the top-level modules that failed to be imported, or whose own import failed."""
+    if error.name:
+        yield error.name.partition(".")[0]
+    trace = error.__traceback__
+    while trace is not None:
+        yield str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        trace = trace.tb_next

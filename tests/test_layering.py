@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": set(),  # pcircle/__init__.py
     "acls": set(),
     "buffers": set(),
-    "entry": {"finding", "transport"},  # of whom nobody knows but the commands
+    "entry": {"errors", "finding", "transport"},  # of whom nobody knows but the commands
     "commands": set(),  # it has names of the tools, and imports by these
     "counting": set(),
     "encoding": {"errors"},

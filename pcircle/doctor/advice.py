@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pcircle.doctor.facts import Facts, Value
-from pcircle.doctor.machine import NEEDED
+from pcircle.errors import REQUIRED_PACKAGES
 
 _FEW_FILES = 4096
 _FULL = 0.02
@@ -16,7 +16,7 @@ def broken(sections: dict[str, Facts], paths: dict[str, Facts], trouble: str) ->
     """What keeps the tools from working."""
     if trouble:
         yield trouble
-    for name in NEEDED:
+    for name in REQUIRED_PACKAGES:
         fact = sections["software"][name]
         if fact.value is None:
             yield f"{name} is required: {fact.why}"

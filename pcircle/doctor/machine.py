@@ -11,20 +11,12 @@ from importlib import metadata
 
 from pcircle import __version__
 from pcircle.doctor.facts import Fact, Facts, Value, asked
+from pcircle.errors import REQUIRED_PACKAGES
 from pcircle.fs.directories import affordable, affordable_threads
 from pcircle.optional import try_out
 from pcircle.transport.launch import NOT_LAUNCHED, choose
 
 _TRIED_ELSEWHERE = "-"  # with the MPI library
-_NEEDED = """\
-lru-dict lru
-mpi4py -
-msgspec msgspec
-numpy numpy
-rich rich
-xxhash xxhash"""
-NEEDED = dict(line.split() for line in _NEEDED.splitlines())
-"""Distributions that are required, each with the module that is tried."""
 OPTIONAL = {
     "blake3": "blake3",
     "cloudpickle": "cloudpickle",
@@ -52,7 +44,7 @@ def software() -> Facts:
         "machine": Fact(os.uname().machine),
         "libc": Fact(" ".join(platform.libc_ver()).strip() or "not glibc"),
     }
-    for name, module in NEEDED.items():
+    for name, module in REQUIRED_PACKAGES.items():
         found[name] = _version(name, module)
     for name, module in OPTIONAL.items():
         version = _version(name, module)
@@ -68,7 +60,7 @@ _MISSING = "not installed"
 def _version(name: str, module: str) -> Fact:
     try:
         version = metadata.version(name)
-        if module != _TRIED_ELSEWHERE:
+        if "mpi" not in module:  # which is tried with its library
             try_out(module, f"import {module}")
     except (metadata.PackageNotFoundError, ModuleNotFoundError):
         return Fact(None, _MISSING)

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from pcircle.errors import Defect
+from pcircle.errors import Defect, package_problem
 from pcircle.writing import write_all
 
 
@@ -38,6 +38,10 @@ def write_report(error: BaseException, doing: str) -> str:
 class Mishaps:
     """What is made of exceptions that nobody expects: a report in a file, which is named."""
 
+    def package_problem(self, error: BaseException) -> str:
+        """Return what is wrong with a required package, if that is the reason."""
+        return package_problem(error)
+
     def explain(self, error: BaseException, doing: str) -> str:
         """The reason why the job ends, for rank 0 to tell."""
         return write_report(error, doing)
@@ -53,6 +57,10 @@ _BEGIN = "Traceback (most recent call last):\n"
 
 class Tracebacks(Mishaps):
     """A task of the user's own is at fault: he is to see the traceback."""
+
+    def package_problem(self, error: BaseException) -> str:
+        """Return nothing: the task may import the same packages."""
+        return ""
 
     def explain(self, error: BaseException, doing: str) -> str:
         """The traceback, below what was being done."""

@@ -185,9 +185,14 @@ def _open(
             opening = _Opening(error.exit_code, b"")
         except Exception as error:
             program.withdraw()
-            told = program.mishaps().explain(error, "preparing the job")
-            program.complain(f"internal error: {told}")
-            opening = _Opening(Defect.exit_code, b"")
+            mishaps = program.mishaps()
+            if problem := mishaps.package_problem(error):
+                program.complain(problem)
+                opening = _Opening(UsageError.exit_code, b"")
+            else:
+                told = mishaps.explain(error, "preparing the job")
+                program.complain(f"internal error: {told}")
+                opening = _Opening(Defect.exit_code, b"")
         payload = msgspec.msgpack.encode(opening)
     for child in tree.children:
         transport.send(child, payload)

@@ -160,6 +160,8 @@ class Rank:
         except PcircleError:
             raise
         except Exception as error:
+            if problem := self._mishaps.package_problem(error):
+                raise StoppedEarly(problem) from error
             raise Defect(self._mishaps.explain(error, "running the job")) from error
         finally:
             self._end()
@@ -279,6 +281,8 @@ class Rank:
         """The exit code and the reason that an exception comes to."""
         if isinstance(error, PcircleError):
             return error.exit_code, str(error)
+        if problem := self._mishaps.package_problem(error):
+            return StoppedEarly.exit_code, problem
         return Defect.exit_code, self._mishaps.explain(error, doing)
 
     def _merge(self, a: Any, b: Any) -> Any:

@@ -17,7 +17,7 @@ import time
 from array import array
 from contextlib import suppress
 
-from pcircle.errors import Defect, Interrupted, PcircleError
+from pcircle.errors import Defect, Interrupted, PcircleError, StoppedEarly, package_problem
 
 __all__ = ["explain_escape", "flush_standard_streams", "let_go", "say", "wait_until_read"]
 
@@ -38,6 +38,9 @@ def explain_escape(error: BaseException, rank: int) -> int:
     if isinstance(error, PcircleError):
         say(f"rank {rank}: {error}")
         return error.exit_code
+    if problem := package_problem(error):
+        say(f"rank {rank}: {problem}")
+        return StoppedEarly.exit_code
     import traceback
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))

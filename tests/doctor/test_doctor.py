@@ -20,6 +20,7 @@ import pcircle
 from pcircle.commands import COMMANDS
 from pcircle.doctor import machine, places
 from pcircle.doctor.cli import parser
+from pcircle.errors import REQUIRED_PACKAGES
 from tests.conftest import DEADLINE_S, ROOT, Run
 from tests.doctor.running import PROGRAM, document, environment, report, run_doctor
 from tests.fcp.running import without_rights
@@ -200,14 +201,14 @@ def test_limits_are_those_of_the_process(run: Run, place: bytes) -> None:
     software = whole["software"]
     assert software["pcircle"]["value"] == pcircle.__version__
     assert software["kernel"]["value"] == f"Linux {os.uname().release}"
-    assert all(software[name]["value"] for name in machine.NEEDED)
+    assert all(software[name]["value"] for name in REQUIRED_PACKAGES)
 
 
 def test_dependencies_are_those_of_the_package() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     assert block is not None
-    assert re.findall(r'"([\w-]+)', block[1]) == list(machine.NEEDED)
+    assert re.findall(r'"([\w-]+)', block[1]) == list(REQUIRED_PACKAGES)
     optional = {"matplotlib", "pyarrow", "cloudpickle", "blake3"}
     assert set(machine.OPTIONAL) == optional
 

@@ -1,0 +1,131 @@
+"""Without a required package, or with one that cannot be imported, one line names it.
+
+A finder of modules, installed before the command starts, plays the machine without the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcircle.errors import REQUIRED_PACKAGES
+from tests.conftest import ROOT, Run
+
+ABSENT = """\
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {modules!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+BROKEN = "raise ImportError('libfancy.so.7: cannot open shared object file\\n\\nIMPORTANT: ...')\n"
+REASON = "cannot be imported (libfancy.so.7: cannot open shared object file)"
+
+# With each tool: a package that it imports before any work.
+TOOLS = {
+    "fbcast": (["msgspec", "lru-dict"], ["tree/file", "."]),
+    "fbench": (["msgspec"], ["--case=blocking", "."]),
+    "fchgrp": (["msgspec"], ["0", "tree"]),
+    "fchmod": (["msgspec", "lru-dict"], ["u+r", "tree"]),
+    "fchown": (["msgspec"], ["0", "tree"]),
+    "fcp": (["msgspec", "lru-dict", "xxhash"], ["tree", "copy"]),
+    "fdiff": (["msgspec", "xxhash"], ["tree", "tree"]),
+    "ffind": (["msgspec", "lru-dict"], ["tree"]),
+    "fls": (["msgspec", "lru-dict"], ["tree"]),
+    "fmirror": (["msgspec", "lru-dict", "xxhash"], ["tree", "copy"]),
+    "fprof": (["msgspec"], ["tree"]),
+    "frm": (["msgspec"], ["-r", "tree"]),
+    "fsum": (["msgspec", "lru-dict"], ["tree"]),
+    "pcircle": (["msgspec"], ["doctor", "--no-trials", "tree"]),
+}
+CASES = [(tool, package) for tool, (packages, _) in TOOLS.items() for package in packages]
+SCALE = ["pcircle.scale", "--files=1e4", "--ranks=4"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_bytes(b"content")
+    return tmp_path
+
+
+def without(place: Path, *packages: str) -> dict[str, str]:
+    """The environment of a Python that lacks these packages."""
+    modules = {REQUIRED_PACKAGES[package] for package in packages}
+    return _with(place, "sitecustomize.py", ABSENT.format(modules=modules))
+
+
+def with_broken(place: Path, package: str) -> dict[str, str]:
+    """The environment of a Python with a package whose import fails."""
+    return _with(place, f"{REQUIRED_PACKAGES[package]}/__init__.py", BROKEN)
+
+
+def _with(place: Path, file: str, code: str) -> dict[str, str]:
+    path = place / "packages" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    kept = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place / "packages"), kept])}
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["absent", "broken"])
+@pytest.mark.parametrize(("tool", "package"), CASES)
+def test_it_is_refused_with_one_line(
+    run: Run, place: Path, tool: str, package: str, broken: bool
+) -> None:
+    environ = with_broken(place, package) if broken else without(place, package)
+    problem = f"{package} is not installed: pip install {package}"
+    if broken:
+        problem = f"{package} {REASON}: pip install --force-reinstall {package}"
+    command = [sys.executable, str(ROOT / "bin" / tool), *TOOLS[tool][1]]
+    done = run(command, env=environ, cwd=place)
+    assert (done.returncode, done.stdout) == (2, b""), done.stderr
+    assert done.stderr.decode() == f"{tool}: {problem}\n"
+    assert sorted(os.listdir(place)) == ["packages", "tree"]
+
+
+@pytest.mark.parametrize("start", ["bin", "module"])
+def test_a_python_without_any_is_told_all_names(run: Run, place: Path, start: str) -> None:
+    begin = [str(ROOT / "bin" / "fls")] if start == "bin" else ["-m", "pcircle.fls"]
+    environ = without(place, *REQUIRED_PACKAGES)
+    done = run([sys.executable, *begin, "tree"], env=environ, cwd=place)
+    names = " ".join(REQUIRED_PACKAGES)
+    assert done.returncode == 2
+    said = f"fls: {names.replace(' ', ', ')} are not installed: pip install {names}\n"
+    assert done.stderr.decode() == said
+    for words in (["--help"], ["--version"]):
+        assert run([sys.executable, *begin, *words], env=environ, cwd=place).returncode == 0
+    listed = run([sys.executable, str(ROOT / "bin" / "pcircle")], env=environ, cwd=place)
+    assert (listed.returncode, listed.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_numpy_is_named_where_it_is_used(run: Run, place: Path, broken: bool) -> None:
+    environ = with_broken(place, "numpy") if broken else without(place, "numpy")
+    problem = f"numpy {REASON}" if broken else "numpy is not installed: pip install numpy"
+    done = run([sys.executable, "-m", *SCALE], env=environ, cwd=place)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"scale: {problem}")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("broken", [False, True])
+def test_rich_is_named_where_the_bar_is_drawn(
+    run: Run, place: Path, broken: bool, jobs: int
+) -> None:
+    """The job has begun by then: it stops as at a limit, and can be resumed."""
+    (place / "tree" / "large").write_bytes(bytes(3 << 20))
+    environ = with_broken(place, "rich") if broken else without(place, "rich")
+    problem = f"rich {REASON}" if broken else "rich is not installed: pip install rich"
+    command = ["pcircle.fcp", f"-j{jobs}", "--progress=always", "--bwlimit=1M", "tree", "copy"]
+    done = run([sys.executable, "-m", *command], env=environ, cwd=place)
+    said = done.stderr.decode()
+    assert done.returncode == 4, said
+    assert problem in said
+    assert "Traceback" not in said
+    assert "internal error" not in said
