@@ -102,6 +102,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors",
         "guards",
         "mounts",
+        "names",
         "owners",
         "trusted",
         "writing",

@@ -69,7 +69,7 @@ def _add(p: Parser) -> None:
         action="store_true",
         help="like --check, but skip files of unchanged size and time",
     )
-    add("--strict", action="store_true", help="with --check, fail on malformed checksum lines")
+    add("--strict", action="store_true", help="as with sha256sum; malformed lines always fail")
     add("--update", metavar="MANIFEST", help="rewrite it, reading changed files only")
     add("--rot", metavar="MANIFEST", help="report silent corruption")
     add("--diff", nargs=2, metavar=("OLD", "NEW"), help="compare two manifests, reading no files")

@@ -56,7 +56,6 @@ class Options(Common, frozen=True, kw_only=True):
     against: bytes | None = None
     mode: Against = "check"
     whole: bool = False
-    strict: bool = False
 
 
 class SumProgram(ToolProgram):
@@ -70,6 +69,7 @@ class SumProgram(ToolProgram):
         self._options = options
         self._expected: Sequence[Listed] = ()  # on rank 0
         self._bad_lines = 0  # among them
+        self._first_bad: tuple[str, ...] = ()
         self._lists: Lists | None = None  # on rank 0
         self._output: bytes | None = None
         self._parts: bytes | None = None  # the file that a manifest grows from
@@ -173,7 +173,7 @@ class SumProgram(ToolProgram):
         from pcircle.fsum.publishing import read_against
         from pcircle.signature.manifest import Manifest
 
-        found = read_against(options.against, options.algorithm, options.mode)
+        found = read_against(options.against, options.algorithm, options.mode, null=options.null)
         if isinstance(found, Manifest):
             if options.algorithm not in (None, found.algorithm.name):
                 shown = show(options.against)
@@ -186,6 +186,8 @@ class SumProgram(ToolProgram):
         if options.chunk_bytes is not None:
             raise UsageError(_WHOLE_CHUNKS)
         self._expected, self._bad_lines = found.lines, found.bad
+        shown = show(options.against)
+        self._first_bad = tuple(f"'{shown}': {reason}" for reason in found.first_bad)
         return None, found.algorithm, True
 
     def task(self, plan: bytes, rank: int, size: int) -> Task[Any, Any]:
@@ -215,7 +217,7 @@ class SumProgram(ToolProgram):
             self.log,
             output=self._output,
             bad_lines=self._bad_lines,
-            strict=options.strict,
+            first_bad=self._first_bad,
         )
 
 
@@ -227,7 +229,8 @@ def sum_typed(typed: argparse.Namespace) -> int:
         return _diff(typed)
     if typed.recursive and typed.files_from is None:
         raise UsageError("--recursive requires --files-from")
-    refuse_idle_null(typed)
+    if typed.check is None:  # a list of digests may have lines that end with NUL
+        refuse_idle_null(typed)
     against, mode = _against(typed)
     output = typed.output if mode != "update" else typed.output or against
     if not typed.operands and against is None:
@@ -248,7 +251,6 @@ def sum_typed(typed: argparse.Namespace) -> int:
         against=None if against is None else os.fsencode(against),
         mode=mode,
         whole=typed.format == "coreutils",
-        strict=typed.strict,
     )
     if options.whole and (output or against):
         raise UsageError("--format=coreutils cannot be combined with manifests")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pcircle import __version__
@@ -52,14 +52,14 @@ class Console(base.Console[Done]):
         *,
         output: bytes | None,
         bad_lines: int,
-        strict: bool,
+        first_bad: Sequence[str],
     ) -> None:
         super().__init__(options, log)
         self._plan = plan
         self._json = options.json is not None
         self._output = output
         self._bad_lines = bad_lines  # of a checksum list
-        self._strict = strict
+        self._first_bad = first_bad
         self._digests: Sorter | None = None  # of whole files
         if plan.whole:
             from pcircle.fs.sorting import Sorter  # most runs need none
@@ -102,9 +102,11 @@ class Console(base.Console[Done]):
             code = self._end_manifests(code, total, outcome, reasons)
         elif self._differences:
             code = worst((code, IntegrityError.exit_code))
-        if self._bad_lines and (self._strict or not self.quiet):
+        for reason in self._first_bad:
+            self.note(f"fsum: {reason}")
+        if self._bad_lines:
             self.note(f"fsum: {bad_lines(self._bad_lines)}")
-        if total.failed or self.log_failed or (self._bad_lines and self._strict):
+        if total.failed or self.log_failed or self._bad_lines:
             code = worst((code, EntriesFailed.exit_code))
         self.tell_failures()
         self.tell_reasons(code, reasons)

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
 from stat import S_IMODE, S_ISREG
 
 import msgspec
@@ -50,8 +49,12 @@ def read_manifest(path: bytes) -> Manifest:
     return manifest
 
 
-def read_against(path: bytes, algorithm: str | None, mode: str) -> Manifest | Digests:
+def read_against(
+    path: bytes, algorithm: str | None, mode: str, *, null: bool = False
+) -> Manifest | Digests:
     """What is in a file: a manifest, or for --check a list of digests, perhaps through a pipe.
+
+    With `null` the lines of a list end with NUL.
 
     UsageError if it can't be believed, or if no line makes sense.
     """
@@ -61,8 +64,7 @@ def read_against(path: bytes, algorithm: str | None, mode: str) -> Manifest | Di
             if not _BEGIN.startswith(begin):
                 if mode != "check":
                     raise UsageError(f"--{mode}: '{show(path)}' is not a manifest")
-                line = begin if begin.endswith(b"\n") else begin + stream.readline()
-                return read_list(chain([line], stream), algorithm)
+                return read_list(begin + stream.read(), algorithm, null=null)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"cannot read '{show(path)}': {reason}") from None

@@ -7,6 +7,9 @@ Lists are read as these tools read them: blanks may come first, a line that begi
 comment, one blank between digest and name is as good as two where all lines have it so, and lines
 that are none of these are counted.
 
+With `-z` these tools end lines with NUL and escape nothing. No other list has a NUL, so one that
+ends with NUL is read like that.
+
 A name with a newline, a carriage return or a backslash has these escaped, and
 its line begins with a backslash. A digest is of the whole file, so it is made
 from the first byte to the last by one process.
@@ -15,7 +18,7 @@ from the first byte to the last by one process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pcircle.signature.algorithms import Hasher
@@ -28,6 +31,7 @@ _TAG = re.compile(
     rb"[ \t]*(\\?)([A-Za-z0-9]+) ?\((.*)\)[ \t]*=[ \t]*([0-9a-fA-F]{32,128})", re.DOTALL
 )
 _ESCAPED = re.compile(rb"(?:[^\\\0]|\\[\\nr])*")
+_MAX_NAMED = 10  # lines that make no sense
 _NOT_A_LINE = "not a checksum line"
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
 _MEANT = {code: char for char, code in _ESCAPES.items()}
@@ -69,11 +73,16 @@ def line_of(digest: bytes, path: bytes) -> bytes:
     return b"%b%b  %b" % (b"\\" if escaped != path else b"", digest, escaped)
 
 
-def read_line(line: bytes, *, reverse: bool = False) -> Listed:
+def read_line(line: bytes, *, reverse: bool = False, null: bool = False) -> Listed:
     """What a line says. ValueError if it is none.
 
-    With `reverse` it is of a list with one blank between digest and name.
+    With `reverse` it is of a list with one blank between digest and name, with `null` of one whose
+    lines end with NUL.
     """
+    if b"\0" in line:
+        raise ValueError("it contains NUL; for a NUL-terminated list add --null")
+    if null and line.lstrip(b" \t").startswith(b"\\"):
+        raise ValueError(_NOT_A_LINE)
     match = _LINE.fullmatch(line)
     if match is not None:
         escaped, digest, path = match.groups()
@@ -97,41 +106,44 @@ def _has_mark(rest: bytes) -> bool:
 def _unescaped(path: bytes, escaped: bytes) -> bytes:
     """A name that was escaped if its line says so. ValueError for an escape that there is not."""
     if not escaped:
-        return path.partition(b"\0")[0]  # which is where the tools see its end
+        return path
     if _ESCAPED.fullmatch(path) is None:
         raise ValueError("invalid escape in a file name")
     return re.sub(rb"\\[\\nr]", lambda match: _MEANT[match[0]], path)
 
 
 class Digests(NamedTuple):
-    """A list: its algorithm, what its lines say, and how many say nothing."""
+    """A list: its algorithm, its lines, how many others make no sense, and why the first do not."""
 
     algorithm: str
     lines: list[Listed]
     bad: int
+    first_bad: Sequence[str]
 
 
-def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
+def read_list(text: bytes, wanted: str | None, *, null: bool = False) -> Digests:
     """Read a list as sha256sum does; `wanted` is the algorithm that it should be of.
 
     Comments and empty lines are skipped, other lines that make no sense counted. ValueError,
     with the number of the first of these, if no line makes sense.
     """
     found: list[Listed] = []
-    bad, reason = 0, "no checksum lines found"
+    bad: list[str] = []  # the first ones
+    bad_count = 0
+    null = null or text.endswith(b"\0")
+    ended = text.count(b"\0")  # lines, where NUL ends them
     reverse: bool | None = None  # what the first line that shows it is; no list has both
-    for number, line in enumerate(text, 1):
-        if line.startswith(b"#"):
-            continue
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if not line:
+    for number, line in enumerate(_lines(text, null=null), 1):
+        if line.startswith(b"#") or not line:
             continue
         if reverse is None and (match := _LINE.fullmatch(line)) is not None:
             fitting = _OF_LENGTH.get(len(match[2]), ())
             if fitting and wanted in (None, *fitting):
                 reverse = not _has_mark(match[3])
         try:
-            listed = read_line(line, reverse=bool(reverse))
+            if null and number > ended:
+                raise ValueError("it does not end with NUL and may be cut off")
+            listed = read_line(line, reverse=bool(reverse), null=null)
             candidates = _OF_LENGTH.get(len(listed.digest), ())
             known = wanted or listed.algorithm
             if known not in (None, *candidates) or listed.algorithm not in (None, known):
@@ -139,8 +151,9 @@ def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
             if not candidates:
                 raise ValueError(_NOT_A_LINE)
         except ValueError as error:
-            reason = reason if bad else f"line {number}: {error}"
-            bad += 1
+            bad_count += 1
+            if len(bad) < _MAX_NAMED:
+                bad.append(f"line {number}: {error}")
             continue
         if known is None and len(candidates) > 1:
             choice = " or ".join(candidates)
@@ -148,5 +161,14 @@ def read_list(text: Iterator[bytes], wanted: str | None) -> Digests:
         wanted = known or candidates[0]
         found.append(listed)
     if not found or wanted is None:
-        raise ValueError(reason)
-    return Digests(wanted, found, bad)
+        raise ValueError(bad[0] if bad else "no checksum lines found")
+    return Digests(wanted, found, bad_count, bad)
+
+
+def _lines(text: bytes, *, null: bool) -> Iterator[bytes]:
+    """The lines of a list without their ends."""
+    if null:
+        yield from text.removesuffix(b"\0").split(b"\0")
+        return
+    for line in text.removesuffix(b"\n").split(b"\n"):
+        yield line.removesuffix(b"\r")

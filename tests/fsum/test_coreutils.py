@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -183,7 +182,7 @@ _LINES = [
         )
         for digest in (_DIGEST, _DIGEST.upper(), _DIGEST[1:], _DIGEST + b"0")
         for between in (b"  ", b" *", b" ", b"\t ")
-        for after in (b"", b"\r", b"\0z")
+        for after in (b"", b"\r")
     ),
     *(
         escape + tag + b"(" + name + b")" + equals + _DIGEST + after
@@ -220,7 +219,7 @@ def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
         listed = b"".join(line + b"\n" for line in some)
         names, bad, _ = _by_the_tool(listed, tmp_path)
         try:
-            found = read_list(io.BytesIO(listed), "sha256")
+            found = read_list(listed, "sha256")
         except ValueError:
             assert names == [], listed
         else:
@@ -228,21 +227,28 @@ def test_lists_are_read_as_by_the_tool(seed: int, tmp_path: Path) -> None:
             assert found.bad == bad, listed
 
 
-def test_bad_lines_are_counted_and_fail_where_asked(tree: Path) -> None:
+def test_bad_lines_are_counted_named_and_fail(tree: Path) -> None:
+    """As with --strict of the tools, which otherwise only warn."""
     (tree / "zero").write_bytes(b"0")
     name, result = tree.parent / "list", tree.parent / "result"
     good, bad = b"  %b  zero\n" % _DIGEST, b"\\%b  zero\\q\nplease\n" % _DIGEST
     for listed, lines in ((b"# c\n\n" + good, 0), (b"please\n" + good, 1), (bad + good, 2)):
         name.write_bytes(listed)
-        for options, expected in (([], 0), (["--strict"], int(lines > 0))):
-            assert _by_the_tool(listed, tree, *options) == ([b"zero: OK"], lines, expected)
+        for options in ([], ["--strict"]):
+            expected = int(lines > 0)
+            assert _by_the_tool(listed, tree, "--strict") == ([b"zero: OK"], lines, expected)
             logs = ("--json", str(result))
             finished = run_fsum(ONE, "--check", str(name), *options, *logs, str(tree))
             assert finished.code == expected, finished.said
+            assert finished.said.count(f"'{name}': line ") == lines
             words = {0: "", 1: "1 line is", 2: "2 lines are"}[lines]
             assert bool(lines) == ("improperly formatted" in finished.said)
             assert f"fsum: {words}" in finished.said
             assert json.loads(result.read_bytes())["bad_lines"] == lines
+    name.write_bytes(good + b"please\n" * 1000)
+    many = run_fsum(ONE, "--check", str(name), str(tree))
+    assert (many.code, many.said.count("not a checksum line")) == (1, 10)
+    assert "fsum: 1,000 lines are improperly formatted" in many.said
     line = [sys.executable, "-m", "pcircle.fsum", "--check", "/dev/stdin", str(tree)]
     piped = subprocess.run(line, input=good, check=False, env=clean_environment())
     assert piped.returncode == 0
@@ -251,3 +257,31 @@ def test_bad_lines_are_counted_and_fail_where_asked(tree: Path) -> None:
     assert refused.code == 2
     assert "line 2: invalid escape in a file name" in refused.said
     assert run_fsum(ONE, "--strict", str(tree)).code == 2
+
+
+@pytest.mark.parametrize("tool", ["sha256sum", "md5sum", "b2sum"])
+@pytest.mark.parametrize("options", [[], ["--tag"], ["-b"]], ids=str)
+def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) -> None:
+    """Names are as they are, and NUL ends each line. A last line without it counts as malformed."""
+    names = ["a", "new\nline", "back\\slash", "\\first", " blank", "*star", "# c"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    command = [_tool(tool), "-z", *options, "--", *names]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+    listed = tmp_path / "list"
+    algorithm = {"sha256sum": (), "md5sum": ("-a", "md5"), "b2sum": ("-a", "blake2b")}[tool]
+
+    def check(text: bytes, *more: str) -> tuple[int, bytes, str]:
+        listed.write_bytes(text)
+        done = run_fsum(ONE, *algorithm, *more, "--check", str(listed), str(tmp_path))
+        return done.code, done.out, done.said
+
+    assert check(text) == check(text, "-0") == (0, b"", "fsum: contents match the manifest\n")
+    code, out, said = check(text[:-1], "-0")
+    assert (code, out) == (1, b"")
+    assert f"'{listed}': line {len(names)}: it does not end with NUL and may be cut off" in said
+    code, _, said = check(text[:-1])
+    assert (code, "add --null" in said) == (2, True)
+    (tmp_path / "a").unlink()
+    (tmp_path / "new\nline").write_text("other")
+    assert check(text)[:2] == (3, b"missing  a\nchanged  new\\nline\n")

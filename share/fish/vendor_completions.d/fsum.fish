@@ -23,7 +23,7 @@ complete -c fsum -s o -l output -d 'also write a manifest of all entries' -r -F
 complete -c fsum -s x -l one-file-system -d 'stay on one file system'
 complete -c fsum -l check -d 'compare files with a manifest or checksum list' -r -F
 complete -c fsum -l quick -d 'like --check, but skip files of unchanged size and time'
-complete -c fsum -l strict -d 'with --check, fail on malformed checksum lines'
+complete -c fsum -l strict -d 'as with sha256sum; malformed lines always fail'
 complete -c fsum -l update -d 'rewrite it, reading changed files only' -r -F
 complete -c fsum -l rot -d 'report silent corruption' -r -F
 complete -c fsum -l diff -d 'compare two manifests, reading no files' -r -F
