@@ -75,8 +75,23 @@ def _add_entries(p: Parser) -> None:
     add = p.add_argument_group("Entries").add_argument
     add("-R", "--recursive", action="store_true", help="list subdirectories")
     add("-d", "--directory", action="store_true", help="list directories themselves")
-    add("-a", "--all", action="store_true", help="include names that begin with a dot")
-    add("-A", "--almost-all", action="store_true", help="like -a, but for . and .. themselves")
+    add(
+        "-a",
+        "--all",
+        dest="hidden",
+        action="store_const",
+        const=2,
+        default=0,
+        help="include names that begin with a dot",
+    )
+    add(
+        "-A",
+        "--almost-all",
+        dest="hidden",
+        action="store_const",
+        const=1,
+        help="like -a, but for . and .. themselves",
+    )
 
 
 def _add_form(p: Parser) -> None:

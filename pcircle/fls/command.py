@@ -124,10 +124,10 @@ class ListProgram(TreeProgram):
         if self.typed.parquet is not None:
             export.check_arrow()
         keys = Keys(self._keys, directories_first=False)
-        known = {self._root(path): path for path in self.paths}
+        given = tuple(map(self._root, self.paths))  # one that is given twice is listed twice
         if not self._keys:
-            return tuple(known)
-        found = sorted(known, key=lambda root: keys.of_directory(root.shown, self._known[root]))
+            return given
+        found = sorted(given, key=lambda root: keys.of_directory(root.shown, self._known[root]))
         return tuple(found)
 
     def _root(self, path: bytes) -> Root:
@@ -209,7 +209,7 @@ class ListProgram(TreeProgram):
             acl=typed.acl,
             xattr=typed.xattr,
             digest=typed.sum,
-            hidden=2 if typed.all and not self.is_rows else int(_sees_hidden(typed)),
+            hidden=2 if typed.hidden == 2 and not self.is_rows else int(_sees_hidden(typed)),
             columns=columns() if is_terminal and not is_plain else 0,
             escaped=is_terminal and not typed.null,
             end=b"\0" if typed.null else b"\n",
@@ -233,7 +233,7 @@ def _is_long(typed: argparse.Namespace) -> bool:
 
 
 def _sees_hidden(typed: argparse.Namespace) -> bool:
-    return bool(typed.all or typed.almost_all or typed.total or typed.files_from is not None)
+    return bool(typed.hidden or typed.total or typed.files_from is not None)
 
 
 def _time_of(typed: argparse.Namespace) -> str:

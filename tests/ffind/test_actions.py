@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from pcircle.errors import UsageError
 from pcircle.ffind import find
+from tests.conftest import ROOT
 from tests.fcp.running import ONE, TWO, Launcher, Run
 
 from .running import by_find, found, run_ffind
@@ -366,3 +368,118 @@ def test_directories_that_are_swapped_for_links_lead_nowhere(tmp_path: Path) -> 
         finally:
             attacker.kill()
     assert below(outside) == before
+
+
+STARTS = [
+    "d",
+    "d/",
+    "d//",
+    "dd",
+    "dd/",
+    "dd//",
+    "dd/ee",
+    "dd/ee/",
+    "dd//ee//",
+    ".",
+    "./",
+    ".//",
+    "./.",
+    "..",
+    "../",
+    "../..",
+    "./dd/",
+    "dd/.",
+    "dd/./",
+    "dd/..",
+    "dd/../",
+    "/",
+    "//",
+    "/.",
+    "/..",
+    "/../",
+]
+
+
+def test_names_of_paths_with_slashes_are_those_of_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the PATH itself: some of them lead out of the tree."""
+    for name in ("d", "dd/ee"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    actions = ["-printf", "%p [%h] [%f] [%P] [%H] %d\n", "-execdir", "sh", "-c", 'echo "$PWD $0"']
+    words = [*STARTS, "-maxdepth", "0", *actions, "{}", ";", "-name", "d*", "-print"]
+    done = subprocess.run(["find", *words], capture_output=True, check=True)
+    found = find(*words, jobs=1)
+    assert found is not None
+    assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines())
+    below = ["d/", "dd//", "./dd/.", "-mindepth", "1", "-printf", "%p %h %f %P %H %d\n"]
+    done = subprocess.run(["find", *below], capture_output=True, check=True)
+    found = find(*below, jobs=1)
+    assert found is not None
+    assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines())
+
+
+def test_execdir_runs_the_entry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho $0 $1\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for words in (("{}", "{}"), ("{}",)):
+        found = find(".", "-type", "f", "-execdir", *words, ";", jobs=1)
+        assert found is not None
+        second = b" ./program" if len(words) == 2 else b" "
+        assert found.text.rstrip() == (b"./program" + second).rstrip()
+
+
+NUMBERS = ["-+9", "+-9", "--9", "++9", "- 9", " 9", "9 ", "+ 9", "-+ 9", "+9x", "", "+", "0x9"]
+NUMBERS += ["1e1", "9.5", "9" * 20, "-" + "9" * 20, "+" + "9" * 20, "18446744073709551615", "1_0"]
+
+
+def test_numbers_are_read_as_by_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    different = []
+    for test in ("links", "uid", "gid", "inum", "size", "mtime", "amin", "used", "maxdepth"):
+        for number in NUMBERS:
+            words = [".", f"-{test}", number]
+            done = subprocess.run(["find", *words], capture_output=True, check=False)
+            expected = sorted(done.stdout.splitlines()) if not done.returncode else None
+            try:
+                result = find(*words, jobs=1, threads=1)
+                found = None if result is None else sorted(result.text.splitlines())
+            except UsageError:
+                found = None
+            if found != expected:
+                different.append((words, expected, found))
+    assert not different
+
+
+def test_a_reference_that_leads_through_a_file_is_the_link_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file/x")
+    monkeypatch.chdir(tmp_path)
+    for follow in ("-H", "-P"):
+        for test in ("-samefile", "-newer", "-anewer", "-cnewer", "-neweram"):
+            words = [follow, ".", test, "link"]
+            done = subprocess.run(["find", *words], capture_output=True, check=True)
+            found = find(*words, jobs=1)
+            assert found is not None
+            assert sorted(found.text.splitlines()) == sorted(done.stdout.splitlines()), words
+
+
+def test_commands_get_no_more_names_than_there_is_room_for(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / f"{'n' * 90}{number}").touch()
+    words = ["-type", "f", "-exec", "sh", "-c", "echo $#", "s", "{}", "+"]
+    program = ROOT / "bin" / "ffind"
+    line = f'ulimit -s 512; exec {sys.executable} {program} -j1 {tmp_path} "$@"'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *words],
+        env={**os.environ, "LARGE": "x" * 80_000},
+        capture_output=True,
+        check=True,
+    )
+    assert sum(map(int, done.stdout.split())) == 1000

@@ -40,7 +40,7 @@ WRONG = [
     (". -printf %", "'%' ends the format", "-printf %"),
     (". -exec echo", "requires a command, ended by ';'", "-exec"),
     (". -exec echo {} {} +", "takes one {}", "-exec echo {} {} +"),
-    (". -execdir {} ;", "the command itself cannot have {}", "-execdir {} ;"),
+    (". -links +-9", "invalid number '+-9'", "-links +-9"),
     (". -ok rm {} ;", "-ok: nothing is asked; use -exec", "-ok rm {} ;"),
     (". -okdir rm {} ;", "-okdir: nothing is asked; use -execdir", "-okdir rm {} ;"),
     (". -maxdepth x", "-maxdepth: must be a number of levels", "-maxdepth x"),

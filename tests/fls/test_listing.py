@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -199,3 +200,22 @@ def test_a_listing_ends_as_it_should(place: bytes) -> None:
         )
     assert done.returncode == 1
     assert b"cannot write standard output: No space left" in done.stderr
+
+
+@pytest.mark.parametrize("options", ["-aA", "-Aa", "-A -a", "-a -A"])
+def test_the_last_of_a_and_almost_all_holds(tmp_path: Path, options: str) -> None:
+    (tmp_path / ".hidden").touch()
+    words = [*options.split(), str(tmp_path)]
+    assert listed(ONE, *words) == ls(*words, cwd=bytes(tmp_path))
+
+
+@pytest.mark.parametrize("words", [["d", "d"], ["d", "e", "d"], ["-t", "d", "d"], ["f", "f", "d"]])
+def test_a_path_that_is_given_twice_is_listed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    for name in ("d", "e"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inner").touch()
+    (tmp_path / "f").touch()
+    monkeypatch.chdir(tmp_path)
+    assert listed(ONE, *words) == ls(*words, cwd=bytes(tmp_path))

@@ -116,14 +116,16 @@ def _sparseness(status: os.stat_result) -> float:
 
 def _directory_of(entry: Entry) -> bytes:
     path = entry.path
-    before, slash, _ = path.rstrip(b"/").rpartition(b"/")
-    if slash:
-        return before
-    # As find has it, whose answer to a PATH of one name and a slash is that name.
-    return path[:-1] if path.endswith(b"/") else b"."
+    stripped = path.rstrip(b"/")
+    if len(stripped) < 2:
+        # find 4.9 keeps the slashes behind a PATH of one character: %h of `d/` is `d`.
+        stripped = path
+    before, slash, _ = stripped.rpartition(b"/")
+    return before if slash else b"."
 
 
-def _base(entry: Entry) -> bytes:
+def base_of(entry: Entry) -> bytes:
+    """Return the last component of the path, with one slash if some follow it in a PATH."""
     if not entry.fixed:
         return entry.name
     stripped = entry.fixed.rstrip(b"/")
@@ -176,7 +178,7 @@ def _context(entry: Entry, status: os.stat_result) -> bytes:
 _OF_NAME: dict[str, Text] = {
     "p": lambda entry: entry.path,
     "P": lambda entry: entry.below,
-    "f": _base,
+    "f": base_of,
     "h": _directory_of,
     "H": lambda entry: entry.start,
 }

@@ -47,7 +47,8 @@ class Resolver:
             if self._follows:
                 try:
                     return os.stat(path)
-                except FileNotFoundError:  # a link that leads nowhere is itself
+                except (FileNotFoundError, NotADirectoryError):
+                    # A link that leads nowhere is itself, also one that leads through a file.
                     return os.lstat(path)
             return os.lstat(path)
         except OSError as error:

@@ -12,15 +12,20 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from pcircle.ffind.evaluating.entry import Entry
+from pcircle.ffind.evaluating.printing import base_of
 from pcircle.trusted import directory
 from pcircle.ui.names import show
 
 _TOGETHER_BYTES = 1 << 16  # of output
 _MAX_LINE_BYTES = 1 << 20  # a longer one is handed on in parts
-_ROOM_BYTES = 128 << 10  # of names for one command
+_ROOM_BYTES = 128 << 10  # of names for one command, if the system has as much
+_RESERVED_BYTES = 2048  # for programs that add to the environment, as POSIX advises
+_POINTER_BYTES = 8
+_UNKNOWN_LIMIT_BYTES = 128 << 10
 _MAX_NAMES = 1000
 _READ_BYTES = 1 << 16
 _BRACES = b"{}"
@@ -76,7 +81,7 @@ class Commands:
     def _name(self, entry: Entry, *, is_dir: bool) -> bytes:
         if not is_dir:
             return entry.path
-        base = entry.basename
+        base = base_of(entry)
         return base if base == b"/" else b"./" + base
 
     def _where(self, entry: Entry, *, is_dir: bool) -> bytes | None:
@@ -156,7 +161,7 @@ class _Gathered:
         self.words = words
         self.where = where
         self.names: list[bytes] = []
-        self._size = sum(map(len, words))
+        self._bytes = sum(map(_taken, words))
 
     @property
     def is_dir(self) -> bool:
@@ -165,9 +170,28 @@ class _Gathered:
 
     def is_full(self, name: bytes) -> bool:
         """Whether there is no room for one more."""
-        return len(self.names) >= _MAX_NAMES or self._size + len(name) > _ROOM_BYTES
+        room = min(_ROOM_BYTES, room_bytes())
+        return len(self.names) >= _MAX_NAMES or self._bytes + _taken(name) > room
 
     def add(self, name: bytes) -> None:
         """One more."""
         self.names.append(name)
-        self._size += len(name) + 1
+        self._bytes += _taken(name)
+
+
+def _taken(word: bytes) -> int:
+    """Return how many bytes an argument takes: itself, its end, and a pointer."""
+    return len(word) + 1 + _POINTER_BYTES
+
+
+@cache
+def room_bytes() -> int:
+    """Return how many bytes the arguments of a command may take besides the environment.
+
+    The limit is a quarter of that of the stack (`sysconf`). A single argument may have 128 KiB,
+    which no path has.
+    """
+    limit = os.sysconf("SC_ARG_MAX")
+    limit = limit if limit > 0 else _UNKNOWN_LIMIT_BYTES
+    environment = sum(_taken(name) + len(value) + 1 for name, value in os.environb.items())
+    return limit - environment - _RESERVED_BYTES

@@ -24,6 +24,8 @@ UNITS = {"c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T"
 UNITS["P"] = 1 << 50
 DAY_S, MINUTE_S = 86400, 60
 _LARGEST = (1 << 63) - 1
+_MAX_NUMBER = (1 << 64) - 1
+_SPACE = " \t\n\v\f\r"
 _FLAGS = "sucSiadAEIjtDTVCxNPFX"
 _STDOUT = "/dev/stdout"
 _STDERR = "/dev/stderr"
@@ -220,8 +222,6 @@ class Reader:
             )
         *words_, end = words
         is_dir = name == "execdir"
-        if is_dir and "{}" in words_[0]:
-            raise ValueError("-execdir: the command itself cannot have {}")
         if is_dir:
             _refuse_commands_of_others()
         if end == "+" and sum("{}" in word for word in words_) > 1:
@@ -273,23 +273,31 @@ def _compared(text: str) -> tuple[str, str]:
 
 def _numbered(text: str) -> tuple[str, int]:
     compare, rest = _compared(text)
-    if not (rest.isascii() and rest.isdecimal()):
+    number = rest.lstrip(_SPACE)
+    number = number[number.startswith("+") :]  # as strtoumax reads it
+    if not (number.isascii() and number.isdecimal()):
         raise ValueError(f"invalid number '{_shown(text)}'")
-    return compare, min(int(rest), _LARGEST)
+    if int(number) > _MAX_NUMBER:
+        raise ValueError(f"'{_shown(text)}' is out of range")
+    return compare, min(int(number), _LARGEST)
 
 
 def _ns(text: str, unit_s: int) -> int:
     """So many days or minutes in nanoseconds."""
     try:
-        number = math.nan if "_" in text else float(text)
+        number = math.nan if "_" in text or text != text.rstrip() else _float(text)
     except ValueError:
         number = math.nan
     if math.isnan(number):
         raise ValueError(f"invalid number '{_shown(text)}'")
     whole = number * unit_s * 1e9
-    if not abs(whole) < _LARGEST:
-        raise ValueError(f"'{_shown(text)}' is out of range")
-    return int(whole)
+    return int(max(-_LARGEST, min(whole, _LARGEST)))
+
+
+def _float(text: str) -> float:
+    """Return a number as strtod reads it. ValueError."""
+    unsigned = text.lstrip(_SPACE).lstrip("+-")
+    return float.fromhex(text) if unsigned[:2] in ("0x", "0X") else float(text)
 
 
 def _shown(text: str) -> str:
