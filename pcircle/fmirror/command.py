@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +111,7 @@ def _carried_out(
     if options.plan is not None:
         code = _end_plan(options.plan, copied, code, removed.planned)
     code = console.tell(code, removed, cleared)
-    if not code and not options.dry and options.files_from is None:
-        _remember(options, copied, began_ns, _entries(copied))
+    _end_state(options, copied, began_ns, code)
     code = _renewed(typed, options, copied, code)
     console.found.close()
     return code, console.report
@@ -222,12 +221,34 @@ def _moved_ns(options: MirrorOptions, copied: MirrorProgram) -> int:
     return copied.known.moved_ns
 
 
-def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> None:
+def _end_state(options: MirrorOptions, copied: MirrorProgram, began_ns: int, code: int) -> None:
+    """Bring the state up to date, with all that this run proves."""
+    if options.dry:
+        return
+    is_complete = not code and options.files_from is None
+    if not is_complete or not _remember(options, copied, began_ns, _entries(copied)):
+        _keep_mark(options, copied)
+
+
+def _keep_mark(options: MirrorOptions, copied: MirrorProgram) -> None:
+    """Mark the target again after a run that was not complete, if the last one's mark was there."""
+    known = copied.known
+    if known is None or not copied.has_mark or options.snapshot is not None:
+        return
+    with suppress(OSError):  # without a mark the next run compares more
+        if not state.has_mark(options.target, known):
+            mark_ns, now_ns = state.give_mark(options.target), state.now_ns()
+            run = known._replace(mark_ns=mark_ns, touched_ns=now_ns)
+            state.write(state.place_of(options.target, options.state_dir), run)
+
+
+def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entries: int) -> bool:
+    """Write the state of a complete run; return whether it was about all of the source."""
     place = state.place_of(options.kept_at, options.state_dir)
     source, there = encode(options.sources[0]), options.kept_at
     is_whole = proof.is_whole(options) and not copied.goes_on and not copied.is_named
     if not is_whole and copied.known is not None:
-        return  # it says nothing of this run, and what it says is still so
+        return False  # it says nothing of this run, and what it says is still so
     try:
         sides = require(copied.identity), state.identity_of(there)
         kept = frozenset(kept_words(options.keep) if is_whole else ())
@@ -240,7 +261,13 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
         if copied.is_part:
             full_ns = 0 if copied.known is None else copied.known.full_ns
         run = run._replace(full_ns=full_ns, touched_ns=state.now_ns())
-        run = run._replace(moved_ns=_moved_ns(options, copied))
+        run = run._replace(moved_ns=_moved_ns(options, copied), session=copied.session)
+        if options.snapshot is None:
+            is_marked = copied.has_mark and state.has_mark(there, require(copied.known))
+            if not is_marked or require(copied.console).has_changed_target:
+                run = run._replace(mark_ns=state.give_mark(there))
+            else:
+                run = run._replace(mark_ns=require(copied.known).mark_ns)
         if is_whole and copied.snapshot is not None and copied.survey is None:
             origin, uuid = copied.snapshot
             alike = options.deleting.wanted and not options.deleting.protected
@@ -250,6 +277,7 @@ def _remember(options: MirrorOptions, copied: MirrorProgram, began_ns: int, entr
     except OSError as error:
         if options.state_dir is not None or options.verbose:
             copied.complain(f"cannot write the state '{show(place)}': {error.strerror}")
+    return True
 
 
 def _remove(

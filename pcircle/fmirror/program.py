@@ -78,6 +78,9 @@ class MirrorProgram(CopyProgram):
         self.decision: MirrorPlan | None = None  # on rank 0
         self.identity: state.Identity | None = None
         self.known: state.State | None = None
+        self.session = state.Session()
+        self.has_mark = False  # the target, from the last run
+        self.devices = 0, 0  # of both sides
         self.changes: changes.Changes | None = None  # if the file system has told them
         self.snapshot: tuple[tuple[str, int], str] | None = None
         self.again = options.deleting.wanted and not options.deleting.during
@@ -168,9 +171,14 @@ class MirrorProgram(CopyProgram):
                 refuse_apart(f"--{name}-dest", other, os.stat(other).st_dev, target)
         if options.reflink_dest:
             refuse_without_clones(target, self.complain)
-        self.identity = state.identity_of(self.sides[0].path)
+        there = self.sides[0].path
+        self.identity = state.identity_of(there)
+        self.session = state.session_of(there)
         self.known = state.read(state.place_of(options.kept_at, options.state_dir))
-        now = changes.source_of(self.sides[0].path)
+        if self.known is not None and os.path.isdir(target):
+            self.has_mark = state.has_mark(target, self.known)
+            self.devices = os.stat(there).st_dev, os.stat(target).st_dev
+        now = changes.source_of(there)
         self.snapshot = proof.snapshot_of(now)
 
     def _told_changes(self, source: bytes, target: bytes) -> Lists | None:
@@ -247,6 +255,7 @@ class MirrorProgram(CopyProgram):
             "upkeep": options.upkeep,
             "deleting": options.deleting,
             "quiet_ns": quiet_ns,
+            "devices": self.devices,
             "told_by_inode": self._told_by_inode(source, target) if quiet_ns else (False, False),
             "itemize": options.itemize,
             "renamed": options.renamed.new,

@@ -84,6 +84,7 @@ class MirrorConsole(Console):
         self.renamed = Paths(b"")  # what would not be surplus any more, in a dry run
         self.entries = self.removed = self._touched = self._linked = self._nearby = 0
         self._surplus = 0  # that was removed where it was found
+        self._has_changed = True
         super().__init__(*arguments, **named)  # which may have something to tell
 
     def notice(self, source: int, values: Sequence[Any]) -> None:
@@ -126,6 +127,9 @@ class MirrorConsole(Console):
         self.entries = total.found
         self._touched, self._linked, self._nearby = total.touched, total.linked, total.nearby
         self.removed, self._surplus = total.removed, total.surplus
+        done = total.files, total.links, total.special, total.touched, total.linked, total.removed
+        directories = total.directories_created, total.directories_touched
+        self._has_changed = any(done) or any(directories)
         return super().conclude(outcome)
 
     def made(self, report: Report) -> MirrorReport:
@@ -170,6 +174,12 @@ class MirrorConsole(Console):
         )
         self.results.document(self.report)
         return worst((code, self.results.code))
+
+    @property
+    def has_changed_target(self) -> bool:
+        """Return whether the target is not as it was before the run."""
+        report = self.report
+        return self._has_changed or report is None or bool(report.removed or report.moved)
 
     def tell_moved(self, moved: Moved, json_lines: str | None, list_out: str | None) -> int:
         """Tell of files that were renamed before the copy; an exit code."""

@@ -29,13 +29,16 @@ _HEADER = struct.Struct("<QQQII")
 _INO_LOOKUP_BYTES = 4096
 _INO_LOOKUP = _BOTH | _INO_LOOKUP_BYTES << 16 | _MAGIC | 18
 _SYNC = _MAGIC | 8
-_INODE_ITEM, _INODE_REF, _INODE_EXTREF, _ROOT_ITEM, _UUID_KEY = 1, 12, 13, 132, 251
+_INODE_ITEM, _INODE_REF, _INODE_EXTREF, _DIR_INDEX, _ROOT_ITEM = 1, 12, 13, 96, 132
+_ROOT_REF, _UUID_KEY = 156, 251
 _OWN_TREE, _ROOTS_TREE, _UUIDS_TREE = 0, 1, 9
 _ROOT_REFS_AT, _ROOT_UUID_AT = 216, 247  # in a subvolume's item
 _ROOT_TRANSIDS = struct.Struct("<16s32xQQ")  # from there: uuid, of the last change, of its making
 _LAST = 2**64 - 1
 _MAX_INODE = _LAST - 256
 _MODE_AT = 52  # in an inode's item
+_DIR_ENTRY = struct.Struct("<QBQQHHB")  # before a name: of what, since when, lengths, type
+_OWN_NUMBER = struct.Struct("<Q")
 _NO_BTRFS = (errno.ENOTTY, errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -140,6 +143,28 @@ def names_of(fd: int, inode: int) -> Iterator[tuple[int, bytes]]:
             at += 10
             yield directory, bytes(data[at : at + length])
             at += length
+
+
+def subvolumes_in(fd: int, directory: int, generation: int) -> Iterator[bytes]:
+    """Yield the names of subvolumes in a directory that it has got after a generation.
+
+    In a snapshot these are empty directories, which no inode of the snapshot stands for. Names that
+    are older may be among them. OSError.
+    """
+    item = directory, _DIR_INDEX
+    for _, data in _found(fd, item, item, generation + 1):
+        _, kind, _, _, _, length, _ = _DIR_ENTRY.unpack_from(data)
+        if kind == _ROOT_ITEM:
+            yield bytes(data[_DIR_ENTRY.size : _DIR_ENTRY.size + length])
+
+
+def has_subvolumes(fd: int) -> bool:
+    """Return whether there are subvolumes within that of an open directory. OSError."""
+    buffer = bytearray(4096)
+    struct.pack_into("<QQ", buffer, 0, 0, ROOT_INODE)
+    fcntl.ioctl(fd, _INO_LOOKUP, buffer)
+    number = _OWN_NUMBER.unpack_from(buffer)[0], _ROOT_REF
+    return any(True for _ in _found(fd, number, number, 0, _ROOTS_TREE))
 
 
 def path_of(fd: int, inode: int, subvolume: int = _OWN_TREE) -> bytes:

@@ -33,6 +33,14 @@ def disk(mount: Callable[..., bytes]) -> bytes:
     return mounted
 
 
+@pytest.fixture
+def backup(disk: bytes) -> bytes:
+    """A target that is a subvolume; that the judge reads it is not to be a change of it."""
+    _call("mount", "-o", "remount,noatime", disk)
+    _call("btrfs", "subvolume", "create", disk + b"/backup")
+    return disk + b"/backup"
+
+
 def _call(*line: str | bytes) -> None:
     subprocess.run(line, check=True, capture_output=True)
 
@@ -98,6 +106,35 @@ def test_a_subvolume_within_is_an_empty_directory_of_a_snapshot(disk: bytes, pla
     assert differences(source, target) == ""
 
 
+@pytest.mark.parametrize("mode", ["fs", "auto"])
+@pytest.mark.parametrize("kind", ["directory", "file"])
+def test_a_subvolume_that_takes_a_name(disk: bytes, backup: bytes, kind: str, mode: str) -> None:
+    """What the target has under that name is not in the snapshot, which has no inode for it."""
+    if kind == "directory":
+        os.mkdir(disk + b"/data/name")
+        write_file(disk + b"/data/name/file", b"content")
+    else:
+        write_file(disk + b"/data/name", b"content")
+    _call("btrfs", "subvolume", "create", disk + b"/data/inner")
+    mirrored(TWO, "--delete", f"--changed={mode}", snapshot(disk, b"one"), backup)
+    os.rename(disk + b"/data/name", disk + b"/data/old")
+    os.rename(disk + b"/data/inner", disk + b"/data/name")
+    source = snapshot(disk, b"two")
+    mirrored(TWO, "--delete", f"--changed={mode}", source, backup)
+    assert os.listdir(backup + b"/name") == []
+    assert differences(source, backup) == ""
+
+
+def test_auto_where_the_target_has_subvolumes(disk: bytes, backup: bytes) -> None:
+    """A change in one of these is no change of the target."""
+    os.mkdir(disk + b"/data/inner")
+    write_file(disk + b"/data/inner/file", b"content")
+    _call("btrfs", "subvolume", "create", backup + b"/inner")
+    _auto(snapshot(disk, b"1"), backup)
+    os.unlink(backup + b"/inner/file")
+    assert "subvolumes or mount points below the target" in _auto(snapshot(disk, b"2"), backup)
+
+
 def test_another_snapshot_is_not_foreign_and_another_subvolume_is(
     disk: bytes, place: bytes
 ) -> None:
@@ -127,14 +164,6 @@ def _auto(source: bytes, target: bytes, *more: str) -> str:
 
 
 _PROVEN = "only what btrfs tells is looked at: the snapshot of the last complete run"
-
-
-@pytest.fixture
-def backup(disk: bytes) -> bytes:
-    """A target that is a subvolume; that the judge reads it is not to be a change of it."""
-    _call("mount", "-o", "remount,noatime", disk)
-    _call("btrfs", "subvolume", "create", disk + b"/backup")
-    return disk + b"/backup"
 
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "deleted"])

@@ -205,19 +205,19 @@ def test_names_that_filters_leave_out_stay(place: bytes) -> None:
 def test_what_the_manifest_cannot_know_is_never_lost(place: bytes) -> None:
     """A target that somebody else has changed: what is right there stays, whatever was said."""
     source, target = place + b"/a", place + b"/b"
-    for name in (b"x/file", b"y/file", b"z/file"):
+    for name in (b"in/x/file", b"in/y/file", b"in/z/file"):
         os.makedirs(os.path.dirname(source + b"/" + name))
         write_file(source + b"/" + name, name)
     mirrored(TWO, source, target)
     manifest = summed(target)
-    write_file(target + b"/y/own", b"somebody's")  # a directory that is not looked at
-    os.rename(target + b"/z", target + b"/w")
-    os.unlink(source + b"/x/file")
-    os.unlink(source + b"/z/file")
-    write_file(source + b"/z/new", b"")
+    write_file(target + b"/in/y/own", b"somebody's")  # a directory that is not looked at
+    os.rename(target + b"/in/z", target + b"/in/w")
+    os.unlink(source + b"/in/x/file")
+    os.unlink(source + b"/in/z/file")
+    write_file(source + b"/in/z/new", b"")
     since(TWO, manifest, source, target)
     left = [line for line in differences(source, target).splitlines() if line.startswith("*")]
-    assert [line.split()[1] for line in left] == ["w/file", "w/", "y/own"]
+    assert [line.split()[1] for line in left] == ["in/y/own", "in/w/file", "in/w/"]
     said = since(TWO, manifest, source, target)
     assert f"{_ALL}: the target may have been changed by a run since" in said
     assert differences(source, target) == ""
@@ -242,7 +242,10 @@ def test_where_it_cannot_stand_for_the_target(place: bytes) -> None:
     assert f"{_ALL}: the last complete run has kept less" in said
     assert _USED in since(TWO, summed(target), source, target)
     said = since(TWO, summed(target), source, target, "--ctime")
-    assert f"{_ALL}: the last complete run was of another source, or without --ctime" in said
+    assert (
+        f"{_ALL}: the source is not known from the last complete run, or that was without --ctime"
+        in said
+    )
     assert _USED in since(TWO, summed(target), source, target, "--ctime")
 
 

@@ -3,9 +3,10 @@
 The source is a read-only snapshot of the subvolume that the last one was of, so that all of it is
 on disk, and nothing changes meanwhile. Each inode that is newer than the last run gives the paths
 by which it is known; of each directory that is newer the names are held against the target's, so
-what is new, gone or renamed is found by the directories that it came to and left. All else need not
-be looked at, on neither side: who asks for this vouches for it that nobody but fmirror has changed
-the target since.
+what is new, gone or renamed is found by the directories that it came to and left. A subvolume
+within is an empty directory of the snapshot, and no inode of it: it is compared as a whole where
+its name is new. All else need not be looked at, on neither side: who asks for this vouches for it
+that nobody but fmirror has changed the target since.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pcircle.fs.btrfs import (
     names_of,
     path_of,
     subvolume_of,
+    subvolumes_in,
 )
 from pcircle.fs.directories import open_below
 from pcircle.fs.lists import record_of
@@ -99,6 +101,8 @@ def found(
                 whole = path + b"/"
             else:
                 _directory(path, (fd, top), changes, finder)
+                for name in subvolumes_in(fd, paths[path], generation):
+                    changes.records.append(record_of(os.path.join(path, name), whole=True))
     finally:
         os.close(fd)
         os.close(top)

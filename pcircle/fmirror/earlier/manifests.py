@@ -141,6 +141,7 @@ class Survey(TreeProgram):
             "asks": asks,
             "links": options.keep.links,
             "quiet_ns": quiet_ns,
+            "device": os.stat(source).st_dev,
             "deleting": options.deleting,
         }
 
@@ -163,12 +164,13 @@ class Survey(TreeProgram):
         if known is None:
             return "there was no complete run before", 0
         why = proof.overdue(options, known) or proof.other_target(options, known)
-        quiet_ns = proof.quiet_ns(options, known, state.identity_of(options.sources[0]))
+        identity = state.identity_of(options.sources[0])
+        quiet_ns = proof.source_quiet_ns(options, known, identity)
         if not why and quiet_ns is None:
-            why = "the last complete run was of another source, or without --ctime"
+            why = "the source is not known from the last complete run, or that was without --ctime"
         if not why and os.stat(path).st_mtime_ns <= known.touched_ns:
             why = "the target may have been changed by a run since the manifest was made"
-        return why, 0 if quiet_ns is None else quiet_ns[0]
+        return why, 0 if quiet_ns is None else quiet_ns
 
     def _say(self, why: str) -> None:
         options = self._mirror

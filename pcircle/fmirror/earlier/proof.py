@@ -16,7 +16,7 @@ from pcircle.fmirror.earlier import state
 from pcircle.fmirror.earlier.state import Identity, Left, State
 from pcircle.fmirror.options import MirrorOptions
 from pcircle.fmirror.plan import kept_words
-from pcircle.fs.btrfs import Subvolume, number_of, subvolume_of, sync
+from pcircle.fs.btrfs import Subvolume, has_subvolumes, number_of, subvolume_of, sync
 from pcircle.mounts import mounts_below
 from pcircle.walk.attributes import ANY
 
@@ -45,6 +45,8 @@ def other_target(options: MirrorOptions, known: State) -> str:
         return "the last complete run has kept less"
     if not state.is_given_alike(known, options.keep.given):
         return "the last complete run has given other owners or modes, or names decide"
+    if not state.has_mark(target, known):
+        return "the target was changed since the last complete run, or restored from an image"
     return ""
 
 
@@ -62,21 +64,36 @@ def quiet_ns(
 ) -> tuple[int, int] | None:
     """Since when nothing has changed whose change time is earlier, on both sides.
 
-    `identity` is the source's.
+    `identity` is the source's. None unless both file systems are those of the last complete run,
+    and not restored from an image since.
     """
+    ours_ns = source_quiet_ns(options, known, identity)
     try:
         there = state.identity_of(options.target)
+        is_marked = state.has_mark(options.target, known)
     except OSError:
         return None
+    if ours_ns is None or there != known.target or not is_marked:
+        return None
+    if there.filesystem.endswith(" -"):
+        return None
+    return ours_ns, state.quiet_since(known, there.filesystem)
+
+
+def source_quiet_ns(options: MirrorOptions, known: State, identity: Identity | None) -> int | None:
+    """Return the source's part of `quiet_ns`."""
     wanted = frozenset(kept_words(options.keep))
     wanted |= {state.READ} if options.upkeep.ctime else set()
-    sides = known.identity, known.target
-    if sides != (identity, there) or not wanted <= known.kept:
+    if identity is None or identity != known.identity or not wanted <= known.kept:
         return None
     if not state.is_given_alike(known, options.keep.given):
         return None
-    ours, theirs = (state.quiet_since(known, side.filesystem) for side in sides)
-    return ours, theirs
+    try:
+        if not state.session_of(options.sources[0]).continues(known.session):
+            return None
+    except OSError:
+        return None
+    return state.quiet_since(known, identity.filesystem)
 
 
 def snapshot_of(now: Subvolume | None) -> tuple[tuple[str, int], str] | None:
@@ -118,6 +135,18 @@ def left_of(target: bytes) -> Left | None:
     return None if now is None or now.read_only else Left(now.uuid, *now.changed)
 
 
+def _has_subvolumes(target: bytes) -> bool:
+    """Return whether a target that is a subvolume has others within, or that cannot be told."""
+    try:
+        fd = os.open(target, _FLAGS)
+        try:
+            return has_subvolumes(fd)
+        finally:
+            os.close(fd)
+    except OSError:
+        return True
+
+
 def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
     """Why something may have been missed; empty if nothing can."""
     if options.upkeep.look in ("content", "none"):
@@ -130,6 +159,8 @@ def unproven(options: MirrorOptions, known: State, number: int | None) -> str:
         return "the last complete run has left entries that the source has not"
     if known.left is None:
         return "the target was no subvolume of btrfs at the last complete run"
+    if mounts_below(options.target) or _has_subvolumes(options.target):
+        return "there are subvolumes or mount points below the target"
     if known.left != left_of(options.target):
         return "the target was changed since the last complete run"
     return ""

@@ -4,11 +4,14 @@ By it a source is known again: a disk that is not mounted leaves an empty direct
 system, in its place, and then nothing may be removed. The file is text, a line each, the words
 before the first space being these:
 
-    fmirror 3              what it is, and the version of the format
+    fmirror 4              what it is, and the version of the format
     source PATH            the source, percent-encoded as in the error log
-    filesystem TYPE ID     its type, and its identity in hex, or `-` where that changes
+    filesystem TYPE ID     its type, and its identity in hex, or `-` where that is not known
+    session NUMBER WORDS   what names the source's file system while it stays mounted, else `-`,
+                           and before it the generation of a snapshot of btrfs, else 0
     root INODE             the source's own inode
     target TYPE ID INODE   the same of the target
+    mark SECONDS           the change time that the last run gave the target at its end, else 0
     kept WORDS             what was compared, the fields of fdiff with a comma between; `ctime` if
                            content was, where the change time was new
     given DIGEST           of owners and modes that were given in place of the source's, or `-`
@@ -46,7 +49,8 @@ import xxhash
 from msgspec import msgpack
 
 from pcircle.fs.btrfs import subvolume_of
-from pcircle.mounts import mounts_below, type_of_device
+from pcircle.fs.volume import LOCAL, session, volume_id
+from pcircle.mounts import mounts_below, type_of_mount
 from pcircle.owners import Given
 from pcircle.trusted import create, opened, replace
 from pcircle.trusted import place_of as trusted_place
@@ -55,9 +59,7 @@ from pcircle.ui.errorlog import encode
 READ = "ctime"
 """Among what was kept: no file had other content with the same size and time."""
 
-_FIRST = "fmirror 3"
-_SURE = frozenset((b"ext2", b"ext3", b"ext4", b"btrfs", b"f2fs", b"zfs"))  # ids of their own
-_LOCAL = _SURE | {b"xfs", b"tmpfs", b"overlay", b"jfs", b"vfat", b"exfat", b"ntfs3", b"bcachefs"}
+_FIRST = "fmirror 4"
 _LOCAL_NS, _SERVED_NS = 2 * 10**9, 3600 * 10**9
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -67,6 +69,20 @@ class Identity(NamedTuple):
 
     filesystem: str
     root: int
+
+
+class Session(NamedTuple):
+    """What names the file system of a source while it stays mounted; no words if nothing does.
+
+    `generation` is that of a read-only snapshot of btrfs, else 0.
+    """
+
+    words: str = "-"
+    generation: int = 0
+
+    def continues(self, last: Session) -> bool:
+        """Return whether all that a source was at the last run is part of its history now."""
+        return self.words != "-" and self.words == last.words and self >= last
 
 
 class Left(NamedTuple):
@@ -95,6 +111,8 @@ class State(NamedTuple):
     full_ns: int = 0
     touched_ns: int = 0
     moved_ns: int = 0
+    session: Session = Session()
+    mark_ns: int = 0
 
 
 def identity_of(path: bytes) -> Identity:
@@ -102,13 +120,54 @@ def identity_of(path: bytes) -> Identity:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status, subvolume = os.fstat(fd), subvolume_of(fd)
+        kind = type_of_mount(fd) or b"unknown"
+        known = volume_id(fd, kind)
     finally:
         os.close(fd)
     if subvolume is not None:
         return Identity(f"btrfs {subvolume.origin}", status.st_ino)
-    kind = type_of_device(status.st_dev) or b"unknown"
-    known = f"{os.statvfs(path).f_fsid:x}" if kind in _SURE else "-"
-    return Identity(f"{kind.decode(errors='replace')} {known}", status.st_ino)
+    return Identity(f"{kind.decode(errors='replace')} {known or '-'}", status.st_ino)
+
+
+def session_of(path: bytes) -> Session:
+    """Return the session of a source. OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mounted, subvolume = session(fd), subvolume_of(fd)
+    finally:
+        os.close(fd)
+    if mounted is None:
+        return Session()
+    if subvolume is None:
+        return Session(mounted)
+    if subvolume.read_only and not subvolume.is_touched:
+        return Session(f"{mounted} {subvolume.origin}", subvolume.generation)
+    return Session(f"{mounted} {subvolume.uuid} writable")
+
+
+def give_mark(target: bytes) -> int:
+    """Give a target a new change time, which the state remembers, and return it; 0 if it cannot.
+
+    A file system that is restored from an image has the change time of an earlier run.
+    """
+    try:
+        fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        before = os.fstat(fd)
+        os.utime(fd, ns=(before.st_atime_ns, before.st_mtime_ns))
+        after_ns = os.fstat(fd).st_ctime_ns
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    return after_ns if after_ns != before.st_ctime_ns else 0
+
+
+def has_mark(target: bytes, known: State) -> bool:
+    """Return whether a target has the change time that the last run gave it. OSError."""
+    return known.mark_ns != 0 and os.stat(target).st_ctime_ns == known.mark_ns
 
 
 def place_of(target: bytes, directory: bytes | None) -> bytes:
@@ -146,7 +205,22 @@ def read(path: bytes) -> State | None:
         more = snapshot, left, words["names"] == "alike", words["given"]
         entries = int(words["entries"])
         times.append(_read_time(words.get("moved", "0.0")))
-        return State(*known, times[0], entries, subvolume, mounts, *more, *times[1:])
+        number, _, mounted = words["session"].partition(" ")
+        began_ns, *latest_ns = times
+        full_ns, touched_ns, moved_ns = latest_ns
+        return State(
+            *known,
+            began_ns,
+            entries,
+            subvolume,
+            mounts,
+            *more,
+            full_ns=full_ns,
+            touched_ns=touched_ns,
+            moved_ns=moved_ns,
+            session=Session(mounted, int(number)),
+            mark_ns=_read_time(words["mark"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -158,7 +232,9 @@ def write(path: bytes, run: State) -> None:
         f"source {run.source}",
         f"filesystem {run.identity.filesystem}",
         f"root {run.identity.root}",
+        f"session {run.session.generation} {run.session.words}",
         f"target {run.target.filesystem} {run.target.root}",
+        f"mark {_time(run.mark_ns)}",
         f"kept {','.join(sorted(run.kept))}",
         f"given {run.given}",
         f"began {_time(run.began_ns)}",
@@ -213,7 +289,7 @@ def quiet_since(state: State, filesystem: str) -> int:
     be cut to two seconds, else a server's, whose clock may be wrong. In nanoseconds.
     """
     kind = filesystem.partition(" ")[0].encode()
-    return state.began_ns - (_LOCAL_NS if kind in _LOCAL else _SERVED_NS)
+    return state.began_ns - (_LOCAL_NS if kind in LOCAL else _SERVED_NS)
 
 
 def now_ns() -> int:

@@ -55,6 +55,7 @@ class SurveyPlan(TreePlan, frozen=True, kw_only=True):
     asks: bool
     links: bool
     quiet_ns: int
+    device: int
     deleting: Deleting
     token: bytes = b""
     journal: JournalPlan | None = None
@@ -133,7 +134,7 @@ class SurveyVisitor(EntryVisitor):
         status, context = source.opened.status, require(self._context)
         above = _CHANGED if holder is None else require(holder.place).since
         since = _SAME
-        if above == _MOVED:
+        if above == _MOVED or status.st_dev != self._plan.device:
             since = _MOVED
         elif status.st_ctime_ns >= self._plan.quiet_ns:
             # A rename changes both the directory and the one that it comes into, and nothing below.

@@ -35,7 +35,7 @@ class QuickCheck:
     def __init__(self, plan: MirrorPlan, keeper: Keeping, helped: int) -> None:
         self._keeper = keeper
         self._keeps_links = plan.keep.links
-        self._quiet_ns = plan.quiet_ns
+        self._quiet_ns, self._devices = plan.quiet_ns, plan.devices
         self._deletes = plan.deleting.wanted
         self._read_from_ns = read_from_ns(plan)
         source = Stats(helped)
@@ -54,7 +54,15 @@ class QuickCheck:
         quiet_ns = self._quiet_ns
         if quiet_ns is None:
             return False
-        return source.st_ctime_ns < quiet_ns[0] and target.st_ctime_ns < quiet_ns[1]
+        is_older = source.st_ctime_ns < quiet_ns[0] and target.st_ctime_ns < quiet_ns[1]
+        return is_older and self.is_known(source, target)
+
+    def is_known(self, source: os.stat_result, target: os.stat_result) -> bool:
+        """Return whether two directories are on the file systems of the last complete run.
+
+        The state tells nothing of file systems that are mounted below these.
+        """
+        return (source.st_dev, target.st_dev) == self._devices
 
     # ---- names of one directory ------------------------------------------------
 
@@ -186,7 +194,10 @@ class QuickCheck:
             looks[1].look_open([target_fd for _, _, target_fd in pairs])
         except Failed:
             return []
-        self._wait_for([*set(looks[0].devices(0, count)), *set(looks[1].devices(0, count))])
+        devices = set(looks[0].devices(0, count)), set(looks[1].devices(0, count))
+        if devices != ({self._devices[0]}, {self._devices[1]}):
+            return []
+        self._wait_for([*devices[0], *devices[1]])
         other = self._keeper.directories(*looks, count)
         if not other and self._are_older(looks, count):
             return pairs

@@ -225,9 +225,10 @@ class MirrorVisitor(CopyVisitor):
             return place
         above = _CHANGED if holder is None else require(holder.place).since
         since = _SAME
-        if above == _MOVED:
+        statuses = source.opened.status, lease.opened.status
+        if above == _MOVED or not self._quick.is_known(*statuses):
             since = _MOVED
-        elif not self._quick.is_quiet(source.opened.status, lease.opened.status):
+        elif not self._quick.is_quiet(*statuses):
             # A rename changes both the directory and the one that it comes into, and nothing below.
             since = _MOVED if above == _CHANGED and holder is not None else _CHANGED
         return msgspec.structs.replace(place, since=since) if since else place
