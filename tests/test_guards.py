@@ -54,7 +54,7 @@ READERS = {
 }
 # Who makes such memory for anything else: names of attributes, the kernel's records of files, and
 # what ranks share, what a child process notes for the line in the system's log.
-OTHERS = {"encoding.py", "fs/status.py", "removing/intents.py", "ui/syslog.py"}
+OTHERS = {"encoding.py", "fs/file_system.py", "fs/status.py", "removing/intents.py", "ui/syslog.py"}
 LARGE_BYTES = 64 << 10
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pcircle.buffers import anonymous
-from pcircle.comparing.sides import FLAGS, Fds, asked, of_side, opened
+from pcircle.comparing.sides import FLAGS, Fds, asked, both, of_side, opened
 from pcircle.fs.data import data_ranges
 
 BLOCK_BYTES: Final = 512 << 10
@@ -59,6 +59,24 @@ class Contents:
             size = statuses[0].st_size
             return statuses[1].st_size == size and self.same(files, 0, size, sparse=sparse)
 
+    def same_to_end(self, name: bytes, fds: Fds, other: bytes | None = None) -> tuple[bool, int]:
+        """Return whether two files are the same up to their ends, and how much of A was read.
+
+        Their sizes are of no account. OSError, which knows its side.
+        """
+        at = 0
+        with opened(name, fds, other) as (files, _statuses):
+            views = self._buffers()
+            while True:
+                first, second = both(lambda side: _read_on(files[side], views[side]))
+                if self._read is not None:
+                    self._read(first)
+                at += first
+                if first != second or _memcmp(*self._places, first):
+                    return False, at
+                if first < BLOCK_BYTES:
+                    return True, at
+
     def _same_range(self, fds: Fds, offset: int, length: int) -> bool:
         first, second = self._buffers()
         end = offset + length
@@ -95,6 +113,14 @@ def _read_at_once(side: int, name: bytes, directory_fd: int, view: memoryview) -
             os.close(fd)
     except OSError as error:
         raise of_side(error, side) from None
+
+
+def _read_on(fd: int, view: memoryview) -> int:
+    """Read a block from where the file is; fewer bytes only if it ends."""
+    done = 0
+    while done < len(view) and (count := os.readv(fd, [view[done:]])):
+        done += count
+    return done
 
 
 def _filled(side: int, fds: Fds, view: memoryview, offset: int) -> int:

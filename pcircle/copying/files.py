@@ -29,6 +29,7 @@ from pcircle.copying.settings import CHUNK_UNIT_BYTES, SOURCE_FLAGS, Identity, R
 from pcircle.copying.target import BegunFile, Creation
 from pcircle.fs.data import Mover, Pair, data_ranges, may_have_holes, pair_of
 from pcircle.fs.exposure import withdraw
+from pcircle.fs.file_system import is_pseudo, reports_holes
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fs.xattrs import FLAGS, Held
 from pcircle.writing import write_all
@@ -64,6 +65,7 @@ class Copier:
         self.link = LinkCopier(means).link
         self.skip = means.skip
         self.status: os.stat_result | None = None  # of the last file that was opened
+        self._size = 0  # of its content, which may be another one than it claims
         self._settings = settings
         self._counts = counts
         self._extras = extras
@@ -170,12 +172,12 @@ class Copier:
             return COPIED
         if isinstance(outcome, int):
             return outcome
-        self._watch.copied(source, outcome.st_size)
+        self._watch.copied(source, self._size)
         counts = self._counts
         counts.files += 1
         counts.sized += 1
-        counts.bytes_found += outcome.st_size
-        counts.bytes_done += outcome.st_size
+        counts.bytes_found += self._size
+        counts.bytes_done += self._size
         return COPIED
 
     def _opened_file(
@@ -199,7 +201,7 @@ class Copier:
             if not early and self.means.stays(source_fd, source, target_fd, name):
                 return COPIED
             self.means.recalls.see(source, source_fd, status)
-            if status.st_size > self._settings.large_bytes:
+            if status.st_size > self._settings.large_bytes and not _is_made_up(fd, status):
                 keeper = self.names.keeper
                 if keeper is None or not keeper.has_content(name, fd, status):
                     return LARGE
@@ -308,71 +310,70 @@ class Copier:
         watch.end_file(os.fstat(out).st_size)
 
     def _moved(self, fd: int, out: int, status: os.stat_result) -> None:
-        size = status.st_size
+        self._size = size = status.st_size
         pair = None
         if self._mover.must_clone or size > ONE_READ_BYTES:
             pair = (status.st_dev, os.fstat(out).st_dev)
             if self._mover.clone(fd, out, pair):
                 self._unchanged(fd, status)
                 return
-        if size and (self._settings.sparse == "always" or may_have_holes(status)):
+        if not size or _is_made_up(fd, status):
+            self._unsized(fd, out)
+        elif self._settings.sparse == "always" or may_have_holes(status):
             self._sparse(fd, out, status, pair or pair_of(fd, out))
         elif size <= ONE_READ_BYTES:
             # One byte more is asked for than there should be, so growth is seen as well.
             data = self._small[: os.readv(fd, [self._small[: size + 1]])]
             self._watch.due(len(data))
-            if len(data) == size:
-                self._watch.see(0, data)
-                if size:
-                    write_all(out, data)
-            elif size:
+            if len(data) != size:
                 raise Changed("it changed while it was copied")
-            else:
-                self._unsized(fd, out, data)
+            self._watch.see(0, data)
+            write_all(out, data)
         else:
             if self._move(fd, out, 0, size, pair) != size:
                 raise Changed("it shrank while it was copied")
             self._unchanged(fd, status)
 
-    def _unsized(self, fd: int, out: int, data: memoryview) -> None:
-        """Files of /proc and the like have content but no size: copy up to the end."""
+    def _unsized(self, fd: int, out: int) -> None:
+        """Copy up to the end, whatever size the file claims: so files of /proc and /sys are read.
+
+        Some of them give all that they have to one read, and nothing to the next one.
+        """
         done = 0
-        while data:
+        while count := os.readv(fd, [self._small]):
             if self.means.is_stopping():
                 raise Changed("it was unfinished when the job stopped")
+            data = self._small[:count]
+            self._watch.due(count)
             self._watch.see(done, data)
-            done += len(data)
             write_all(out, data)
-            data = self._small[: os.readv(fd, [self._small])]
-            self._watch.due(len(data))
+            done += count
+        self._size = done
 
     def _sparse(self, fd: int, out: int, status: os.stat_result, pair: Pair) -> None:
         os.ftruncate(out, status.st_size)
         whole = (0, status.st_size)
-        for offset, length in (
-            [whole] if self._settings.sparse == "never" else data_ranges(fd, *whole)
-        ):
-            done = self._move(fd, out, offset, length, pair)
-            if done != length and not status.st_blocks:
-                # Files of /sys and the like have a nominal size: they end where they end.
-                os.ftruncate(out, offset + done)
-                return
-            if done != length:
+        never = self._settings.sparse == "never"
+        digs = not (never or reports_holes(fd))  # then its zeros tell where its holes are
+        for offset, length in [whole] if never else data_ranges(fd, *whole):
+            if self._move(fd, out, offset, length, pair, digs=digs) != length:
                 raise Changed("it shrank while it was copied")
         self._unchanged(fd, status)
 
-    def _move(self, fd: int, out: int, offset: int, length: int, pair: Pair | None) -> int:
+    def _move(
+        self, fd: int, out: int, offset: int, length: int, pair: Pair | None, *, digs: bool = False
+    ) -> int:
         """As of `Mover.move`, slice by slice where somebody keeps to a pace."""
         watch, move = self._watch, self._mover.move
         if not watch.is_paced and length <= self._settings.large_bytes:
-            return move(fd, out, offset, length, pair)
+            return move(fd, out, offset, length, pair, digs=digs)
         done = 0
         while done < length:
             if length > self._settings.large_bytes and self.means.is_stopping():
                 raise Changed("it was unfinished when the job stopped")
             part = min(watch.slice_bytes, length - done)
             watch.due(part)
-            moved = move(fd, out, offset + done, part, pair)
+            moved = move(fd, out, offset + done, part, pair, digs=digs)
             done += moved
             if moved < part:
                 break
@@ -533,9 +534,10 @@ class Copier:
         pair = pair_of(fd, out)
         # Looking for a hole that is not there may cost as much as copying.
         whole = [(item.offset, item.length)]
+        digs = item.sparse and not reports_holes(fd)
         for start, length in data_ranges(fd, *whole[0]) if item.sparse else whole:
             for at, size in self._cuts(start, length):
-                if self._move(fd, out, at, size, pair) != size:
+                if self._move(fd, out, at, size, pair, digs=digs) != size:
                     raise Changed("it shrank while it was copied")
                 self._advance(item, offset, at + size)
                 offset = at + size
@@ -626,3 +628,8 @@ class Copier:
             self._extras.protect(fd, creation.held)
         finally:
             os.close(fd)
+
+
+def _is_made_up(fd: int, status: os.stat_result) -> bool:
+    """Return whether the size of a file is a nominal one, of which sysfs has less."""
+    return not status.st_blocks and is_pseudo(fd)

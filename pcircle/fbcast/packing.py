@@ -33,11 +33,14 @@ from pcircle.fbcast.frames import (
 from pcircle.fbcast.messages import Way
 from pcircle.fbcast.signing import DIGEST_BYTES, digest_of, signatures_of
 from pcircle.fs.data import data_ranges, may_have_holes
+from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.xattrs import read_attributes
 from pcircle.names import show
+from pcircle.writing import write_all
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NOMINAL_BYTES = 128 << 10  # files of /proc/sys are given to one read as a whole
 _HEAD_BYTES = 64  # of a frame of content, at most
 _MIN_PIECE_BYTES = 4 << 10  # of content in the rest of a chunk
 
@@ -218,6 +221,7 @@ class Reader:
             self.totals.skipped[kind] = self.totals.skipped.get(kind, 0) + 1
             return
         fd = os.open(opened, _FILE if holder is not None else _FILE & ~os.O_NOFOLLOW, dir_fd=holder)
+        copy = -1
         try:
             status = os.fstat(fd)
             identity = status.st_dev, status.st_ino
@@ -229,15 +233,22 @@ class Reader:
             if status.st_nlink > 1:
                 links[identity] = number
             lists = read_attributes(fd, xattr=False, lists=(ACCESS,))
+            copy = _read_to_end(fd) if size_is_nominal(fd, status) else -1
+            size = status.st_size if copy < 0 else os.fstat(copy).st_size
             kept = self._kept(number)
             linked = status.st_nlink > 1
-            yield File(name, about(status, tuple(lists)), status.st_size, number, linked, kept)
+            yield File(name, about(status, tuple(lists)), size, number, linked, kept)
             if not kept:
-                yield from self._contents(fd, status, path)
-                self.totals.bytes += status.st_size
+                if copy < 0:
+                    yield from self._contents(fd, status, path)
+                elif size:
+                    yield _Content(copy, 0, size, path)
+                self.totals.bytes += size
             yield End()
         finally:
             os.close(fd)
+            if copy >= 0:
+                os.close(copy)
 
     def _contents(self, fd: int, status: os.stat_result, path: bytes) -> Iterator[_Content]:
         ranges: Iterator[tuple[int, int]] = iter([(0, status.st_size)] if status.st_size else [])
@@ -299,6 +310,19 @@ class Reader:
             except OSError:
                 continue  # the walk will find it, and say so
         return size_bytes
+
+
+def _read_to_end(fd: int) -> int:
+    """The content of a file that claims another size, in memory and open. OSError."""
+    copy = os.memfd_create("content", os.MFD_CLOEXEC)
+    try:
+        piece = aligned(_NOMINAL_BYTES)
+        while count := os.readv(fd, [piece]):
+            write_all(copy, piece[:count])
+    except OSError:
+        os.close(copy)
+        raise
+    return copy
 
 
 _KINDS = {

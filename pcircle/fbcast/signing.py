@@ -55,22 +55,27 @@ def signature_of(path: bytes, beat: Beat = _no_beat) -> bytes:
 
 
 def digest_of(fd: int, size: int, beat: Beat = _no_beat) -> bytes:
-    """The digest of an open file's content, as it is read now; of one that is all hole none is."""
+    """The digest of an open file's content, as it is read now; of one that is all hole none is.
+
+    `size` is that of a hole alone: a file of /proc or /sys has another one than it claims.
+    """
     made = algorithm(DEFAULT)
     hasher = BlockHasher(made)
     hasher.begin(0)
     if fd >= 0:
-        _read(fd, hasher.add, beat)
+        size = _read(fd, hasher.add, beat)
     return file_digest(made, size, hasher.end(size))
 
 
-def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> None:
+def _read(fd: int, add: Callable[[int, memoryview], None], beat: Beat) -> int:
+    """Read all of an open file; how many bytes it had."""
     piece = aligned(_READ_BYTES)
     at = 0
     while count := os.preadv(fd, [piece], at):
         add(at, piece[:count])
         beat()
         at += count
+    return at
 
 
 def _leaf(

@@ -36,8 +36,9 @@ without checksums; EPERM for a sealed one) and is tried again with the next
 file. A way that moves nothing and does not say why, as files of /proc do, is
 followed by the next one: only a read that gives nothing means the end.
 
-Holes are found by SEEK_DATA and are never written, so they stay holes. What is
-not written must read as zeros: targets are new files.
+Holes are found by SEEK_DATA and are never written, so they stay holes. Where the
+file system is not known to report them correctly (`pcircle.fs.file_system`) the
+whole file is read. What is not written must read as zeros: targets are new files.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pcircle.buffers import anonymous
 from pcircle.fs.directories import join_path
+from pcircle.fs.file_system import reports_holes
 from pcircle.fs.lustre import is_released
 from pcircle.mounts import type_of_device
 from pcircle.writing import write_at
@@ -95,6 +97,9 @@ _INLINE_BYTES = 64 << 10  # so much is kept in inodes or as less than a block, G
 def data_ranges(fd: int, offset: int, length: int) -> Iterator[tuple[int, int]]:
     """The (offset, length) of the data, hole by hole, within a range of a file."""
     end = offset + length
+    if offset < end and not reports_holes(fd):
+        yield offset, length
+        return
     while offset < end:
         try:
             start = os.lseek(fd, offset, os.SEEK_DATA)
@@ -118,6 +123,7 @@ def data_chunks(fd: int, size: int, whole: int, *, sparse: bool) -> Iterator[tup
     `sparse` tells that it may have holes.
     """
     offset = 0
+    sparse = sparse and reports_holes(fd)
     while offset < size:
         data = offset
         try:
@@ -216,22 +222,33 @@ class Mover:
         return True
 
     def move(
-        self, source_fd: int, target_fd: int, offset: int, length: int, pair: Pair | None = None
+        self,
+        source_fd: int,
+        target_fd: int,
+        offset: int,
+        length: int,
+        pair: Pair | None = None,
+        *,
+        digs: bool = False,
     ) -> int:
         """Copy a range to the same place in the target; returns the bytes copied.
+
+        With `digs` blocks of zeros are not written.
 
         Fewer than `length` only if the source ends before. The target's
         position is of no account, and undefined afterwards. `pair` spares
         asking for the devices. OSError as of read or write.
         """
         done = 0
-        if self._ways:
+        digs = digs or self._digs
+        if self._ways and not digs:
             left = self._left_to(pair or pair_of(source_fd, target_fd))
             for way in tuple(left):
                 done += self._go(way, left, source_fd, target_fd, offset + done, length - done)
                 if done == length:
                     return done
-        return done + self._through_buffer(source_fd, target_fd, offset + done, length - done)
+        rest = source_fd, target_fd, offset + done, length - done
+        return done + self._through_buffer(*rest, digs=digs)
 
     def _left_to(self, pair: Pair) -> list[Way]:
         left = self._left.get(pair)
@@ -259,7 +276,9 @@ class Mover:
             done += count
         return done
 
-    def _through_buffer(self, source_fd: int, target_fd: int, offset: int, length: int) -> int:
+    def _through_buffer(
+        self, source_fd: int, target_fd: int, offset: int, length: int, *, digs: bool
+    ) -> int:
         done = 0
         while done < length:
             part = self._view[: min(BUFFER_BYTES, length - done)]
@@ -268,7 +287,7 @@ class Mover:
                 break
             if self._see is not None:
                 self._see(offset + done, part[:count])
-            if self._digs:
+            if digs:
                 self._write_data(target_fd, offset + done, count)
             else:
                 write_at(target_fd, part[:count], offset + done)

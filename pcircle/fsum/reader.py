@@ -19,6 +19,7 @@ from typing import Any
 
 from pcircle.buffers import aligned
 from pcircle.fs.data import Recalls, close_read, data_ranges, may_have_holes
+from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.trouble import Changed, tried, trying
 from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Chunk
@@ -145,7 +146,7 @@ class Reader(Accounts):
                 os.lseek(fd, 0, os.SEEK_SET)
             if not stat.S_ISREG(status.st_mode):
                 raise Changed("it is no longer a regular file")
-            if size > self._plan.large_bytes:
+            if size > self._plan.large_bytes and not size_is_nominal(fd, status):
                 return False
             self._whole(fd, status, stop)
             return True
@@ -155,7 +156,7 @@ class Reader(Accounts):
     def _whole(self, fd: int, status: os.stat_result, stop: Callable[[], bool]) -> None:
         self._counters.sized += 1
         self._signer.begin()
-        if not status.st_size:  # a file of /proc, say, has content all the same
+        if not status.st_size or size_is_nominal(fd, status):
             self.note(status, self._unsized(fd, stop))
             return
         self._counters.bytes_found += status.st_size

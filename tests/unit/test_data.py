@@ -114,12 +114,10 @@ def test_a_file_of_holes_has_no_ranges(folder: Path) -> None:
 
 
 def test_where_holes_are_unknown_all_is_data() -> None:
-    """A pipe can't seek at all, which must be told; a device without holes is all data."""
+    """A pipe is of no file system that reports holes; a device without holes is all data."""
     readable, writable = os.pipe()
     try:
-        with pytest.raises(OSError, match="seek") as caught:
-            list(data_ranges(readable, 0, 10))
-        assert caught.value.errno == errno.ESPIPE
+        assert list(data_ranges(readable, 0, 10)) == [(0, 10)]
     finally:
         os.close(readable)
         os.close(writable)

@@ -23,6 +23,7 @@ from pcircle.fdiff.telling import Telling
 from pcircle.fdiff.work.alone import KINDS, Lone
 from pcircle.fs.data import Recalls
 from pcircle.fs.directories import HOLDER, join_path
+from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.stats import CAPACITY, Failed, Row, Stats
 from pcircle.guards import require
 from pcircle.runtime import Context
@@ -260,6 +261,11 @@ class Pairs:
     ) -> int | None:
         """Whether two files have different content; None if others will find out."""
         a, b = pair.a, pair.b
+        if any(map(size_is_nominal, fds, (a, b))):
+            same, size = self._contents.same_to_end(pair.name, fds, pair.other)
+            self._counters.bytes_found += size
+            self._counters.bytes_done += size
+            return NOTHING if same else CONTENT
         if a.st_size != b.st_size:
             return CONTENT
         if not a.st_size or (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):

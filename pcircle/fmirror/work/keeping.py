@@ -27,6 +27,7 @@ from pcircle.fmirror.work.backup import Backup
 from pcircle.fmirror.work.near import Near
 from pcircle.fs.directories import join_path
 from pcircle.fs.exposure import withdraw
+from pcircle.fs.file_system import size_is_nominal
 from pcircle.fs.metadata import settle_file, settle_link
 from pcircle.fs.naming import NO_SUCH_RENAME, exchange
 from pcircle.fs.stats import Stats
@@ -137,6 +138,8 @@ class Keeping:
         if self.leaves(source, old):
             return fields.NOTHING
         different = self.status_differences(source, old)
+        if stat.S_ISREG(source.st_mode) and size_is_nominal(names[0], source):
+            different &= ~fields.SIZE
         if different & _CONTENT or not self._is_content(source, different, names):
             return different | fields.CONTENT
         with trying("compare"):
@@ -193,6 +196,9 @@ class Keeping:
         if not stat.S_ISREG(source.st_mode):
             return True
         look = self._upkeep.look
+        if look != "none" and size_is_nominal(names[0], source):
+            with trying("compare"):
+                return self._contents.same_to_end(names[1], (names[0], names[2]), names[3])[0]
         doubted = self._is_doubted(source) and not different & fields.MTIME
         if look == "content" or doubted:
             with trying("compare"), opened(names[1], (names[0], names[2])) as (fds, statuses):

@@ -25,6 +25,7 @@ from pcircle.fmirror.work.keeping import Keeping
 from pcircle.fmirror.work.quick import OF_FILES, QuickCheck
 from pcircle.fmirror.work.surplus import Disposal, Finder, Surplus, existing, filled, packed
 from pcircle.fs.directories import Lease, join_path
+from pcircle.fs.file_system import is_pseudo
 from pcircle.fs.scan import Block, rewound
 from pcircle.fs.stats import CAPACITY, divide
 from pcircle.fs.trouble import tried
@@ -333,7 +334,7 @@ class MirrorVisitor(CopyVisitor):
         place = require(where.place)
         self._quick.is_trusted = place.since != _MOVED
         self._keeper.doubts = not self._quick.is_trusted
-        if self._skips and not place.made:
+        if self._skips and not place.made and not is_pseudo(fds[0]):
             names.files = self._left(where, names.files, fds, OF_FILES)
             names.links = self._left(where, names.links, fds, fields.ALL)
         if self._beside is not None:
