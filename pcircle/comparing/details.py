@@ -47,10 +47,18 @@ class Details:
     mode, counts as.
     """
 
-    def __init__(self, fields: int, users: Users | None = None, lists: Lists | None = None) -> None:
+    def __init__(
+        self,
+        fields: int,
+        users: Users | None = None,
+        lists: Lists | None = None,
+        *,
+        lenient: bool = False,
+    ) -> None:
         self.fields = fields & OF_DETAILS
         self._users = users
         self.lists = lists
+        self._lenient = lenient  # attributes that can't be read are no difference, nor an error
         self._bare: dict[int, bool] = {}  # by device: it has no attributes at all
         self._listing: dict[int, bool] = {}  # whether its lists are among what it lists
         self._lustre: dict[int, bool] = {}
@@ -137,7 +145,12 @@ class Details:
             self._bare[device] = _is_bare(path, follow=follow)
         listing = self._listing[device]
         values = read_attributes(
-            path, xattr=xattr, lists=lists if listing else (), follow=follow, listed=listing
+            path,
+            xattr=xattr,
+            lists=lists if listing else (),
+            follow=follow,
+            listed=listing,
+            unread=[] if self._lenient else None,
         )
         if lists and not listing:
             values += read_attributes(path, xattr=False, lists=lists, follow=follow)

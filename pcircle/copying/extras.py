@@ -124,38 +124,57 @@ class Extras:
 
         With `alone` its copy may have a list of its own, also where none is handed down.
         """
-        return self._held(self._read(fd, follow=True), fd, alone=alone or self._inherited)
+        return self._held(*self._read(fd, follow=True), fd, alone=alone or self._inherited)
 
     def of_directory(self, fd: int, *, alone: bool) -> Held | None:
         """What an open directory has of them; `alone` as of a file."""
         values: list[tuple[str, bytes]] = []
+        unread: list[Refused] = []
         if self._listed:
             lists = (ACCESS, DEFAULT) if self._keep.acl else ()
-            values = read_attributes(fd, xattr=self._keep.xattr, lists=lists, listed=True)
-        return self._held(values, fd, alone=alone and self._keep.acl)
+            values = read_attributes(
+                fd, xattr=self._keep.xattr, lists=lists, listed=True, unread=unread
+            )
+        return self._held(values, unread, fd, alone=alone and self._keep.acl)
 
     def of_name(self, directory_fd: int, name: bytes, *, alone: bool = False) -> Held | None:
         """What an entry that can't be opened has of them; `alone` as of a file."""
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        return self._held(self._read(path, follow=False), None, alone=alone or self._inherited)
+        return self._held(*self._read(path, follow=False), None, alone=alone or self._inherited)
 
     def of_link(self, directory_fd: int, name: bytes) -> Held | None:
         """What a symbolic link has of them; it can have no access control list."""
         if not self._keep.xattr:
             return None
         path = b"/proc/self/fd/%d/%s" % (directory_fd, name)
-        values = read_attributes(path, xattr=True, lists=(), follow=False)
-        return self._held(values, None, alone=False)
+        unread: list[Refused] = []
+        values = read_attributes(path, xattr=True, lists=(), follow=False, unread=unread)
+        return self._held(values, unread, None, alone=False)
 
-    def _read(self, source: int | bytes, *, follow: bool) -> list[tuple[str, bytes]]:
+    def _read(
+        self, source: int | bytes, *, follow: bool
+    ) -> tuple[list[tuple[str, bytes]], list[Refused]]:
+        unread: list[Refused] = []
         if not self._listed:
-            return []
-        return read_attributes(source, xattr=self._keep.xattr, lists=self._lists, follow=follow)
+            return [], unread
+        xattr, lists = self._keep.xattr, self._lists
+        return read_attributes(
+            source, xattr=xattr, lists=lists, follow=follow, unread=unread
+        ), unread
 
-    def _held(self, values: list[tuple[str, bytes]], fd: int | None, *, alone: bool) -> Held | None:
+    def _held(
+        self,
+        values: list[tuple[str, bytes]],
+        unread: list[Refused],
+        fd: int | None,
+        *,
+        alone: bool,
+    ) -> Held | None:
         alone = alone and self._keep.acl
         flags = read_flags(fd) if self._keep.flags and fd is not None else 0
-        return Held(values, flags, alone) if values or flags or alone else None
+        if not (values or flags or alone or unread):
+            return None
+        return Held(values, flags, alone, tuple(unread))
 
     def is_made_right(self, fd: int, status: os.stat_result) -> bool:
         """Whether the copy of an open file is its owner's when it is made, and can have its mode.

@@ -96,7 +96,7 @@ class LinkCopier:
             extras.settle_made_link(target_fd, written, status)
             return
         with held_by_path(target_fd, written, stat.S_IFLNK) as path:
-            if held is not None and held.values:
+            if held is not None:
                 extras.account(give_attributes(path, held), target_fd)
             settle_link(path, status, self._means.settings.keep)
 

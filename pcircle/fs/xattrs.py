@@ -1,17 +1,17 @@
 """Extended attributes, access control lists and inode flags, from one open file to another.
 
-The namespaces are copied as far as the user may write them: `user`, `trusted`
-and `security` for root; access control lists (`pcircle.acls`) are
-attributes as well. What a namespace's or a file system's rules forbid, or what
-is larger than a file system takes, is no error here; it is returned as refused,
-and the caller decides. A full disk refuses with the same errors.
+All namespaces are copied that the target accepts, as far as the user may write
+them: `trusted` and `security` for root alone, `btrfs` on btrfs; access control
+lists (`pcircle.acls`) are attributes as well. What a namespace's or a file
+system's rules forbid, or what is larger than a file system takes, is no error
+here; it is returned as refused, and the caller decides. A full disk refuses with the same errors.
 
 A file without any costs one call to list them, or to ask for the one list. They
 are read in one step and given in another, since what is copied by many ranks,
 and every directory, gets them long after the source was looked at.
 
 Left out on purpose: `security.selinux`, which the target's policy sets, and
-`lustre.*`, `system.nfs4_acl` and the like, which describe where a file is
+`lustre.*`, `system.nfs4_acl` and the like, which describe how a file is
 stored and not what it is. Lustre shows some of that to root as `trusted` too,
 and XFS its access control lists, which would be kept past all that is said of
 these; layouts are kept by `pcircle.fs.lustre`.
@@ -42,7 +42,7 @@ from pcircle.encoding import attributes
 from pcircle.mounts import type_of_device
 
 _LISTS = (ACCESS, DEFAULT)
-_COPIED = ("user.", "trusted.", "security.")
+_STORAGE = ("system.", "lustre.")
 _OF_LUSTRE = ("lov", "lma", "lmv", "dmv", "link", "fid", "hsm", "som", "lfsck_bitmap", "lfsck_ns")
 _NOT_COPIED = frozenset(
     (
@@ -66,6 +66,8 @@ _REFUSED = frozenset(
         errno.ERANGE,
     )
 )
+# An attribute that can't be read, or names that are more than the kernel lists.
+_UNREADABLE = frozenset((errno.E2BIG, errno.ERANGE, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP))
 # Of a full disk, and of what is larger than an attribute may be.
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 _LISTING = frozenset((b"tmpfs", b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs"))
@@ -88,22 +90,6 @@ XATTR = "extended attributes"
 FLAGS = "inode flags"
 
 
-class Held(NamedTuple):
-    """What a source has of these: attributes and access control lists by name, and inode flags.
-
-    With `alone` a target keeps no access control list that the source has
-    not: it may have inherited one, or was there before.
-    """
-
-    values: list[tuple[str, bytes]]
-    flags: int = 0
-    alone: bool = False
-
-    def acl(self, name: str) -> bytes | None:
-        """One of the access control lists, None if there is none."""
-        return next((value for held, value in self.values if held == name), None)
-
-
 class Refused(NamedTuple):
     """Something that could not be kept. Of an attribute its name, and the error if there was one.
 
@@ -121,6 +107,23 @@ class Refused(NamedTuple):
         return self.error is not None and self.error.errno in _NO_ROOM
 
 
+class Held(NamedTuple):
+    """What a source has of these: attributes and access control lists by name, and inode flags.
+
+    With `alone` a target keeps no access control list that the source has
+    not: it may have inherited one, or was there before. `unread` attributes could not be read.
+    """
+
+    values: list[tuple[str, bytes]]
+    flags: int = 0
+    alone: bool = False
+    unread: tuple[Refused, ...] = ()
+
+    def acl(self, name: str) -> bytes | None:
+        """One of the access control lists, None if there is none."""
+        return next((value for held, value in self.values if held == name), None)
+
+
 def lists_all(device: int) -> bool:
     """Whether the file system with this number has its access lists among what it lists.
 
@@ -133,7 +136,7 @@ def kind_of(name: str) -> str | None:
     """The kind of an attribute, None if such are not copied."""
     if name in _LISTS:
         return ACL
-    return XATTR if name.startswith(_COPIED) and name not in _NOT_COPIED else None
+    return None if name.startswith(_STORAGE) or name in _NOT_COPIED else XATTR
 
 
 def read_attributes(
@@ -143,18 +146,25 @@ def read_attributes(
     lists: Sequence[str],
     follow: bool = True,
     listed: bool = False,
+    unread: list[Refused] | None = None,
 ) -> list[tuple[str, bytes]]:
     """The attributes to keep of an open file or of a path, and these access control lists of it.
 
     `listed`: they are looked for by one call, which is cheaper where several lists are wanted. It
-    is not where one is, which Lustre has at hand. OSError if they can't be read.
+    is not where one is, which Lustre has at hand. What can't be read is added to `unread`, or is an
+    OSError.
     """
     names: Sequence[str] = lists
     if xattr or listed:
         try:
             names = attributes(source, follow=follow)
         except OSError as error:
-            if error.errno not in _NOT_LISTED:
+            if error.errno == errno.E2BIG:  # the kernel lists no more than 64 KiB of names
+                if xattr and unread is None:
+                    raise
+                if xattr and unread is not None:
+                    unread.append(Refused(XATTR, "all", error))
+            elif error.errno not in _NOT_LISTED:
                 raise
     found = []
     for name in names:
@@ -166,8 +176,11 @@ def read_attributes(
             try:
                 found.append((name, os.getxattr(source, name, follow_symlinks=follow)))
             except OSError as error:
-                if error.errno != errno.ENODATA:  # removed since it was listed
+                if error.errno == errno.ENODATA:  # removed since it was listed
+                    continue
+                if unread is None or error.errno not in _UNREADABLE:
                     raise
+                unread.append(Refused(XATTR, name, error))
     return found
 
 
@@ -176,7 +189,7 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
 
     Returns what could not be kept. OSError if the target is broken.
     """
-    refused: list[Refused] = []
+    refused = list(held.unread)
     size = 0
     for name, value in held.values:
         if name not in _LISTS:
@@ -187,8 +200,10 @@ def give_attributes(target: int | bytes, held: Held) -> list[Refused]:
 
 def drop_attributes(target: int | bytes, held: Held) -> None:
     """Take from an open file, or what a path leads to, attributes that its source has not."""
+    if held.unread:
+        return  # the source may have them
     wanted = {name for name, _ in held.values}
-    for name, _ in read_attributes(target, xattr=True, lists=()):
+    for name, _ in read_attributes(target, xattr=True, lists=(), unread=[]):
         if name not in wanted:
             os.removexattr(target, name)
 

@@ -111,7 +111,7 @@ class Judge:
         self._plan = plan
         self._keeping = keeping
         wanted = keeping.details.fields | fields.FLAGS * plan.keep.flags
-        self._details = Details(wanted, lists=keeping.details.lists)
+        self._details = Details(wanted, lists=keeping.details.lists, lenient=True)
         self._said: list[bytes] = []
         self._linked: list[bytes] = []
 

@@ -64,7 +64,8 @@ class Keeping:
         self.comparer = Comparer(wanted | by_time, plan.upkeep.window_ns)
         self._of_content = by_time if not plan.keep.timestamps else fields.NOTHING
         given = plan.keep.given
-        self.details = Details(wanted, lists=None if given is None else giver_of(given).list)
+        lists = None if given is None else giver_of(given).list
+        self.details = Details(wanted, lists=lists, lenient=True)
         self._contents = Contents()
         self._read_from_ns = read_from_ns(plan)
         self.doubts = False  # what is old in the directory at hand may have come from another one
@@ -226,7 +227,7 @@ class Keeping:
                 raise Changed("its copy was replaced while it was looked at")
             if kind == stat.S_IFLNK:
                 held = extras.of_link(source_fd, source_name)
-                if held is not None and held.values:
+                if held is not None:
                     extras.account(give_attributes(path, held), target_fd)
                 settle_link(path, source, keep)
                 return

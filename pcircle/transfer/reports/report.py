@@ -15,7 +15,7 @@ from pcircle.units import format_count, format_duration, format_rate, format_siz
 
 SCHEMA = 1
 
-_NOT_HELD = "destination does not support them"
+_NOT_HELD = "destination does not support them, or they cannot be read"
 
 
 class Report(ReadReport, frozen=True):
