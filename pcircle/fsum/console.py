@@ -131,6 +131,7 @@ class Console(base.Console[Done]):
                 self.note("fsum: no manifest was written: some entries could not be read")
         elif root is not None and not total.failed:
             self._differences.add(against_root(plan, root, told=bool(self._differences)))
+            total.compared += root.kind == b"f"  # which no directory has counted
         return worst((code, IntegrityError.exit_code)) if self._differences else code
 
     def _texts(self, result: Done | None) -> dict[int, str]:
@@ -170,6 +171,7 @@ class Console(base.Console[Done]):
             **self.fields(Report, total, outcome),
             differences=tuple(self._differences.told()) if self._json else (),
             bad_lines=self._bad_lines,
+            checked=total.compared - total.unchecked,
         )
 
     def _tell(self, report: Report) -> int:
@@ -185,7 +187,7 @@ class Console(base.Console[Done]):
                 self.note(f"fsum: no signature of '{signed.path}': {reason}")
         checked = self._plan.listed or (self._plan.against is not None and not self._signs)
         if checked and not self.quiet:
-            self.note(f"fsum: {verdict(self._differences.kinds, report.failed)}")
+            self.note(f"fsum: {verdict(self._differences.kinds, report, self._plan.mode)}")
         if self.verbose:
             self.note(self.shown_shares(report, report.entries).rstrip("\n"))
             self.note(summary(report))

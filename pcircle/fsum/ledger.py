@@ -19,6 +19,7 @@ from typing import Any
 from pcircle.errors import StoppedEarly
 from pcircle.fs.directories import HOLDER, join_path
 from pcircle.fs.scan import Block
+from pcircle.fsum.counters import Counters
 from pcircle.fsum.items import Difference, Done, Item
 from pcircle.fsum.plan import Plan
 from pcircle.guards import require
@@ -39,11 +40,19 @@ class Ledger:
     Each thread has its own; they write to what `first` has, a directory at a time.
     """
 
-    def __init__(self, plan: Plan, rank: int, signer: Signer, first: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        signer: Signer,
+        counters: Counters,
+        first: Ledger | None = None,
+    ) -> None:
         self.sink: Sink[Done] | None = first.sink if first is not None else _sink(plan, rank)
         self.old = None if plan.against is None else Manifest(plan.against)
         self._plan = plan
         self._signer = signer
+        self.counters = counters
         self._chooser = Chooser(plan.rules) if plan.rules else None
         self._cached: tuple[bytes, Known] | None = None
 
@@ -109,12 +118,15 @@ class Ledger:
         mode = self._plan.mode
         if mode == "rot":
             # What was changed by somebody is not what rots.
+            self.counters.unchecked += not same_all
             return not same_all and self._seal_nothing(name, directory_fd)
         digest = entry.digest
         if mode == "quick" and status.st_size != entry.size:
             digest = bytes(len(digest))  # it differs, whatever it is
         elif not (same if mode == "quick" else same_all):
             return False
+        elif mode == "quick":
+            self.counters.unchecked += 1
         self._signer.seal = b"f" + digest
         self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
@@ -124,6 +136,13 @@ class Ledger:
         self._signer.seal = b"f" + bytes(self._signer.algorithm.size)
         self._signer.beside = BESIDE.pack(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return True
+
+    def files_of(self, path: bytes, entry: Entry) -> int:
+        """How many files the manifest has in an entry of this path: itself, or all below it."""
+        section = None if self.old is None or entry.kind != b"d" else self.old.section(path)
+        if section is None:
+            return int(entry.kind == b"f")
+        return sum(self.files_of(join_path(path, each.name), each) for each in section)
 
     # ---- directories -----------------------------------------------------------
 
@@ -252,6 +271,10 @@ class Page:
             self._step()
         if entry.kind == FAILED:
             return found  # which is told by itself
+        if old is not None and old.kind == b"f":
+            self._ledger.counters.compared += 1
+            # What is no file any more was changed by somebody.
+            self._ledger.counters.unchecked += self._ledger.rot_only and entry.kind != b"f"
         if self._ledger.rot_only:
             if old is not None and has_rotted(old, entry):
                 found.append(Difference("corrupt", self._named(entry)))
@@ -262,7 +285,10 @@ class Page:
         return found
 
     def _without(self, old: Entry) -> list[Difference]:
-        if self._ledger.rot_only or not self._is_meant(old):
+        if not self._is_meant(old):
+            return []
+        self._ledger.counters.missing += self._ledger.files_of(self._named(old).rstrip(b"/"), old)
+        if self._ledger.rot_only:
             return []
         return [Difference("missing", self._named(old))]
 

@@ -36,13 +36,17 @@ class Comparison(Document, frozen=True):
 class Report(ReadReport, frozen=True):
     """What was signed; `entries` counts what has a digest.
 
-    `bad_lines` are those of a checksum list that say nothing.
+    `bad_lines` are those of a checksum list that say nothing. Of the files that a manifest or list
+    names some were `checked` against it, some are there and `unchecked`, and some `missing`.
     """
 
     algorithm: str
     signatures: tuple[Signed, ...]
     differences: tuple[Told, ...] = ()
     bad_lines: int = 0
+    checked: int = 0
+    unchecked: int = 0
+    missing: int = 0
 
 
 class Differences:
@@ -81,12 +85,23 @@ class Differences:
             self._sorter.close()
 
 
-def verdict(kinds: Counter[str], failed: int) -> str:
-    """What a check came to, in one line: how many differences it found of each kind."""
+_UNCHECKED = {"rot": "modified since", "quick": "of unchanged size and time"}
+
+
+def verdict(kinds: Counter[str], report: Report, mode: str) -> str:
+    """What a check came to, in one line: differences of each kind, and what was not checked."""
     told = [f"{format_count(kinds[what])} {what}" for what in sorted(kinds)]
+    parts = []
+    if report.unchecked:
+        parts.append(f"{format_count(report.unchecked)} {_UNCHECKED[mode]}, not checked")
+    if report.missing and not kinds["missing"]:
+        parts.append(f"{format_count(report.missing)} missing")
+    if parts:
+        files = plural(report.checked + report.unchecked + report.missing, "file", "files")
+        told.append(f"{format_count(report.checked)} of {files} checked ({'; '.join(parts)})")
     if told:
         return ", ".join(told)
-    return f"{'readable contents' if failed else 'contents'} match the manifest"
+    return f"{'readable contents' if report.failed else 'contents'} match the manifest"
 
 
 def bad_lines(count: int) -> str:

@@ -59,7 +59,7 @@ class SumTask(WalkTask[Item, Done]):
             from pcircle.fsum.ledger import Ledger  # most runs need none
 
             books: Ledger | None = None if first is None else first._ledger
-            self._ledger = Ledger(plan, rank, self._signer, books)
+            self._ledger = Ledger(plan, rank, self._signer, self.counters, books)
         reader = Reader(plan, self.counters, self._signer)
         self.directories = plan.reach(is_first=first is None)
         counted, signer = self.counters, self._signer

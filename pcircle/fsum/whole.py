@@ -131,10 +131,12 @@ class WholeTask(WalkTask[Item, bool]):
             except FileNotFoundError:
                 self.counters.sized += 1
                 self.counters.special += 1
+                self.counters.missing += 1
                 context.note([Difference("missing", path)])
             except OSError as error:
                 self._files.accounts.fail(0, path, "read", error, context)
             else:
+                self.counters.compared += 1
                 if found != digest:
                     context.note([Difference("changed", path)])
             if context.stopping or time.monotonic() > until_s:

@@ -154,7 +154,7 @@ def test_any_name_comes_back(name: bytes) -> None:
     assert b"\n" not in line
     assert read_line(line)[:2] == (digest, name)
     if not name.endswith(b"\r"):
-        assert read_list(iter([line + b"\n"]), None).lines[0].path == name
+        assert read_list(line + b"\n", None).lines[0].path == name
 
 
 # ---- lists as the tools read them --------------------------------------------------------------
@@ -284,4 +284,4 @@ def test_lists_with_nul_are_read(tmp_path: Path, tool: str, options: list[str]) 
     assert (code, "add --null" in said) == (2, True)
     (tmp_path / "a").unlink()
     (tmp_path / "new\nline").write_text("other")
-    assert check(text)[:2] == (3, b"missing  a\nchanged  new\\nline\n")
+    assert check(text)[:2] == (3, b"missing  a\nchanged  new\\x0aline\n")

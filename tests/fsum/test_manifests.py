@@ -204,6 +204,40 @@ def test_rot_is_what_nobody_did(launcher: Launcher, copied: tuple[Path, Path]) -
     assert (finished.code, finished.out) == (3, b"corrupt  a-b\n"), finished.said
 
 
+@pytest.mark.parametrize("launcher", [ONE, TWO], ids=str)
+def test_files_that_were_not_read_are_counted(tmp_path: Path, launcher: Launcher) -> None:
+    """In the text and in JSON, by --rot and --quick; so are those that are missing."""
+    top, manifest, result = tmp_path / "top", tmp_path / "manifest", tmp_path / "result"
+    for name in ("a", "b", "c", "d/e", "d/f/g"):
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(name)
+    assert run_fsum(ONE, "-o", str(manifest), str(top)).code == 0
+
+    def check(*how: str) -> tuple[int, str, tuple[int, int, int]]:
+        done = run_fsum(launcher, "--json", str(result), *how, str(manifest))
+        report = json.loads(result.read_bytes())
+        return done.code, done.said, (report["checked"], report["unchecked"], report["missing"])
+
+    match = "fsum: contents match the manifest\n"
+    assert check("--check") == check("--rot") == (0, match, (5, 0, 0))
+    said = "fsum: 0 of 5 files checked (5 of unchanged size and time, not checked)\n"
+    assert check("--quick", "--check") == (0, said, (0, 5, 0))
+    (top / "new").touch()
+    (top / "a").write_text("other")
+    said = "fsum: 4 of 5 files checked (1 modified since, not checked)\n"
+    assert check("--rot") == (0, said, (4, 1, 0))
+    said = "1 changed, 1 new, 1 of 5 files checked (4 of unchanged size and time, not checked)"
+    assert check("--quick", "--check") == (3, f"fsum: {said}\n", (1, 4, 0))
+    shutil.rmtree(top / "d")
+    (top / "b").unlink()
+    said = "fsum: 1 of 5 files checked (1 modified since, not checked; 3 missing)\n"
+    assert check("--rot") == (0, said, (1, 1, 3))
+    assert check("--check") == (3, "fsum: 1 changed, 2 missing, 1 new\n", (2, 0, 3))
+    (top / "c").unlink()
+    (top / "c").mkdir()
+    assert check("--rot")[2] == (0, 2, 3)
+
+
 def _forge(manifest: Path, top: Path, path: Path) -> Path:
     """A manifest made of a file as it never was: other content, then the times set back."""
     clean = path.read_bytes()
